@@ -1,0 +1,1 @@
+"""YAML in, a frozen typed `Pipeline` out, all problems at once."""

@@ -1,0 +1,249 @@
+"""The pipeline as declared: frozen, typed, complete with defaults (design 2.1).
+
+Nothing here is resolved: `${VAR}` stands as written, prompts are template source, globs are text.
+Durations are seconds, sizes are bytes. The keys are those of `schemas/pipeline.schema.json`; a
+test holds the two together.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from aish.errors import Position
+from aish.vocab.json import JsonObject, JsonValue
+
+OnDenied = Literal["fail", "continue"]
+ProtocolChoice = Literal[
+    "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often a model request is tried, the first time included; `max_delay` in seconds."""
+
+    attempts: int = 4
+    max_delay: float = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelTimeout:
+    """Seconds (L10)."""
+
+    connect: float = 10.0
+    first_token: float = 120.0
+    idle: float = 60.0
+    turn: float = 600.0
+
+
+@dataclass(frozen=True, slots=True)
+class ModelEntry:
+    """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
+
+    `embedded` is `smollm2` or an absolute path to a `.gguf`. `json_schema` defaults to true for
+    embedded models, whose server enforces schemas.
+    """
+
+    alias: str
+    base_url: str | None = None
+    model: str | None = None
+    embedded: str | None = None
+    key_env: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    fallback: tuple[str, ...] = ()
+    retry: RetryPolicy = RetryPolicy()
+    timeout: ModelTimeout = ModelTimeout()
+    tool_role: bool = True
+    json_schema: bool = False
+    vision: bool = False
+    usage: bool = True
+    max_tool_name: int = 64
+    verify_tls: bool = True
+    proxy: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerTimeout:
+    """Seconds. `tools` overrides `call` per tool name."""
+
+    connect: float = 20.0
+    call: float = 60.0
+    tools: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerEntry:
+    """`mcp.servers.ALIAS`. Exactly one of `url`, `command` and `pack` is set.
+
+    `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
+    `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are
+    the folders told to a server that asks (M11). `tools` and `exclude` are globs over the
+    server's own tool names; an empty `tools` means all.
+    """
+
+    alias: str
+    url: str | None = None
+    auth_env: str | None = None
+    auth_token: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    cwd: Path | None = None
+    pack: tuple[str, ...] = ()
+    root: Path | None = None
+    required: bool = True
+    trust: bool = False
+    protocol: ProtocolChoice = "auto"
+    sampling: Literal["deny", "allow"] = "deny"
+    roots: tuple[Path, ...] = ()
+    tools: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    timeout: ServerTimeout = ServerTimeout()
+    verify_tls: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEntry:
+    """One rule of any list under `mcp` (P1, P4).
+
+    `tool` is a glob `alias__tool`. `when` maps argument names to a glob (for text) or an exact
+    value; `schema` is a JSON Schema for the arguments. `command` (only with `shell__run`) is the
+    argv pattern, word by word.
+    """
+
+    tool: str
+    when: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: JsonObject | None = None
+    command: tuple[str, ...] | None = None
+    path: str = ""
+    """Where it stands in the file, for messages: `mcp.auto_approve[2]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLists:
+    """The rules of design P1; `deny` beats `ask` beats `auto_approve`."""
+
+    auto_approve: tuple[RuleEntry, ...] = ()
+    ask: tuple[RuleEntry, ...] = ()
+    deny: tuple[RuleEntry, ...] = ()
+    parallel: tuple[RuleEntry, ...] = ()
+    idempotent: tuple[RuleEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class LoopLimits:
+    """Bounds of one step's tool loop (L15, L16, L18); `result_limit` in bytes."""
+
+    max_tool_depth: int = 8
+    max_calls_per_turn: int = 32
+    result_limit: int = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Bounds of the whole run; seconds."""
+
+    time: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """Template sources. `file` names where `user` was read from, if it was."""
+
+    user: str
+    system: str | None = None
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """`output` of a prompt step: `schema` already read and known to be a schema."""
+
+    schema: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class PromptStep:
+    """A model with the tool loop. `tools` are globs `alias__tool`; `None` means all."""
+
+    id: str
+    prompt: Prompt
+    prompt_name: str | None = None
+    model: str | None = None
+    system: str | None = None
+    tools: tuple[str, ...] | None = None
+    tool_choice: str = "auto"
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    output: Output | None = None
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class CallStep:
+    """One tool call without a model; `arguments` (`with` in the file) hold templates."""
+
+    id: str
+    call: str
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunStep:
+    """A local command: an argv tuple of templates, or a string for `sh`."""
+
+    id: str
+    run: tuple[str, ...] | str
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+
+
+Step = PromptStep | CallStep | RunStep
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """One row of `policy_tests`: this call gets this verdict."""
+
+    tool: str
+    arguments: JsonObject
+    expect: Literal["auto", "ask", "deny"]
+    path: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Pipeline:
+    """A whole file, its `extends` and overrides merged in.
+
+    `positions` maps a path in the file (`steps[0].prompt`) to where it stands; a path that is not
+    there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
+    canonical JSON of the merged data. `warnings` are problems that do not stop a run.
+    """
+
+    file: Path
+    name: str
+    description: str = ""
+    inputs: Mapping[str, JsonObject] = field(default_factory=dict)
+    env: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    models: Mapping[str, ModelEntry] = field(default_factory=dict)
+    model: str | None = None
+    servers: Mapping[str, ServerEntry] = field(default_factory=dict)
+    rules: RuleLists = RuleLists()
+    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    outputs: Mapping[str, JsonValue] | None = None
+    limits: Limits = Limits()
+    on_denied: OnDenied = "fail"
+    policy_tests: tuple[PolicyTest, ...] = ()
+    overrides: tuple[str, ...] = ()
+    digest: str = ""
+    data: JsonObject = field(default_factory=dict)
+    positions: Mapping[str, Position] = field(default_factory=dict)

@@ -1,0 +1,118 @@
+"""How a run can fail, and the exit code each failure has (design 1.3).
+
+The tree stops here: rooms raise these, `cli.boundary` turns them into a sentence, a hint and
+an exit code. A failure that only the model should hear of is a tool result, not an exception.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+
+
+class ExitCode(IntEnum):
+    """The process exit codes of design 1.3."""
+
+    OK = 0
+    FAILED = 1
+    USAGE = 2
+    DENIED = 3
+    BUDGET = 4
+    UNAVAILABLE = 5
+    CASSETTE = 6
+    LOCK = 7
+    INTERNAL = 70
+    INTERRUPTED = 130
+    TERMINATED = 143
+
+
+class AishError(Exception):
+    """A failure a person can act on.
+
+    `message` is one sentence without a full stop, `where` names the place (`file:line:col`, a
+    server alias, a step id), `hint` says what to do next.
+    """
+
+    exit_code: ExitCode = ExitCode.FAILED
+    code: str = "failed"
+
+    def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.where = where
+        self.hint = hint
+
+    def __str__(self) -> str:
+        return f"{self.where}: {self.message}" if self.where else self.message
+
+
+class UsageError(AishError):
+    """A bad flag, a bad input value, an invalid file: nothing was contacted."""
+
+    exit_code = ExitCode.USAGE
+    code = "usage"
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """A place in a file; `line` and `column` count from 1."""
+
+    file: str
+    line: int
+    column: int
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One thing that is wrong with a pipeline file (F10).
+
+    `path` is the path in the file, such as `steps[0].prompt`; empty for the file as a whole.
+    """
+
+    position: Position
+    path: str
+    message: str
+    hint: str | None = None
+    warning: bool = False
+
+    def __str__(self) -> str:
+        place = f"{self.position}: {self.path}: " if self.path else f"{self.position}: "
+        return f"{place}{self.message}"
+
+
+class PipelineError(UsageError):
+    """A pipeline file that cannot be run, with all its problems in the order of the file."""
+
+    code = "invalid_pipeline"
+
+    def __init__(self, problems: tuple[Problem, ...]) -> None:
+        self.problems = problems
+        super().__init__("\n".join(str(problem) for problem in problems))
+
+
+class StepFailedError(AishError):
+    """A step did not succeed."""
+
+    code = "step_failed"
+
+
+class DeniedError(AishError):
+    """A needed tool call was denied and the file says `on_denied: fail` (P3)."""
+
+    exit_code = ExitCode.DENIED
+    code = "denied"
+
+
+class BudgetError(AishError):
+    """A limit was reached."""
+
+    exit_code = ExitCode.BUDGET
+    code = "budget"
+
+
+class UnavailableError(AishError):
+    """A model endpoint or a required server could not be reached or refused credentials."""
+
+    exit_code = ExitCode.UNAVAILABLE
+    code = "unavailable"

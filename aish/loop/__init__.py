@@ -1,0 +1,1 @@
+"""The tool-call loop over an abstract model and abstract tools."""

@@ -1,0 +1,1 @@
+"""Model endpoints: the one room that opens model sockets."""

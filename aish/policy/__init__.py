@@ -1,0 +1,1 @@
+"""Rules, decisions and the one gate before every tool call."""

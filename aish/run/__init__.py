@@ -1,0 +1,1 @@
+"""From a pipeline to a finished run: plan, resources, steps, result."""

@@ -1,0 +1,1 @@
+"""Events out: console, plain log, JSON lines, result object."""

@@ -1,0 +1,1 @@
+"""What touches the operating system: children, files, secrets, bounded validation."""

@@ -1,0 +1,1 @@
+"""Jinja2, sandboxed, strict and bounded."""

@@ -1,0 +1,1 @@
+"""Words every room shares: frozen dataclasses and protocols without behaviour."""

@@ -1,0 +1,105 @@
+"""What a model stream says, piece by piece.
+
+Order in one turn: any number of `TextPiece`, `ReasoningPiece`, `Notice`; then the `ToolCall`s,
+each once and whole; then `Extras` if the endpoint sent unknown fields; then `Finish`, always and
+last. `Withdrawn` says that everything since the turn's beginning did not happen (a broken stream
+is about to be tried again).
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import ToolCall
+
+FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens; `None` is unknown, never zero (quirk 34)."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TextPiece:
+    """Some text of the answer."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningPiece:
+    """Some text of the thinking."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Extras:
+    """Unknown fields of the assistant message, to be sent back verbatim (L12)."""
+
+    fields: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The end of a complete turn. `raw` is the endpoint's own word for the reason."""
+
+    reason: FinishReason
+    usage: Usage
+    raw: str = ""
+    refusal: str | None = None
+    model: str = ""
+    """The alias that answered, set by the client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Withdrawn:
+    """What was said of this turn so far is void."""
+
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Retrying:
+    """The request will be sent again after `delay` seconds."""
+
+    endpoint: str
+    attempt: int
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class FellBack:
+    """The next model answers this turn (L9)."""
+
+    source: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class StreamNotice:
+    """Something odd that was tolerated."""
+
+    code: str
+    text: str
+
+
+Delta = (
+    TextPiece
+    | ReasoningPiece
+    | ToolCall
+    | Extras
+    | Finish
+    | Withdrawn
+    | Retrying
+    | FellBack
+    | StreamNotice
+)

@@ -1,0 +1,316 @@
+"""Everything a run says of itself (design 11): a closed union of frozen dataclasses.
+
+Renderers, reports, journal and results know nothing else. The field names here are the keys of
+`schemas/events.schema.json`; `sinks.lines` puts `v`, `seq`, `time` and `type` around them and
+spells `Place` as `step`, `item`, `turn`, `call`. Additions are the only change allowed.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from aish.vocab.deltas import Usage
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.tools import ResultKind
+
+StepStatus = Literal["ok", "failed", "skipped", "denied", "budget"]
+StepKind = Literal["prompt", "call", "run"]
+Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
+ServerState = Literal["ready", "failed"]
+Level = Literal["info", "warning", "error"]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the run something happened; `None` where it does not apply."""
+
+    step: str | None = None
+    item: str | None = None
+    turn: int | None = None
+    call: str | None = None
+
+
+NOWHERE = Place()
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What went wrong: a stable code, a sentence, and what to do next."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelInfo:
+    """A model of the file; `origin` is scheme, host and port."""
+
+    alias: str
+    model: str
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """A server and whether it came up; `tools` counts what it offers."""
+
+    alias: str
+    transport: str
+    state: ServerState
+    tools: int
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleInfo:
+    """One approval rule: the list it stands in and its text."""
+
+    list: str
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A tool call in `turn.finished`: what the model asked for."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exit:
+    """How the process ends (design 1.3)."""
+
+    code: int
+    name: str
+    retryable: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """The head of the stream: what this run is made of; inputs are masked."""
+
+    aish: str
+    pipeline: str
+    digest: str
+    models: tuple[ModelInfo, ...]
+    servers: tuple[ServerInfo, ...]
+    rules: tuple[RuleInfo, ...]
+    limits: JsonObject
+    inputs: JsonObject
+    overrides: tuple[str, ...] = ()
+    folder: str | None = None
+    resumed_from: str | None = None
+    place: Place = NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class StepStarted:
+    """A step begins."""
+
+    place: Place
+    kind: StepKind
+    count: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepFinished:
+    """A step has ended, whatever its status."""
+
+    place: Place
+    status: StepStatus
+    text: str | None
+    output: JsonValue
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+    error: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TurnStarted:
+    """A request is about to be sent; `messages` counts the turns in it."""
+
+    place: Place
+    model: str
+    messages: int
+
+
+@dataclass(frozen=True, slots=True)
+class TurnFinished:
+    """A model has answered; has the whole text."""
+
+    place: Place
+    model: str
+    finish: str
+    text: str
+    calls: tuple[Asked, ...]
+    usage: Usage
+    first_token_seconds: float | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta:
+    """Some text of an answer, as it arrives."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta:
+    """Some text of the thinking, as it arrives."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextWithdrawn:
+    """What `text.delta` and `reasoning.delta` said of this turn is void."""
+
+    place: Place
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolDecided:
+    """Written before the call (P7). `rule` is the rule's text, or who decided."""
+
+    place: Place
+    tool: str
+    server: str
+    name: str
+    arguments: JsonValue
+    digest: str
+    verdict: Verdict
+    rule: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolStarted:
+    """A call leaves for its server."""
+
+    place: Place
+    tool: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolProgress:
+    """A server reports on a running call (M9)."""
+
+    place: Place
+    tool: str
+    progress: float
+    total: float | None
+    message: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolFinished:
+    """`content` is cut as the model saw it; `full` names the file with the rest."""
+
+    place: Place
+    tool: str
+    kind: ResultKind
+    content: str
+    full: str | None
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A model request will be sent again after `delay` seconds (L8)."""
+
+    place: Place
+    endpoint: str
+    attempt: int
+    delay: float
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fallback:
+    """`from` and `to` in JSON."""
+
+    place: Place
+    source: str
+    target: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something a person may want to know."""
+
+    place: Place
+    level: Level
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunFinished:
+    """The tail of the stream: the final state, the exit code and its reason."""
+
+    status: StepStatus | Literal["interrupted"]
+    exit: Exit
+    outputs: JsonValue
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+    denials: tuple[str, ...]
+    folder: str | None
+    place: Place = NOWHERE
+
+
+Event = (
+    RunStarted
+    | StepStarted
+    | StepFinished
+    | TurnStarted
+    | TurnFinished
+    | TextDelta
+    | ReasoningDelta
+    | TextWithdrawn
+    | ToolDecided
+    | ToolStarted
+    | ToolProgress
+    | ToolFinished
+    | Retry
+    | Fallback
+    | Notice
+    | RunFinished
+)
+
+EVENT_TYPES: Mapping[type[Event], str] = {
+    RunStarted: "run.started",
+    StepStarted: "step.started",
+    StepFinished: "step.finished",
+    TurnStarted: "turn.started",
+    TurnFinished: "turn.finished",
+    TextDelta: "text.delta",
+    ReasoningDelta: "reasoning.delta",
+    TextWithdrawn: "text.withdrawn",
+    ToolDecided: "tool.decided",
+    ToolStarted: "tool.started",
+    ToolProgress: "tool.progress",
+    ToolFinished: "tool.finished",
+    Retry: "retry",
+    Fallback: "fallback",
+    Notice: "notice",
+    RunFinished: "run.finished",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Stamped:
+    """An event with its place in the stream: `seq` from 1, `time` in seconds since the epoch."""
+
+    seq: int
+    time: float
+    event: Event

@@ -1,0 +1,152 @@
+"""The seams: what the loop and the runner are given at construction.
+
+Each has a real implementation in a room of floor 4 or 3 and a twin that ships in the package
+(`models.scripted.Scripted`, `terminal.unattended.Unattended`).
+"""
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from aish.vocab.deltas import Delta
+from aish.vocab.events import Event, Place
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.messages import History
+from aish.vocab.tools import Tool, ToolName, ToolResult
+
+Emit = Callable[[Event], None]
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerSchema:
+    """The JSON Schema an answer has to fit, with a name for the wire."""
+
+    name: str
+    schema: JsonObject
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One turn to be answered.
+
+    `tool_choice` is `auto`, `required`, `none`, or the wire name of one tool. `params` are merged
+    into the body as they are, over the model entry's own. `schema` goes out as `response_format`
+    where the entry says `json_schema: true` and is ignored elsewhere (the caller instructs).
+    `place` makes ids that the endpoint left out (L16) the same in every run.
+    """
+
+    history: History
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: AnswerSchema | None = None
+    place: Place = field(default_factory=Place)
+
+
+class Model(Protocol):
+    """A model endpoint, retries and fallbacks included (L8, L9)."""
+
+    @property
+    def alias(self) -> str:
+        """The name in the pipeline file."""
+        ...
+
+    @property
+    def enforces_schema(self) -> bool:
+        """Whether `ModelRequest.schema` reaches the endpoint (`json_schema: true`)."""
+        ...
+
+    @property
+    def sees_images(self) -> bool:
+        """Whether media may be put into turns (`vision: true`)."""
+        ...
+
+    def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
+        """Answer one turn; batches of deltas as they arrive, `Finish` last.
+
+        Raises:
+            UnavailableError: the endpoint stayed out of reach, or refused the credentials.
+            StepFailedError: the endpoint refused the request, or its answer is unusable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """A progress notification of a running call (M9)."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
+
+
+class Tools(Protocol):
+    """The tools of all connected servers."""
+
+    def listed(self) -> tuple[Tool, ...]:
+        """Every tool, in the order of the file's servers and the servers' own order."""
+        ...
+
+    def by_wire_name(self, wire: str) -> Tool | None:
+        """The tool a model named, or `None`."""
+        ...
+
+    def by_name(self, name: ToolName) -> Tool | None:
+        """The tool a file or a person named, or `None`; unlisted older names included."""
+        ...
+
+    async def call(
+        self,
+        tool: Tool,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: "Sampler | None" = None,
+    ) -> ToolResult:
+        """Call a tool; every failure is a result (M8). Only cancellation passes through.
+
+        `sample` answers the server's own sampling requests while this call runs (M11).
+        """
+        ...
+
+
+class Sampler(Protocol):
+    """Answers a server's `sampling/createMessage` with the step's model (M11)."""
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        """A `CreateMessageResult` for `CreateMessageRequest` params."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A tool call a person is asked about: exactly what will be sent (P2)."""
+
+    tool: Tool
+    arguments: JsonObject
+    reason: str
+    place: Place
+
+
+class Approver(Protocol):
+    """Asks a person; `Unattended` is the twin that says no at once (P3)."""
+
+    @property
+    def attended(self) -> bool:
+        """Whether there is a person at all."""
+        ...
+
+    async def ask(self, question: Question) -> bool:
+        """True only for an explicit yes."""
+        ...
+
+
+class Clock(Protocol):
+    """Time, so that tests need not wait for it."""
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        ...
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back."""
+        ...

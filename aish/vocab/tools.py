@@ -1,0 +1,88 @@
+"""Tools, calls of tools and what comes back."""
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aish.vocab.json import JsonObject, JsonValue
+
+ResultKind = Literal[
+    "ok", "handler_error", "rpc_error", "transport_error", "denied", "bad_arguments"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class ToolName:
+    """The pair that names a tool (M4): the server's alias and the server's own name for it."""
+
+    server: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.server}__{self.name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Annotations:
+    """What a server claims about its own tool; advice that may tighten, never loosen (P5)."""
+
+    title: str | None = None
+    read_only: bool | None = None
+    destructive: bool | None = None
+    idempotent: bool | None = None
+    open_world: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool as a server offers it.
+
+    `wire` is the name that models see (`alias__name`, or a shortened form with a hash suffix
+    where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
+    where a pack marks the tool as safe to run beside others (L16). `unlisted` tools can be called
+    and are not shown to models.
+    """
+
+    name: ToolName
+    wire: str
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None = None
+    annotations: Annotations = Annotations()
+    parallel: bool = False
+    unlisted: bool = False
+    trusted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """A call a model asked for, whole.
+
+    `name` is what the model wrote, `arguments` the JSON text as it was sent (L17 decides what it
+    is worth), `extras` unknown fields that go back to the same endpoint verbatim (L12).
+    """
+
+    id: str
+    name: str
+    arguments: str
+    extras: JsonObject = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Media:
+    """An image or a sound from a tool: bytes for the run's folder, never for a terminal."""
+
+    mime_type: str
+    data: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What a tool call came to; always fit for a legal tool reply (M7, M8).
+
+    `content` is the text for the model, uncut. `structured` is `structuredContent`.
+    """
+
+    kind: ResultKind
+    content: str
+    structured: JsonValue = None
+    media: tuple[Media, ...] = ()

@@ -1,0 +1,1 @@
+"""The spelling of model endpoints: pure code, no sockets."""
