@@ -1,0 +1,139 @@
+"""A small MCP server over stdio, with flags for hostile behaviour.
+
+    python tests/support/mcp_stdio_server.py [--era both|legacy|modern] [flags]
+
+The tools are those of `mcp_tools.py`. Standard library only, no asyncio, so that it starts fast.
+"""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import mcp_tools
+
+LOCK = threading.Lock()
+
+
+def write(raw: bytes) -> None:
+    with LOCK:
+        sys.stdout.buffer.write(raw)
+        sys.stdout.buffer.flush()
+
+
+def send(message: mcp_tools.Message) -> None:
+    write(json.dumps(message, separators=(",", ":")).encode() + b"\n")
+
+
+def start_grandchild(note: Path | None) -> None:
+    child = subprocess.Popen([sys.executable, "-I", "-S", "-c", "import signal; signal.pause()"])
+    if note is not None:
+        unfinished = note.with_suffix(".part")
+        unfinished.write_text(f"{child.pid}\n")
+        unfinished.rename(note)
+
+
+def change_tools() -> None:
+    """Offer another tool from now on, and say so."""
+    if all(tool["name"] != "added" for tool in mcp_tools.TOOLS):
+        mcp_tools.TOOLS.append(
+            {
+                "name": "added",
+                "description": "Was not there before",
+                "inputSchema": {"type": "object"},
+            }
+        )
+        mcp_tools.TOOLS[0]["description"] = "Say the text back, differently"
+    send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+
+
+class Serving:
+    """Reads messages and answers them, as well or as badly as the flags say."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.calls = 0
+
+    def line(self, raw: bytes) -> None:
+        message = json.loads(raw)
+        if mcp_tools.is_crash(message):
+            print("crashing on purpose", file=sys.stderr, flush=True)
+            os._exit(3)
+        if message.get("method") == "tools/call":
+            self.calls += 1
+            if self.arguments.die_after is not None and self.calls > self.arguments.die_after:
+                print("dying on purpose", file=sys.stderr, flush=True)
+                os._exit(4)
+            if self.arguments.huge_line:
+                write(b"x" * self.arguments.huge_line + b"\n")
+        self.reply(message)
+
+    def reply(self, message: mcp_tools.Message) -> None:
+        reply = mcp_tools.answer(message, self.arguments.era)
+        if reply is None:
+            if self.arguments.note_cancelled and message["method"] == "notifications/cancelled":
+                with self.arguments.note_cancelled.open("a") as file:
+                    file.write(f"{message['params']['requestId']}\n")
+            return
+        if self.arguments.noise:
+            write(b"a banner on stdout, not JSON\n\n{broken\n")
+        if delay := mcp_tools.delay_of(message):
+            timer = threading.Timer(delay, send, [reply])
+            timer.daemon = True
+            timer.start()
+            return
+        send(reply)
+        if self.arguments.change_tools and message.get("method") == "tools/call":
+            change_tools()
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--era", choices=("both", "legacy", "modern"), default="both")
+    parser.add_argument("--hang-at-start", action="store_true", help="never answer anything")
+    parser.add_argument("--noise", action="store_true", help="print noise on stdout")
+    parser.add_argument("--die-after", type=int, metavar="N", help="die at call N + 1")
+    parser.add_argument("--die-at-start", action="store_true", help="complain and exit with 1")
+    parser.add_argument("--grandchild", action="store_true", help="leave a child of its own")
+    parser.add_argument("--grandchild-note", type=Path, help="file for the grandchild's pid")
+    parser.add_argument("--ignore-sigterm", action="store_true")
+    parser.add_argument("--huge-line", type=int, nargs="?", const=64 * 1024 * 1024, metavar="N")
+    parser.add_argument("--change-tools", action="store_true", help="after the first call")
+    parser.add_argument("--stderr", type=int, default=0, metavar="N", help="lines on stderr")
+    parser.add_argument("--note-cancelled", type=Path, help="file for cancelled request ids")
+    parser.add_argument("--print-environment", type=Path, help="file for the environment")
+    return parser.parse_args()
+
+
+def main() -> None:
+    arguments: Any = parse()
+    if arguments.ignore_sigterm:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if arguments.print_environment:
+        arguments.print_environment.write_text(json.dumps(dict(os.environ)))
+    if arguments.grandchild or arguments.grandchild_note:
+        start_grandchild(arguments.grandchild_note)
+    for number in range(arguments.stderr):
+        print(f"stderr line {number}", file=sys.stderr)
+    if arguments.die_at_start:
+        print("cannot find my configuration", file=sys.stderr, flush=True)
+        sys.exit(1)
+    if arguments.hang_at_start:
+        signal.pause()
+        while True:
+            signal.pause()
+    serving = Serving(arguments)
+    for raw in sys.stdin.buffer:
+        if raw.strip():
+            serving.line(raw)
+    while arguments.ignore_sigterm:
+        signal.pause()
+
+
+if __name__ == "__main__":
+    main()
