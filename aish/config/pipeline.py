@@ -12,6 +12,7 @@ from typing import Literal
 
 from aish.errors import Position
 from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.rules import PolicyTest, RuleLists
 
 OnDenied = Literal["fail", "continue"]
 ProtocolChoice = Literal[
@@ -105,34 +106,6 @@ class ServerEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class RuleEntry:
-    """One rule of any list under `mcp` (P1, P4).
-
-    `tool` is a glob `alias__tool`. `when` maps argument names to a glob (for text) or an exact
-    value; `schema` is a JSON Schema for the arguments. `command` (only with `shell__run`) is the
-    argv pattern, word by word.
-    """
-
-    tool: str
-    when: Mapping[str, JsonValue] = field(default_factory=dict)
-    schema: JsonObject | None = None
-    command: tuple[str, ...] | None = None
-    path: str = ""
-    """Where it stands in the file, for messages: `mcp.auto_approve[2]`."""
-
-
-@dataclass(frozen=True, slots=True)
-class RuleLists:
-    """The rules of design P1; `deny` beats `ask` beats `auto_approve`."""
-
-    auto_approve: tuple[RuleEntry, ...] = ()
-    ask: tuple[RuleEntry, ...] = ()
-    deny: tuple[RuleEntry, ...] = ()
-    parallel: tuple[RuleEntry, ...] = ()
-    idempotent: tuple[RuleEntry, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
 class LoopLimits:
     """Bounds of one step's tool loop (L15, L16, L18); `result_limit` in bytes."""
 
@@ -209,16 +182,6 @@ Step = PromptStep | CallStep | RunStep
 
 
 @dataclass(frozen=True, slots=True)
-class PolicyTest:
-    """One row of `policy_tests`: this call gets this verdict."""
-
-    tool: str
-    arguments: JsonObject
-    expect: Literal["auto", "ask", "deny"]
-    path: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Pipeline:
     """A whole file, its `extends` and overrides merged in.
 
@@ -236,7 +199,7 @@ class Pipeline:
     models: Mapping[str, ModelEntry] = field(default_factory=dict)
     model: str | None = None
     servers: Mapping[str, ServerEntry] = field(default_factory=dict)
-    rules: RuleLists = RuleLists()
+    rules: RuleLists = field(default_factory=RuleLists)
     prompts: Mapping[str, Prompt] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     outputs: Mapping[str, JsonValue] | None = None

@@ -1,0 +1,140 @@
+"""Rules as declared, made ready to decide with (P1). `decide` says what follows from them."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from aish.errors import UsageError
+from aish.policy.globs import is_exact, matches_word, split_glob
+from aish.vocab.events import RuleInfo
+from aish.vocab.rules import RuleEntry, RuleLists
+from aish.vocab.tools import Tool, ToolName
+
+ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent"]
+
+LOCAL_COMMAND = ToolName("shell", "run")
+"""What `run` steps are approved as (F2); known in every pipeline."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One rule, its glob already split; `text` is how it is shown and recorded."""
+
+    list: ListName
+    entry: RuleEntry
+    server: str
+    tool: str
+    text: str
+
+    @property
+    def exact(self) -> bool:
+        """Whether it names one tool, without a wildcard (P5)."""
+        return is_exact(self.entry.tool)
+
+    @property
+    def unconditional(self) -> bool:
+        """Whether the arguments do not matter."""
+        entry = self.entry
+        return not entry.when and entry.schema is None and entry.command is None
+
+    def covers(self, name: ToolName) -> bool:
+        """Whether the glob matches this tool; the conditions are another matter."""
+        return matches_word(self.server, name.server) and matches_word(self.tool, name.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """All rules of a run. `deny` beats `ask` beats `auto_approve`."""
+
+    auto_approve: tuple[Rule, ...] = ()
+    ask: tuple[Rule, ...] = ()
+    deny: tuple[Rule, ...] = ()
+    parallel: tuple[Rule, ...] = ()
+    idempotent: tuple[Rule, ...] = ()
+
+    def is_parallel(self, tool: Tool) -> bool:
+        """Whether calls of it may run beside others (L16): our rule, or a pack's own mark."""
+        return tool.parallel or _any_covers(self.parallel, tool.name)
+
+    def is_idempotent(self, tool: Tool) -> bool:
+        """Whether a call of it may be sent again (L8)."""
+        return _any_covers(self.idempotent, tool.name)
+
+    def deciding(self) -> tuple[Rule, ...]:
+        """The rules that decide, the strictest list first."""
+        return self.deny + self.ask + self.auto_approve
+
+    def infos(self) -> tuple[RuleInfo, ...]:
+        """Every rule as the plan and `run.started` show it."""
+        rules = self.deciding() + self.parallel + self.idempotent
+        return tuple(RuleInfo(list=rule.list, rule=rule.text) for rule in rules)
+
+
+def compile_policy(
+    rules: RuleLists, *, allow: Sequence[str] = (), deny: Sequence[str] = ()
+) -> Policy:
+    """The file's rules with those of the command line (`--allow`, `--deny`).
+
+    A glob without `__` is a `UsageError`.
+    """
+    allowed = tuple(RuleEntry(tool=glob, path="--allow") for glob in allow)
+    denied = tuple(RuleEntry(tool=glob, path="--deny") for glob in deny)
+    return Policy(
+        auto_approve=_compile("auto_approve", rules.auto_approve + allowed),
+        ask=_compile("ask", rules.ask),
+        deny=_compile("deny", rules.deny + denied),
+        parallel=_compile("parallel", rules.parallel),
+        idempotent=_compile("idempotent", rules.idempotent),
+    )
+
+
+def matches_tool(glob: str, name: ToolName) -> bool:
+    """Whether a glob `alias__tool` matches, server and tool separately and whole (P1).
+
+    A glob without `__` is a `UsageError`.
+    """
+    server, tool = split_glob(glob)
+    return matches_word(server, name.server) and matches_word(tool, name.name)
+
+
+def unmatched_rules(policy: Policy, tools: Sequence[Tool]) -> tuple[RuleEntry, ...]:
+    """The rules that match no known tool: a warning in `plan`, an error with `--strict`."""
+    known = [LOCAL_COMMAND, *(tool.name for tool in tools)]
+    rules = policy.deciding() + policy.parallel + policy.idempotent
+    return tuple(rule.entry for rule in rules if not any(rule.covers(name) for name in known))
+
+
+def rule_text(entry: RuleEntry) -> str:
+    """A rule in one line: its glob, and its conditions as JSON."""
+    parts = [entry.tool]
+    if entry.when:
+        parts.append("when " + _compact(entry.when))
+    if entry.schema is not None:
+        parts.append("schema " + _compact(entry.schema))
+    if entry.command is not None:
+        parts.append("command " + _compact(entry.command))
+    return " ".join(parts)
+
+
+def _compile(name: ListName, entries: tuple[RuleEntry, ...]) -> tuple[Rule, ...]:
+    return tuple(_rule(name, entry) for entry in entries)
+
+
+def _rule(name: ListName, entry: RuleEntry) -> Rule:
+    try:
+        server, tool = split_glob(entry.tool)
+    except UsageError as error:
+        raise UsageError(error.message, where=entry.path or None, hint=error.hint) from None
+    if entry.command is not None and not entry.command:
+        raise UsageError("`command` has no words", where=entry.path or None)
+    return Rule(list=name, entry=entry, server=server, tool=tool, text=rule_text(entry))
+
+
+def _any_covers(rules: tuple[Rule, ...], name: ToolName) -> bool:
+    # These lists are asked before there are arguments: a rule with a condition says nothing yet.
+    return any(rule.unconditional and rule.covers(name) for rule in rules)
+
+
+def _compact(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)

@@ -1,0 +1,45 @@
+"""Approval rules as declared; `config` reads them, `policy` decides with them (P1, P4, P7)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from aish.vocab.json import JsonObject, JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class RuleEntry:
+    """One rule of any list under `mcp` (P1, P4).
+
+    `tool` is a glob `alias__tool`. `when` maps argument names to a glob (for text) or an exact
+    value; `schema` is a JSON Schema for the arguments. `command` (only with `shell__run`) is the
+    argv pattern, word by word.
+    """
+
+    tool: str
+    when: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: JsonObject | None = None
+    command: tuple[str, ...] | None = None
+    path: str = ""
+    """Where it stands in the file, for messages: `mcp.auto_approve[2]`."""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleLists:
+    """The rules of design P1; `deny` beats `ask` beats `auto_approve`."""
+
+    auto_approve: tuple[RuleEntry, ...] = ()
+    ask: tuple[RuleEntry, ...] = ()
+    deny: tuple[RuleEntry, ...] = ()
+    parallel: tuple[RuleEntry, ...] = ()
+    idempotent: tuple[RuleEntry, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTest:
+    """One row of `policy_tests`: this call gets this verdict."""
+
+    tool: str
+    arguments: JsonObject
+    expect: Literal["auto", "ask", "deny"]
+    path: str = ""
