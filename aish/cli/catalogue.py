@@ -1,0 +1,29 @@
+"""The commands, one row each: name, module, group. Modules are imported when asked for."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """`module` has a function `command`, a typer callback; `group` is a sub-command's parent."""
+
+    name: str
+    module: str
+    group: str | None = None
+    hidden: bool = False
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command("run", "aish.cli.commands.run"),
+    Command("validate", "aish.cli.commands.validate"),
+    Command("check", "aish.cli.commands.validate", hidden=True),
+    Command("plan", "aish.cli.commands.plan"),
+    Command("tools", "aish.cli.commands.tools"),
+    Command("call", "aish.cli.commands.call"),
+    Command("explain", "aish.cli.commands.policy_explain", group="policy"),
+    Command("schema", "aish.cli.commands.schema"),
+    Command("init", "aish.cli.commands.init"),
+    Command("doctor", "aish.cli.commands.doctor"),
+)
+
+GROUPS = {"policy": "Ask what the approval rules of a file decide."}

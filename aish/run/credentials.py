@@ -1,0 +1,129 @@
+"""`${VAR}`, `key_env` and `auth_env`, resolved at use and remembered as secrets (F7, F15, X4)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from aish.config.environment import expand, variables
+from aish.config.loader import lookup_position
+from aish.config.pipeline import ModelEntry, Pipeline, ServerEntry
+from aish.errors import PipelineError, Problem
+from aish.system.children import child_environment
+from aish.system.secrets import Secrets
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedModel:
+    """A model entry with every `${VAR}` replaced, and its key."""
+
+    entry: ModelEntry
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ResolvedServer:
+    """A server entry with every `${VAR}` replaced, its token and its child's environment."""
+
+    entry: ServerEntry
+    token: str | None
+    child_env: Mapping[str, str]
+
+
+class Resolver:
+    """Reads the environment for one pipeline; collects what is missing instead of stopping."""
+
+    def __init__(self, pipeline: Pipeline, environ: Mapping[str, str], secrets: Secrets) -> None:
+        self.pipeline = pipeline
+        self.environ = environ
+        self.secrets = secrets
+        self.problems: list[Problem] = []
+
+    def finish(self) -> None:
+        """Raise `PipelineError` with everything that is not set."""
+        if self.problems:
+            raise PipelineError(tuple(self.problems))
+
+    def named(self, name: str | None, path: str) -> str | None:
+        """The value behind `key_env` or `auth_env`; a secret."""
+        if name is None:
+            return None
+        value = self.environ.get(name)
+        if not value:
+            self._missing(name, path)
+            return None
+        self.secrets.add(name, value)
+        return value
+
+    def text(self, text: str, path: str, *, secret: bool) -> str:
+        """`text` with its variables replaced; their values are secrets where `secret` says so."""
+        for name, default in variables(text):
+            value = self.environ.get(name)
+            if not value and default is None:
+                self._missing(name, path)
+                return text
+            if secret and value:
+                self.secrets.add(name, value)
+        return expand(text, self.environ)
+
+    def texts(self, texts: Mapping[str, str], path: str) -> dict[str, str]:
+        """A mapping of header or environment values, each of them secret."""
+        return {k: self.text(v, f"{path}.{k}", secret=True) for k, v in texts.items()}
+
+    def _missing(self, name: str, path: str) -> None:
+        self.problems.append(
+            Problem(
+                lookup_position(self.pipeline, path),
+                path,
+                f"the environment variable `{name}` is not set",
+                hint=f"export {name}=… before the run",
+            )
+        )
+
+
+def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
+    """`entry` ready to be opened."""
+    path = f"models.{entry.alias}"
+    base_url = entry.base_url and resolver.text(entry.base_url, f"{path}.base_url", secret=False)
+    return ResolvedModel(
+        entry=replace(
+            entry,
+            base_url=base_url,
+            headers=resolver.texts(entry.headers, f"{path}.headers"),
+            proxy=entry.proxy and resolver.text(entry.proxy, f"{path}.proxy", secret=False),
+        ),
+        key=resolver.named(entry.key_env, f"{path}.key_env"),
+    )
+
+
+def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
+    """`entry` ready to be opened."""
+    path = f"mcp.servers.{entry.alias}"
+    token = entry.auth_token or resolver.named(entry.auth_env, f"{path}.auth_env")
+    if entry.auth_token:
+        resolver.secrets.add(f"{entry.alias}.auth_token", entry.auth_token)
+    env = {
+        name: None if value is None else resolver.text(value, f"{path}.env.{name}", secret=True)
+        for name, value in entry.env.items()
+    }
+    url = entry.url and resolver.text(entry.url, f"{path}.url", secret=False)
+    return ResolvedServer(
+        entry=replace(
+            entry,
+            url=url,
+            headers=resolver.texts(entry.headers, f"{path}.headers"),
+            command=tuple(
+                resolver.text(word, f"{path}.command[{index}]", secret=index > 0)
+                for index, word in enumerate(entry.command)
+            ),
+            env=env,
+        ),
+        token=token,
+        child_env=child_environment(env, resolver.environ) if entry.command else {},
+    )
+
+
+def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:
+    """Remember the values of the names under `secrets:` (F15)."""
+    for name in names:
+        value = resolver.environ.get(name)
+        if value:
+            resolver.secrets.add(name, value)

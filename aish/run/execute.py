@@ -1,0 +1,208 @@
+"""A whole run: resources open, steps in order, one final state, one exit."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+import anyio
+
+from aish.config.pipeline import CallStep, PromptStep, RunStep, Step
+from aish.errors import AishError, BudgetError, ExitCode
+from aish.run.final import FinalState, decide_exit, failure_of, status_of
+from aish.run.interrupt import Interrupt, interruptible
+from aish.run.opening import run_started
+from aish.run.options import RunOptions
+from aish.run.plan import Plan
+from aish.run.prompt_step import run_prompt
+from aish.run.records import StepRecord, total_usage
+from aish.run.resources import Surroundings, open_resources, require_servers
+from aish.run.stage import Stage
+from aish.run.tool_steps import run_call, run_command_step
+from aish.templates.render import render_tree
+from aish.vocab.events import (
+    Event,
+    Exit,
+    Failure,
+    Notice,
+    Place,
+    RunFinished,
+    ServerInfo,
+    StepFinished,
+    StepKind,
+    StepStarted,
+)
+from aish.vocab.json import JsonValue
+from aish.vocab.protocols import Emit
+
+KINDS: Mapping[type[Step], StepKind] = {PromptStep: "prompt", CallStep: "call", RunStep: "run"}
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known so far; read by the final state however the run ends."""
+
+    records: dict[str, StepRecord] = field(default_factory=dict)
+    started: bool = False
+    outputs: JsonValue = None
+    error: AishError | None = None
+    early: list[Event] = field(default_factory=list)
+
+
+async def execute(plan: Plan, options: RunOptions, around: Surroundings) -> Exit:
+    """Run `plan` to its end and say how it ended; every failure becomes part of the answer.
+
+    The stream of events begins with `run.started` and ends with `run.finished`, whatever happens
+    in between (B12).
+    """
+    begun = around.clock.monotonic()
+    progress = _Progress()
+    with anyio.CancelScope() as scope, interruptible(scope) as interrupt:
+        try:
+            await _within_time(plan, options, around, progress)
+        except AishError as error:
+            progress.error = error
+    if not progress.started:
+        _start(plan, options, around, progress, ())
+    return _finish(around, progress, interrupt, begun)
+
+
+async def _within_time(
+    plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
+) -> None:
+    limit = plan.time_limit
+    with anyio.move_on_after(limit) as scope:
+        await _open_and_run(plan, options, around, progress)
+    if scope.cancelled_caught:
+        raise BudgetError(
+            f"the time limit of {limit:g} s is over",
+            hint="raise `limits.time` in the file, or `--timeout`",
+        )
+
+
+async def _open_and_run(
+    plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
+) -> None:
+    # Servers may have things to say before `run.started`, which has to come first.
+    emit = _Gathering(around.emit, progress)
+    async with open_resources(plan, around.with_emit(emit)) as resources:
+        _start(plan, options, around, progress, resources.servers)
+        _optional_servers(plan, around.emit, resources.servers)
+        require_servers(plan, resources.servers)
+        stage = Stage(plan, options, resources, progress.records)
+        await _run_steps(stage, around)
+        if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
+            outputs = plan.pipeline.outputs
+            progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
+
+
+def _start(
+    plan: Plan,
+    options: RunOptions,
+    around: Surroundings,
+    progress: _Progress,
+    servers: tuple[ServerInfo, ...],
+) -> None:
+    progress.started = True
+    around.emit(run_started(plan, options, servers, around.folder.shown))
+    for event in progress.early:
+        around.emit(event)
+    progress.early.clear()
+
+
+def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -> None:
+    """Say once of each optional server that it is missing (M5)."""
+    optional = {server.entry.alias for server in plan.servers if not server.entry.required}
+    for server in servers:
+        if server.state == "failed" and server.alias in optional:
+            text = f"mcp server `{server.alias}` is missing: {server.error}"
+            emit(Notice(Place(), "warning", "server_missing", text))
+
+
+@dataclass(slots=True)
+class _Gathering:
+    """Holds events back until the run has started."""
+
+    emit: Emit
+    progress: _Progress
+
+    def __call__(self, event: Event) -> None:
+        if self.progress.started:
+            self.emit(event)
+        else:
+            self.progress.early.append(event)
+
+
+async def _run_steps(stage: Stage, around: Surroundings) -> None:
+    ended = False
+    for step in stage.plan.steps:
+        if ended:
+            record = StepRecord(id=step.id, kind=KINDS[type(step)], status="skipped")
+            around.emit(_finished(record))
+        else:
+            record = await _run_step(step, stage, around)
+            ended = record.exit_code is not ExitCode.OK
+        stage.records[step.id] = record
+
+
+async def _run_step(step: Step, stage: Stage, around: Surroundings) -> StepRecord:
+    kind = KINDS[type(step)]
+    begun = around.clock.monotonic()
+    around.emit(StepStarted(Place(step=step.id), kind))
+    try:
+        record = await _one(step, stage)
+    except AishError as error:
+        record = StepRecord(
+            step.id, kind, "failed", failure=failure_of(error), exit_code=error.exit_code
+        )
+    except BaseException:
+        # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
+        gone = Failure("interrupted", "the run ended during this step")
+        record = StepRecord(step.id, kind, "failed", failure=gone)
+        stage.records[step.id] = record
+        around.emit(_finished(record))
+        raise
+    record = replace(record, seconds=around.clock.monotonic() - begun)
+    around.emit(_finished(record))
+    return record
+
+
+async def _one(step: Step, stage: Stage) -> StepRecord:
+    match step:
+        case PromptStep():
+            return await run_prompt(step, stage)
+        case CallStep():
+            return await run_call(step, stage)
+        case RunStep():
+            return await run_command_step(step, stage)
+
+
+def _finished(record: StepRecord) -> StepFinished:
+    return StepFinished(
+        place=Place(step=record.id),
+        status=record.status,
+        text=record.text,
+        output=record.output,
+        usage=record.usage,
+        cost_usd=None,
+        seconds=record.seconds,
+        error=record.failure,
+    )
+
+
+def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float) -> Exit:
+    records = tuple(progress.records.values())
+    end = decide_exit(FinalState(records, progress.error, interrupt.code))
+    around.emit(
+        RunFinished(
+            status=status_of(end.code),
+            exit=end,
+            outputs=progress.outputs,
+            usage=total_usage([record.usage for record in records]),
+            cost_usd=None,
+            seconds=around.clock.monotonic() - begun,
+            denials=tuple(
+                call.tool for record in records for call in record.calls if call.kind == "denied"
+            ),
+            folder=around.folder.shown,
+        )
+    )
+    return end

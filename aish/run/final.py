@@ -1,0 +1,92 @@
+"""One final state decides the exit code (design 1.3, 11), and nothing else does."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from aish.errors import AishError, ExitCode
+from aish.run.records import StepRecord
+from aish.vocab.events import Exit, Failure, StepStatus
+
+# If several apply, the first of these is taken (design 11).
+PRECEDENCE = (
+    ExitCode.INTERRUPTED,
+    ExitCode.TERMINATED,
+    ExitCode.INTERNAL,
+    ExitCode.USAGE,
+    ExitCode.CASSETTE,
+    ExitCode.LOCK,
+    ExitCode.DENIED,
+    ExitCode.BUDGET,
+    ExitCode.UNAVAILABLE,
+    ExitCode.FAILED,
+    ExitCode.OK,
+)
+NAMES = {
+    ExitCode.OK: "ok",
+    ExitCode.FAILED: "failed",
+    ExitCode.USAGE: "usage",
+    ExitCode.DENIED: "denied",
+    ExitCode.BUDGET: "budget",
+    ExitCode.UNAVAILABLE: "unavailable",
+    ExitCode.CASSETTE: "cassette",
+    ExitCode.LOCK: "lock",
+    ExitCode.INTERNAL: "internal",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.TERMINATED: "interrupted",
+}
+# What trying the same thing again could mend.
+RETRYABLE = frozenset({ExitCode.UNAVAILABLE, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+
+RunStatus = StepStatus | Literal["interrupted"]
+
+_STATUS: dict[ExitCode, RunStatus] = {
+    ExitCode.OK: "ok",
+    ExitCode.DENIED: "denied",
+    ExitCode.BUDGET: "budget",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.TERMINATED: "interrupted",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class FinalState:
+    """Everything that speaks for an exit code: the steps, and what ended the run around them."""
+
+    records: Sequence[StepRecord]
+    error: AishError | None = None
+    signal: ExitCode | None = None
+
+
+def decide_exit(state: FinalState) -> Exit:
+    """The exit that `state` calls for, with the reason a person reads."""
+    reasons: dict[ExitCode, str] = {}
+    if state.signal is not None:
+        reasons[state.signal] = "interrupted"
+    if state.error is not None:
+        reasons.setdefault(state.error.exit_code, str(state.error))
+    for record in state.records:
+        if record.exit_code is not ExitCode.OK:
+            reasons.setdefault(record.exit_code, _step_reason(record))
+    code = next((code for code in PRECEDENCE if code in reasons), ExitCode.OK)
+    return Exit(
+        code=int(code),
+        name=NAMES[code],
+        retryable=code in RETRYABLE,
+        reason=reasons.get(code, ""),
+    )
+
+
+def status_of(code: int) -> RunStatus:
+    """The run's status in words for an exit code."""
+    return _STATUS.get(ExitCode(code), "failed")
+
+
+def failure_of(error: AishError) -> Failure:
+    """An error as events carry it."""
+    return Failure(code=error.code, message=str(error), hint=error.hint)
+
+
+def _step_reason(record: StepRecord) -> str:
+    message = record.failure.message if record.failure else record.status
+    return f"step `{record.id}`: {message}"

@@ -1,0 +1,101 @@
+"""The run's folder: journal, cut-off results, images, server logs (B1)."""
+
+import json
+import re
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aish.errors import UsageError
+from aish.system.files import private_folder, write_private
+from aish.vocab.json import JsonValue
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
+
+
+def run_id(name: str, now: float) -> str:
+    """UTC time, name and 4 random characters: sorts by time, unique enough on one disk (B1)."""
+    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
+    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
+    tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
+    return f"{stamp}-{plain}-{tail}"
+
+
+@dataclass(slots=True)
+class RunFolder:
+    """An open run folder. `path` is `None` for `--ephemeral`, and then nothing is kept."""
+
+    id: str
+    path: Path | None
+    mask: Callable[[str], str] = field(default=str)
+    _kept: int = 0
+
+    @property
+    def shown(self) -> str | None:
+        """The folder as a person would type it: relative to the working directory if beneath."""
+        if self.path is None:
+            return None
+        try:
+            return str(self.path.relative_to(Path.cwd()))
+        except ValueError:
+            return str(self.path)
+
+    @property
+    def logs(self) -> Path | None:
+        """Where servers' stderr goes."""
+        return None if self.path is None else private_folder(self.path / "servers")
+
+    def keep(self, name: str, content: bytes) -> str | None:
+        """Write `content` beside the journal and return its path relative to the run's folder.
+
+        The name on disk is a counter and a tame form of `name`, never the data's own (X9).
+        """
+        if self.path is None:
+            return None
+        self._kept += 1
+        tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
+        place = private_folder(self.path / "files") / f"{self._kept:04d}-{tame}"
+        write_private(place, _masked(content, self.mask))
+        return f"files/{place.name}"
+
+    def write_plan(self, plan: JsonValue) -> None:
+        """Keep the resolved file, secrets already masked."""
+        if self.path is not None:
+            text = json.dumps(plan, ensure_ascii=False, indent=2, default=str)
+            write_private(self.path / "plan.json", self.mask(text).encode())
+
+
+def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:
+    try:
+        text = content.decode()
+    except UnicodeDecodeError:
+        return content
+    return mask(text).encode()
+
+
+def open_folder(
+    name: str, parent: Path, now: float, *, ephemeral: bool, mask: Callable[[str], str]
+) -> RunFolder:
+    """Make the folder of a new run under `parent`, which ignores itself for git.
+
+    Raises:
+        UsageError: the folder cannot be made; says why and how to do without.
+    """
+    id = run_id(name, now)
+    if ephemeral:
+        return RunFolder(id=id, path=None, mask=mask)
+    try:
+        runs = private_folder(parent)
+        ignore = parent.parent / ".gitignore" if parent.name == "runs" else parent / ".gitignore"
+        if not ignore.exists():
+            write_private(ignore, b"*\n")
+        path = private_folder(runs / id)
+    except OSError as error:
+        raise UsageError(
+            f"cannot make the run folder: {error.strerror or error}",
+            where=str(error.filename or parent),
+            hint="`--run-dir DIR` puts it elsewhere, `--ephemeral` does without",
+        ) from error
+    return RunFolder(id=id, path=path, mask=mask)

@@ -1,0 +1,49 @@
+"""Ctrl-C and SIGTERM: once cancels the run in order, twice ends the process at once."""
+
+import asyncio
+import os
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+
+import anyio
+
+from aish.errors import ExitCode
+
+_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+
+
+@dataclass(slots=True)
+class Interrupt:
+    """Which signal came, if one did."""
+
+    code: ExitCode | None = None
+
+
+@contextmanager
+def interruptible(scope: anyio.CancelScope) -> Generator[Interrupt]:
+    """Cancel `scope` when SIGINT or SIGTERM arrives.
+
+    A second signal leaves without waiting; the reaper then ends the children (M10).
+    """
+    seen = Interrupt()
+    loop = asyncio.get_running_loop()
+
+    def arrived(number: signal.Signals) -> None:
+        if seen.code is not None:
+            os._exit(int(seen.code))
+        seen.code = _CODES[number]
+        scope.cancel()
+
+    installed = []
+    for number in _CODES:
+        # Only the main thread can take signals; elsewhere (a test) they stay with their owner.
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            loop.add_signal_handler(number, arrived, number)
+            installed.append(number)
+    try:
+        yield seen
+    finally:
+        for number in installed:
+            loop.remove_signal_handler(number)

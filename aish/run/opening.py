@@ -1,0 +1,75 @@
+"""`run.started`: what a run is made of, said before anything else."""
+
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+from aish import __version__
+from aish.config.pipeline import LoopLimits, ModelEntry, RuleEntry
+from aish.run.options import RunOptions
+from aish.run.plan import Plan
+from aish.vocab.events import ModelInfo, RuleInfo, RunStarted, ServerInfo
+from aish.vocab.json import JsonValue
+
+RULE_LISTS = ("deny", "ask", "auto_approve", "parallel", "idempotent")
+
+
+def run_started(
+    plan: Plan, options: RunOptions, servers: tuple[ServerInfo, ...], folder: str | None
+) -> RunStarted:
+    """The head of the event stream."""
+    return RunStarted(
+        aish=__version__,
+        pipeline=plan.pipeline.name,
+        digest=plan.pipeline.digest,
+        models=tuple(
+            ModelInfo(alias, model_name(resolved.entry), origin(resolved.entry))
+            for alias, resolved in plan.models.items()
+        ),
+        servers=servers,
+        rules=rules_of(plan, options),
+        limits=limits_of(plan),
+        inputs=dict(options.inputs),
+        overrides=plan.pipeline.overrides,
+        folder=folder,
+    )
+
+
+def model_name(entry: ModelEntry) -> str:
+    """What the endpoint calls the model."""
+    return entry.model or entry.embedded or entry.alias
+
+
+def origin(entry: ModelEntry) -> str:
+    """Scheme, host and port, or `embedded`; nothing that could carry a credential."""
+    if entry.base_url is None or entry.embedded is not None:
+        return "embedded"
+    parts = urlsplit(entry.base_url)
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{host}{port}"
+
+
+def rules_of(plan: Plan, options: RunOptions) -> tuple[RuleInfo, ...]:
+    """Every rule with the list it stands in, the command line's included."""
+    lists: Mapping[str, tuple[RuleEntry, ...]] = {
+        name: getattr(plan.pipeline.rules, name) for name in RULE_LISTS
+    }
+    from_file = tuple(RuleInfo(name, rule.tool) for name, rules in lists.items() for rule in rules)
+    from_command_line = (
+        *(RuleInfo("--deny", glob) for glob in options.deny),
+        *(RuleInfo("--allow", glob) for glob in options.allow),
+    )
+    return from_file + from_command_line
+
+
+def limits_of(plan: Plan) -> Mapping[str, JsonValue]:
+    """The bounds of the run and of its steps' loops."""
+    loops: dict[str, JsonValue] = {}
+    for step in plan.steps:
+        limits: LoopLimits = step.limits
+        loops[step.id] = {
+            "max_tool_depth": limits.max_tool_depth,
+            "max_calls_per_turn": limits.max_calls_per_turn,
+            "result_limit": limits.result_limit,
+        }
+    return {"time": plan.time_limit, "steps": loops}

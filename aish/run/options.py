@@ -1,0 +1,27 @@
+"""What a command line adds to a file for one run."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aish.vocab.json import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class RunOptions:
+    """Everything besides the file that decides a run; `environ` is the process environment.
+
+    `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
+    `limits.time`. `ask` lets a person at the terminal answer (P2).
+    """
+
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
+    stdin: str | None = None
+    model: str | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    timeout: float | None = None
+    ask: bool = False
+    ephemeral: bool = False
+    run_dir: Path | None = None
+    environ: Mapping[str, str] = field(default_factory=dict)

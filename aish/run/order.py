@@ -1,0 +1,64 @@
+"""The order in which steps run: `needs`, and every `steps.X` in a template (F3)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from aish.config.pipeline import CallStep, Pipeline, PromptStep, RunStep, Step
+from aish.errors import UsageError
+from aish.templates.references import references
+from aish.vocab.json import JsonValue
+
+
+def sources(step: Step) -> Iterator[str]:
+    """Every template source of a step."""
+    match step:
+        case PromptStep():
+            yield step.prompt.user
+            for system in (step.prompt.system, step.system):
+                if system is not None:
+                    yield system
+        case CallStep():
+            yield from texts(step.arguments)
+        case RunStep():
+            yield from ((step.run,) if isinstance(step.run, str) else step.run)
+
+
+def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
+    """Every text in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from texts(inner)
+    elif isinstance(value, Iterable):
+        for inner in value:
+            yield from texts(inner)
+
+
+def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
+    """The ids of the steps that `step` waits for, declared or used in a template."""
+    used = {
+        name.split(".")[1]
+        for source in sources(step)
+        for name in references(source)
+        if name.startswith("steps.")
+    }
+    wanted = {*step.needs, *used} - {step.id}
+    return tuple(id for id in known if id in wanted)
+
+
+def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
+    """The steps so that each follows what it needs, otherwise in the order of the file.
+
+    Raises:
+        UsageError: the needs form a circle (F11 reports it with its place before).
+    """
+    waiting = {step.id: step for step in pipeline.steps}
+    needs = {id: needs_of(step, waiting) for id, step in waiting.items()}
+    ordered: list[Step] = []
+    while waiting:
+        ready = next((id for id in waiting if not any(n in waiting for n in needs[id])), None)
+        if ready is None:
+            circle = ", ".join(f"`{id}`" for id in waiting)
+            raise UsageError(f"steps need each other in a circle: {circle}", where=pipeline.name)
+        ordered.append(waiting.pop(ready))
+    return tuple(ordered)

@@ -1,0 +1,127 @@
+"""Everything knowable before I/O: a checked pipeline, the order of its steps, what it will open.
+
+A broken file never gets past here, so it never reaches a network (F10).
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from aish.config.pipeline import ModelEntry, Pipeline, PromptStep, Step
+from aish.errors import PipelineError, UsageError
+from aish.policy.rules import Policy, compile_policy
+from aish.run.credentials import (
+    ResolvedModel,
+    ResolvedServer,
+    Resolver,
+    declared_secrets,
+    resolve_model,
+    resolve_server,
+)
+from aish.run.options import RunOptions
+from aish.run.order import in_order, sources, texts
+from aish.run.plan_checks import cross_check
+from aish.system.secrets import Secrets
+from aish.templates.references import references
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A pipeline that can be run, with what the command line added."""
+
+    pipeline: Pipeline
+    steps: tuple[Step, ...]
+    policy: Policy
+    models: Mapping[str, ResolvedModel]
+    servers: tuple[ResolvedServer, ...]
+    secrets: Secrets
+    default_model: str | None
+    time_limit: float | None
+
+    def model_of(self, step: PromptStep) -> str:
+        """The alias of the model that answers `step`."""
+        alias = step.model or self.default_model
+        assert alias is not None, "cross_check finds a prompt without a model"
+        return alias
+
+
+def checked(pipeline: Pipeline) -> Pipeline:
+    """`pipeline`, or all that is wrong with it.
+
+    Raises:
+        PipelineError: F11 found problems that are not mere warnings.
+    """
+    problems = cross_check(pipeline)
+    if any(not problem.warning for problem in problems):
+        raise PipelineError(problems)
+    return pipeline
+
+
+def make_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
+    """Resolve `pipeline` for one run.
+
+    Raises:
+        PipelineError: the file is wrong, or a variable it needs is not set.
+        UsageError: an option names something the file does not have.
+    """
+    pipeline = checked(pipeline)
+    if options.model is not None and options.model not in pipeline.models:
+        known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
+        raise UsageError(f"no model `{options.model}` in {pipeline.file}", hint=f"models: {known}")
+    default = options.model or default_model(pipeline)
+    steps = in_order(pipeline)
+    if options.model is not None:
+        steps = tuple(
+            replace(step, model=options.model) if isinstance(step, PromptStep) else step
+            for step in steps
+        )
+    secrets = Secrets()
+    resolver = Resolver(pipeline, options.environ, secrets)
+    declared_secrets(pipeline.secrets, resolver)
+    models = {
+        alias: resolve_model(pipeline.models[alias], resolver)
+        for alias in used_models(pipeline.models, steps, default)
+    }
+    servers = tuple(resolve_server(entry, resolver) for entry in pipeline.servers.values())
+    resolver.finish()
+    return Plan(
+        pipeline=pipeline,
+        steps=steps,
+        policy=compile_policy(pipeline.rules, allow=options.allow, deny=options.deny),
+        models=models,
+        servers=servers,
+        secrets=secrets,
+        default_model=default,
+        time_limit=options.timeout if options.timeout is not None else pipeline.limits.time,
+    )
+
+
+def default_model(pipeline: Pipeline) -> str | None:
+    """The model of steps that name none: `model:`, or the only one there is."""
+    if pipeline.model is not None:
+        return pipeline.model
+    return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None
+
+
+def used_models(
+    entries: Mapping[str, ModelEntry], steps: tuple[Step, ...], default: str | None
+) -> tuple[str, ...]:
+    """The aliases the steps ask, and whatever those fall back to."""
+    asked = [step.model or default for step in steps if isinstance(step, PromptStep)]
+    found: dict[str, None] = {}
+    while asked:
+        alias = asked.pop(0)
+        if alias is not None and alias not in found:
+            found[alias] = None
+            asked.extend(entries[alias].fallback)
+    return tuple(found)
+
+
+def uses_stdin(pipeline: Pipeline) -> bool:
+    """Whether a template of the file reads `{{ stdin }}` (F9)."""
+    texts_of_outputs = texts(pipeline.outputs or {})
+    step_texts = (source for step in pipeline.steps for source in sources(step))
+    return any(
+        name == "stdin" or name.startswith("stdin.")
+        for source in (*step_texts, *texts_of_outputs)
+        for name in references(source)
+    )

@@ -1,0 +1,172 @@
+"""From a plan to open clients: the composition root, on one exit stack."""
+
+from collections.abc import AsyncGenerator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+
+from aish.config.pipeline import LoopLimits
+from aish.errors import UnavailableError
+from aish.loop.equipment import Equipment
+from aish.mcp.connection import ServerConnection
+from aish.mcp.registry import open_registry
+from aish.models.client import open_model
+from aish.models.embedded import start_embedded
+from aish.models.fallback import with_fallbacks
+from aish.packs.pack import Pack, open_packs
+from aish.policy.gate import Gate
+from aish.run.credentials import ResolvedModel, ResolvedServer
+from aish.run.folder import RunFolder
+from aish.run.local_command import LocalCommands
+from aish.run.plan import Plan
+from aish.run.tools import AllTools
+from aish.system.children import Reaper
+from aish.system.schema import SchemaProblem, SchemaWorker, check_any
+from aish.vocab.events import NOWHERE, Notice, ServerInfo
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.protocols import Approver, Clock, Emit, Model
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a run is given from outside: where events go, who is asked, what time it is."""
+
+    emit: Emit
+    approver: Approver
+    clock: Clock
+    folder: RunFolder
+    environ: Mapping[str, str]
+
+    def with_emit(self, emit: Emit) -> "Surroundings":
+        """The same, with events going elsewhere."""
+        return replace(self, emit=emit)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a run holds open; closed in reverse order, however the run ends."""
+
+    models: Mapping[str, Model]
+    tools: AllTools
+    gate: Gate
+    equipment: Equipment
+    servers: tuple[ServerInfo, ...]
+
+
+@asynccontextmanager
+async def open_resources(plan: Plan, around: Surroundings) -> AsyncGenerator[Resources]:
+    """Open the servers (all at once, M5) and then the models.
+
+    A server that does not come up is in `servers` with its reason; `require_servers` says whether
+    the run may go on without it.
+
+    Raises:
+        UnavailableError: an embedded model could not be started.
+        UsageError: two tools share a name, or a pack's root is not allowed.
+    """
+    async with AsyncExitStack() as stack:
+        reaper = Reaper()
+        stack.callback(reaper.close)
+        connections = [_connection(server, stack) for server in plan.servers]
+        registry = await stack.enter_async_context(
+            open_registry(
+                connections,
+                reaper=reaper,
+                logs=around.folder.logs if any(s.entry.command for s in plan.servers) else None,
+                max_tool_name=min(
+                    (model.entry.max_tool_name for model in plan.models.values()), default=64
+                ),
+                notice=_noticer(around.emit),
+            )
+        )
+        models = await _open_models(plan, around, reaper, stack)
+        tools = AllTools(registry, LocalCommands(plan.pipeline.file.parent, around.environ, reaper))
+        gate = Gate(plan.policy, around.approver, around.folder.id)
+        yield Resources(
+            models=models,
+            tools=tools,
+            gate=gate,
+            equipment=_equipment(plan, around, tools, gate, stack),
+            servers=registry.servers,
+        )
+
+
+def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
+    """Refuse to go on without a required server (M5).
+
+    Raises:
+        UnavailableError: names the first that failed, with its reason.
+    """
+    required = {server.entry.alias for server in plan.servers if server.entry.required}
+    for server in servers:
+        if server.state == "failed" and server.alias in required:
+            raise UnavailableError(
+                server.error or "failed to connect",
+                where=f"mcp server `{server.alias}`",
+                hint=f"`required: false` under `mcp.servers.{server.alias}` goes on without it",
+            )
+
+
+def _equipment(
+    plan: Plan, around: Surroundings, tools: AllTools, gate: Gate, stack: AsyncExitStack
+) -> Equipment:
+    worker = SchemaWorker()
+    stack.push_async_callback(worker.close)
+
+    async def check(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
+        return await check_any(schema, value, worker)
+
+    return Equipment(
+        tools=tools,
+        gate=gate,
+        emit=around.emit,
+        clock=around.clock,
+        limits=LoopLimits(),
+        on_denied=plan.pipeline.on_denied,
+        keep=around.folder.keep,
+        check_arguments=check,
+    )
+
+
+def _connection(server: ResolvedServer, stack: AsyncExitStack) -> ServerConnection:
+    pack: Pack | None = None
+    if server.entry.pack:
+        pack = open_packs(server.entry.pack, server.entry.root)
+        stack.push_async_callback(pack.shutdown)
+    return ServerConnection(
+        entry=server.entry, token=server.token, child_env=server.child_env, pack=pack
+    )
+
+
+async def _open_models(
+    plan: Plan, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
+) -> Mapping[str, Model]:
+    single: dict[str, Model] = {}
+    for alias, resolved in plan.models.items():
+        ready = resolved
+        if resolved.entry.embedded is not None:
+            ready = await _embedded(resolved, around, reaper, stack)
+        single[alias] = await stack.enter_async_context(
+            open_model(ready.entry, ready.key, secrets=plan.secrets)
+        )
+    return {
+        alias: with_fallbacks(model, [single[name] for name in plan.models[alias].entry.fallback])
+        for alias, model in single.items()
+    }
+
+
+async def _embedded(
+    resolved: ResolvedModel, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
+) -> ResolvedModel:
+    server = await stack.enter_async_context(
+        start_embedded(resolved.entry, reaper=reaper, folder=around.folder.path)
+    )
+    return replace(
+        resolved, entry=replace(resolved.entry, base_url=server.base_url), key=server.key
+    )
+
+
+def _noticer(emit: Emit) -> Callable[[str, str, str], None]:
+    def notice(alias: str, code: str, text: str) -> None:
+        emit(Notice(NOWHERE, "warning", code, f"mcp {alias}: {text}"))
+
+    return notice

@@ -1,0 +1,107 @@
+"""`call` and `run` steps: one tool call without a model, through the same gate (P10)."""
+
+import json
+
+from aish.config.pipeline import CallStep, RunStep
+from aish.errors import ExitCode, StepFailedError
+from aish.loop.dispatch import call_tool
+from aish.loop.equipment import UsedCall
+from aish.run.local_command import SHELL_RUN, command_arguments
+from aish.run.records import StepRecord
+from aish.run.stage import Stage
+from aish.templates.render import render, render_tree
+from aish.vocab.events import Failure, Place, StepKind, StepStatus
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.tools import ResultKind, ToolName
+
+_MEANING: dict[ResultKind, tuple[StepStatus, ExitCode]] = {
+    "ok": ("ok", ExitCode.OK),
+    "handler_error": ("failed", ExitCode.FAILED),
+    "rpc_error": ("failed", ExitCode.FAILED),
+    "bad_arguments": ("failed", ExitCode.FAILED),
+    "transport_error": ("failed", ExitCode.UNAVAILABLE),
+    "denied": ("denied", ExitCode.DENIED),
+}
+
+
+async def run_call(step: CallStep, stage: Stage) -> StepRecord:
+    """Call the step's tool with its rendered arguments.
+
+    Raises:
+        StepFailedError: no server offers the tool, or a template cannot be rendered.
+    """
+    server, _, name = step.call.partition("__")
+    tool = stage.resources.tools.by_name(ToolName(server, name))
+    if tool is None:
+        raise StepFailedError(
+            f"no server offers the tool `{step.call}`",
+            hint="`aish tools FILE` lists what there is",
+        )
+    arguments = render_tree(step.arguments, stage.context())
+    assert isinstance(arguments, dict)
+    equipment = stage.equipment(step.limits, step.on_denied)
+    used = await call_tool(tool, arguments, equipment, Place(step=step.id, call=f"{step.id}-1"))
+    return tool_record(step.id, "call", used, on_denied=step.on_denied, output=output_of(used))
+
+
+async def run_command_step(step: RunStep, stage: Stage) -> StepRecord:
+    """Run the step's command as the tool `shell__run`."""
+    context = stage.context()
+    run = (
+        render(step.run, context)
+        if isinstance(step.run, str)
+        else tuple(render(word, context) for word in step.run)
+    )
+    arguments: JsonObject = command_arguments(run)
+    equipment = stage.equipment(step.limits, step.on_denied)
+    place = Place(step=step.id, call=f"{step.id}-1")
+    used = await call_tool(SHELL_RUN, arguments, equipment, place)
+    return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
+
+
+def tool_record(
+    id: str, kind: StepKind, used: UsedCall, *, on_denied: str, output: JsonValue
+) -> StepRecord:
+    """What a single tool call means for its step."""
+    status, code = _MEANING[used.kind]
+    if used.kind == "denied" and on_denied == "continue":
+        # Nothing ran, and the file says to go on: shown as denied, and the run is not failed by it.
+        code = ExitCode.OK
+    failure = None
+    if status != "ok":
+        failure = Failure(used.kind, _why(used))
+    return StepRecord(
+        id=id,
+        kind=kind,
+        status=status,
+        text=_text(used),
+        output=output,
+        calls=(used,),
+        failure=failure,
+        exit_code=code,
+    )
+
+
+def output_of(used: UsedCall) -> JsonValue:
+    """The structured content, else the text, parsed if it is JSON (F14)."""
+    if used.structured is not None:
+        return used.structured
+    try:
+        value: JsonValue = json.loads(used.content)
+    except ValueError:
+        return used.content
+    return value
+
+
+def _text(used: UsedCall) -> str:
+    if used.tool == str(SHELL_RUN.name) and isinstance(used.structured, dict):
+        return str(used.structured.get("stdout", ""))
+    return used.content
+
+
+def _why(used: UsedCall) -> str:
+    if used.tool == str(SHELL_RUN.name) and isinstance(used.structured, dict):
+        lines = str(used.structured.get("stderr", "")).strip().splitlines()
+        tail = f": {lines[-1]}" if lines else ""
+        return f"the command ended with exit code {used.structured.get('exit_code')}{tail}"
+    return used.content.removeprefix("[aish] ")
