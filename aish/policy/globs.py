@@ -7,6 +7,8 @@ a class, and patterns through `re` can backtrack without end. Nothing here knows
 from aish.errors import UsageError
 
 SEPARATOR = "__"
+SLASHES = "/\\"
+"""Both, because a server may run where a backslash separates folders."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
@@ -57,7 +59,7 @@ def matches_word(pattern: str, word: str) -> bool:
 
 
 def matches_path(pattern: str, text: str) -> bool:
-    """Whether the whole of `text` matches; `*` and `?` stop at `/`, `**` does not.
+    """Whether the whole of `text` matches; `*` and `?` stop at slashes, `**` does not.
 
     `**/` where a segment begins also stands for no folder at all: `docs/**/*.md` has
     `docs/a.md`. Walks all states at once, so nothing is tried twice.
@@ -95,9 +97,10 @@ def _step(parts: tuple[str, ...], state: int, character: str) -> int | None:
     if state >= len(parts):
         return None
     part = parts[state]
-    if part == "**" or (part == "*" and character != "/"):
+    inside = character not in SLASHES
+    if part == "**" or (part == "*" and inside):
         return state
-    fits = part == "=" + character or (part == "?" and character != "/")
+    fits = part == "=" + character or (part == "?" and inside)
     return state + 1 if fits else None
 
 

@@ -1,0 +1,37 @@
+"""The digest that ties an approval to one call (P6)."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+from aish.vocab.events import Place
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.tools import Tool
+
+
+def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> str:
+    """SHA-256 over run, step, item, server, tool, its schema and the canonical arguments."""
+    subject: JsonObject = {
+        "run": run,
+        "step": place.step,
+        "item": place.item,
+        "server": tool.name.server,
+        "tool": tool.name.name,
+        "schema": tool.input_schema,
+        "arguments": arguments,
+    }
+    return hashlib.sha256(canonical(subject).encode("ascii")).hexdigest()
+
+
+def canonical(value: JsonValue) -> str:
+    """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
+
+
+def _plain(value: object) -> object:
+    """Read-only mappings and other sequences as what `json` writes."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Sequence):
+        return list(value)
+    raise TypeError(f"not JSON: {type(value).__name__}")

@@ -1,0 +1,90 @@
+"""Whether one rule applies to one call, and why (P1, P4, P5)."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from aish.policy.commands import (
+    Command,
+    command_of,
+    fit_command,
+    is_command_tool,
+    spells_out,
+)
+from aish.policy.rules import Rule
+from aish.policy.texts import Fit, fit_value
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import Tool
+
+FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
+"""Whether arguments fit a schema; `None` where that cannot be told here."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """One rule looked at: whether it applies, and the reason in words."""
+
+    rule: Rule
+    fit: Fit
+    why: str
+
+
+def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema) -> Judgement:
+    """Whether `rule` applies to a call of `tool` with exactly these arguments."""
+    if not rule.covers(tool.name):
+        return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` is not a glob for `{tool.name}`")
+    permits = rule.list not in {"ask", "deny"}
+    if permits and tool.annotations.destructive and not tool.trusted and not rule.exact:
+        why = "the tool calls itself destructive and its server is not trusted: only its exact name"
+        return Judgement(rule, Fit.NO, why)
+    found = _conditions(rule, arguments, fits_schema, permits=permits)
+    if permits and found.fit is Fit.YES and is_command_tool(tool.name):
+        return _certain_command(rule, arguments) or found
+    return found
+
+
+def _conditions(
+    rule: Rule, arguments: JsonObject, fits_schema: FitsSchema, *, permits: bool
+) -> Judgement:
+    """All conditions of a rule; the worst of them counts."""
+    entry = rule.entry
+    doubt = ""
+    for name, wanted in entry.when.items():
+        fit = fit_value(wanted, arguments[name], permits=permits) if name in arguments else Fit.NO
+        if fit is Fit.NO:
+            return Judgement(rule, Fit.NO, f"argument `{name}` does not fit `{wanted}`")
+        if fit is Fit.UNSURE:
+            doubt = f"whether argument `{name}` fits `{wanted}` is not certain"
+    if entry.command is not None:
+        fit = fit_command(entry.command, command_of(arguments), permits=permits)
+        if fit is Fit.NO:
+            return Judgement(rule, Fit.NO, "the command does not fit, word by word")
+        if fit is Fit.UNSURE:
+            doubt = "whether the command fits is not certain"
+    if entry.schema is not None:
+        fits = fits_schema(entry.schema, arguments)
+        if fits is False or (fits is None and permits):
+            why = "the arguments do not fit the schema" if fits is False else _UNCHECKED
+            return Judgement(rule, Fit.NO, why)
+        if fits is None:
+            doubt = _UNCHECKED
+    return Judgement(rule, Fit.UNSURE, doubt) if doubt else Judgement(rule, Fit.YES, "it matches")
+
+
+_UNCHECKED = "the schema is too complex to be certain of"
+
+
+def _certain_command(rule: Rule, arguments: JsonObject) -> Judgement | None:
+    """Why a rule that permits does not permit this command after all, or `None`."""
+    command = command_of(arguments)
+    if command is None:
+        return Judgement(rule, Fit.NO, "there is no command in the arguments")
+    if command.words is not None or _states(rule, command):
+        return None
+    why = "the command has shell metacharacters, so no rule approves it unless it spells it out"
+    return Judgement(rule, Fit.NO, why)
+
+
+def _states(rule: Rule, command: Command) -> bool:
+    entry = rule.entry
+    patterns = (entry.when.get("argv"), entry.when.get("command"), entry.command)
+    return any(pattern is not None and spells_out(pattern, command) for pattern in patterns)
