@@ -56,7 +56,8 @@ def command_of(arguments: JsonObject) -> Command | None:
     if len(words) != len(raw):
         return None
     through_shell = any(word.rpartition("/")[2] in _SHELLS for word in words)
-    return Command(None if through_shell and any(map(has_metacharacter, words)) else words, raw)
+    certain = not through_shell or not any(has_metacharacter(word) or "=" in word for word in words)
+    return Command(words if certain else None, raw)
 
 
 def fit_command(pattern: Sequence[str], command: Command | None, *, permits: bool) -> Fit:
