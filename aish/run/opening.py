@@ -4,13 +4,11 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from aish import __version__
-from aish.config.pipeline import LoopLimits, ModelEntry, RuleEntry
+from aish.config.pipeline import LoopLimits, ModelEntry
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.vocab.events import ModelInfo, RuleInfo, RunStarted, ServerInfo
+from aish.vocab.events import ModelInfo, RunStarted, ServerInfo
 from aish.vocab.json import JsonValue
-
-RULE_LISTS = ("deny", "ask", "auto_approve", "parallel", "idempotent")
 
 
 def run_started(
@@ -26,7 +24,7 @@ def run_started(
             for alias, resolved in plan.models.items()
         ),
         servers=servers,
-        rules=rules_of(plan, options),
+        rules=plan.policy.infos(),
         limits=limits_of(plan),
         inputs=dict(options.inputs),
         overrides=plan.pipeline.overrides,
@@ -47,19 +45,6 @@ def origin(entry: ModelEntry) -> str:
     host = parts.hostname or ""
     port = f":{parts.port}" if parts.port else ""
     return f"{parts.scheme}://{host}{port}"
-
-
-def rules_of(plan: Plan, options: RunOptions) -> tuple[RuleInfo, ...]:
-    """Every rule with the list it stands in, the command line's included."""
-    lists: Mapping[str, tuple[RuleEntry, ...]] = {
-        name: getattr(plan.pipeline.rules, name) for name in RULE_LISTS
-    }
-    from_file = tuple(RuleInfo(name, rule.tool) for name, rules in lists.items() for rule in rules)
-    from_command_line = (
-        *(RuleInfo("--deny", glob) for glob in options.deny),
-        *(RuleInfo("--allow", glob) for glob in options.allow),
-    )
-    return from_file + from_command_line
 
 
 def limits_of(plan: Plan) -> Mapping[str, JsonValue]:

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from aish.vocab.json import JsonValue
 
@@ -12,7 +11,7 @@ class RunOptions:
     """Everything besides the file that decides a run; `environ` is the process environment.
 
     `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
-    `limits.time`. `ask` lets a person at the terminal answer (P2).
+    `limits.time`.
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -21,7 +20,4 @@ class RunOptions:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     timeout: float | None = None
-    ask: bool = False
-    ephemeral: bool = False
-    run_dir: Path | None = None
     environ: Mapping[str, str] = field(default_factory=dict)

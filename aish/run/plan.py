@@ -56,8 +56,8 @@ def checked(pipeline: Pipeline) -> Pipeline:
     return pipeline
 
 
-def make_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
-    """Resolve `pipeline` for one run.
+def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = True) -> Plan:
+    """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
 
     Raises:
         PipelineError: the file is wrong, or a variable it needs is not set.
@@ -80,6 +80,7 @@ def make_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
     models = {
         alias: resolve_model(pipeline.models[alias], resolver)
         for alias in used_models(pipeline.models, steps, default)
+        if with_models
     }
     servers = tuple(resolve_server(entry, resolver) for entry in pipeline.servers.values())
     resolver.finish()

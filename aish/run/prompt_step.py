@@ -28,7 +28,7 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
     ask = Ask(
         history=opening(step, stage, model),
         model=model,
-        tools=visible_tools(step, stage.resources.tools),
+        tools=visible_tools(step, stage.resources.tools.listed()),
         tool_choice=wire_choice(step.tool_choice, stage.resources.tools),
         params=step.params,
         schema=schema,
@@ -54,9 +54,8 @@ def opening(step: PromptStep, stage: Stage, model: Model) -> History:
     return history
 
 
-def visible_tools(step: PromptStep, tools: Tools) -> tuple[Tool, ...]:
+def visible_tools(step: PromptStep, listed: tuple[Tool, ...]) -> tuple[Tool, ...]:
     """What the step's model is shown: all tools, or those its globs match."""
-    listed = tools.listed()
     if step.tools is None:
         return listed
     globs = step.tools

@@ -42,52 +42,74 @@ class Surroundings:
 
 
 @dataclass(frozen=True, slots=True)
+class Toolbox:
+    """Open servers behind one gate; enough for one direct call."""
+
+    tools: AllTools
+    equipment: Equipment
+    servers: tuple[ServerInfo, ...]
+    reaper: Reaper
+
+
+@dataclass(frozen=True, slots=True)
 class Resources:
     """What a run holds open; closed in reverse order, however the run ends."""
 
     models: Mapping[str, Model]
     tools: AllTools
-    gate: Gate
     equipment: Equipment
     servers: tuple[ServerInfo, ...]
 
 
 @asynccontextmanager
-async def open_resources(plan: Plan, around: Surroundings) -> AsyncGenerator[Resources]:
-    """Open the servers (all at once, M5) and then the models.
+async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolbox]:
+    """Open the servers, all at once (M5); no model.
 
     A server that does not come up is in `servers` with its reason; `require_servers` says whether
-    the run may go on without it.
+    one may go on without it.
 
     Raises:
-        UnavailableError: an embedded model could not be started.
         UsageError: two tools share a name, or a pack's root is not allowed.
     """
     async with AsyncExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
-        connections = [_connection(server, stack) for server in plan.servers]
+        children = any(server.entry.command for server in plan.servers)
         registry = await stack.enter_async_context(
             open_registry(
-                connections,
+                [_connection(server, stack) for server in plan.servers],
                 reaper=reaper,
-                logs=around.folder.logs if any(s.entry.command for s in plan.servers) else None,
+                logs=around.folder.logs if children else None,
                 max_tool_name=min(
                     (model.entry.max_tool_name for model in plan.models.values()), default=64
                 ),
                 notice=_noticer(around.emit),
             )
         )
-        models = await _open_models(plan, around, reaper, stack)
-        tools = AllTools(registry, LocalCommands(plan.pipeline.file.parent, around.environ, reaper))
-        gate = Gate(plan.policy, around.approver, around.folder.id)
-        yield Resources(
-            models=models,
-            tools=tools,
-            gate=gate,
-            equipment=_equipment(plan, around, tools, gate, stack),
-            servers=registry.servers,
-        )
+        local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper)
+        tools = AllTools(registry, local)
+        equipment = _equipment(plan, around, tools, stack)
+        yield Toolbox(tools, equipment, registry.servers, reaper)
+
+
+@asynccontextmanager
+async def open_resources(plan: Plan, around: Surroundings) -> AsyncGenerator[Resources]:
+    """Open the servers and then the models.
+
+    Raises:
+        UnavailableError: an embedded model could not be started, a required server is missing.
+        UsageError: two tools share a name, or a pack's root is not allowed.
+    """
+    async with open_toolbox(plan, around) as box, AsyncExitStack() as stack:
+        missing = missing_server(plan, box.servers) is not None
+        models = {} if missing else await _open_models(plan, around, box.reaper, stack)
+        yield Resources(models, box.tools, box.equipment, box.servers)
+
+
+def missing_server(plan: Plan, servers: tuple[ServerInfo, ...]) -> ServerInfo | None:
+    """The first required server that did not come up."""
+    required = {server.entry.alias for server in plan.servers if server.entry.required}
+    return next((s for s in servers if s.state == "failed" and s.alias in required), None)
 
 
 def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
@@ -96,18 +118,17 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
     Raises:
         UnavailableError: names the first that failed, with its reason.
     """
-    required = {server.entry.alias for server in plan.servers if server.entry.required}
-    for server in servers:
-        if server.state == "failed" and server.alias in required:
-            raise UnavailableError(
-                server.error or "failed to connect",
-                where=f"mcp server `{server.alias}`",
-                hint=f"`required: false` under `mcp.servers.{server.alias}` goes on without it",
-            )
+    server = missing_server(plan, servers)
+    if server is not None:
+        raise UnavailableError(
+            server.error or "failed to connect",
+            where=f"mcp server `{server.alias}`",
+            hint=f"`required: false` under `mcp.servers.{server.alias}` goes on without it",
+        )
 
 
 def _equipment(
-    plan: Plan, around: Surroundings, tools: AllTools, gate: Gate, stack: AsyncExitStack
+    plan: Plan, around: Surroundings, tools: AllTools, stack: AsyncExitStack
 ) -> Equipment:
     worker = SchemaWorker()
     stack.push_async_callback(worker.close)
@@ -117,7 +138,7 @@ def _equipment(
 
     return Equipment(
         tools=tools,
-        gate=gate,
+        gate=Gate(plan.policy, around.approver, around.folder.id, check),
         emit=around.emit,
         clock=around.clock,
         limits=LoopLimits(),

@@ -1,0 +1,103 @@
+"""Exceptions become a sentence, a hint and an exit code; the only place that does so."""
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from aish.errors import AishError, ExitCode, PipelineError
+from aish.text import for_terminal
+
+
+def guarded(call: Callable[[], int], *, verbose: bool) -> int:
+    """Run `call`; whatever it raises ends as an exit code of design 1.3, never a traceback."""
+    try:
+        code = call()
+    except AishError as error:
+        report(error)
+        code = int(error.exit_code)
+    except typer.Exit as leaving:
+        code = leaving.exit_code
+    except typer.Abort:
+        code = int(ExitCode.INTERRUPTED)
+    except typer.TyperException as error:
+        _usage(error)
+        code = int(ExitCode.USAGE)
+    except KeyboardInterrupt:
+        say("interrupted")
+        code = int(ExitCode.INTERRUPTED)
+    except BrokenPipeError:
+        code = int(ExitCode.OK)
+    except Exception as error:  # ruff: ignore[blind-except] - the last door: a bug must not print a traceback
+        code = _internal(error, verbose=verbose)
+    return _flushed(code)
+
+
+def report(error: AishError) -> None:
+    """Print what happened, where, and what to do next."""
+    if isinstance(error, PipelineError):
+        for problem in error.problems:
+            kind = "warning" if problem.warning else "error"
+            say(f"{kind}: {problem}")
+            if problem.hint:
+                say(f"  hint: {problem.hint}")
+        return
+    say(f"error: {error}")
+    if error.hint:
+        say(f"\nhint: {error.hint}")
+
+
+def say(text: str) -> None:
+    """One line for people, on stderr; foreign text cannot steer the terminal (X3)."""
+    try:
+        sys.stderr.write(for_terminal(text) + "\n")
+        sys.stderr.flush()
+    except OSError:
+        # Nobody is left to tell; the exit code still speaks.
+        return
+
+
+def _usage(error: typer.TyperException) -> None:
+    say(f"error: {error.format_message()}")
+    context = getattr(error, "ctx", None)
+    if context is not None:
+        say(f"\nhint: `{context.command_path} --help` shows what there is")
+
+
+def _internal(error: Exception, *, verbose: bool) -> int:
+    text = "".join(traceback.format_exception(error))
+    if verbose:
+        say(text)
+    say(f"error: this is a bug in aish: {type(error).__name__}: {error}")
+    log = _write_log(text)
+    where = f"the details are in {log}; " if log else "run again with `--verbose` for details; "
+    say(f"\nhint: {where}please report it with them")
+    return int(ExitCode.INTERNAL)
+
+
+def _write_log(text: str) -> Path | None:
+    from aish.system.files import private_folder, write_private
+    from aish.system.paths import state_folder
+
+    try:
+        log = private_folder(state_folder()) / f"crash-{os.getpid()}-{os.urandom(4).hex()}.log"
+        write_private(log, text.encode("utf-8", "replace"))
+    except OSError:
+        return None
+    return log
+
+
+def _flushed(code: int) -> int:
+    """Flush stdout now, so that a reader who left is no traceback at the interpreter's end."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        say(f"error: cannot write to stdout: {error.strerror}")
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return code or int(ExitCode.FAILED)
+    return code

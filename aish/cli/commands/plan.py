@@ -1,0 +1,76 @@
+"""`aish plan FILE`."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.loading import Given, load, run_options
+from aish.cli.looking import looked_at
+from aish.cli.options import (
+    AllowOption,
+    DenyOption,
+    FileArgument,
+    InputOption,
+    InputsOption,
+    ModelOption,
+    Report,
+    ReportOption,
+    SetOption,
+    StrictOption,
+    TimeoutOption,
+    VerboseOption,
+)
+from aish.cli.plan_text import plan_lines
+from aish.errors import ExitCode
+from aish.run.looking import Look
+from aish.run.plan import make_plan
+from aish.run.plan_view import plan_view
+from aish.run.resources import missing_server
+
+
+def command(
+    file: FileArgument,
+    *,
+    inputs: InputOption = None,
+    inputs_file: InputsOption = None,
+    overrides: SetOption = None,
+    model: ModelOption = None,
+    allow: AllowOption = None,
+    deny: DenyOption = None,
+    timeout: TimeoutOption = None,
+    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers.")] = False,
+    strict: StrictOption = False,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Show what would run and what would be asked; servers are listed, no model is called.
+
+    Example: aish plan pipelines/review.yaml --offline
+    """
+    del verbose
+    pipeline = load(file, overrides)
+    given = Given(inputs, inputs_file, model)
+    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
+    plan = make_plan(pipeline, options)
+    found = None if offline else looked_at(plan)
+    view = plan.secrets.mask_json(plan_view(plan, options, found))
+    if format_ is Report.JSON:
+        typer.echo(json.dumps(view, ensure_ascii=False, indent=2))
+    else:
+        typer.echo("\n".join(plan_lines(view)))
+    if found is None:
+        return 0
+    unmatched = _unmatched(found, strict=strict)
+    if missing_server(plan, found.servers) is not None:
+        return int(ExitCode.UNAVAILABLE)
+    return int(ExitCode.USAGE if unmatched and strict else ExitCode.OK)
+
+
+def _unmatched(found: Look, *, strict: bool) -> int:
+    """A rule that matches no known tool: a warning, an error with `--strict` (P1)."""
+    for rule in found.unmatched:
+        level = "error" if strict else "warning"
+        say(f"{level}: {rule.path}: the rule `{rule.tool}` matches no known tool")
+    return len(found.unmatched)

@@ -1,0 +1,89 @@
+"""`aish policy explain FILE`."""
+
+import json
+from collections.abc import Mapping
+from typing import Annotated
+
+import typer
+
+from aish.cli.options import (
+    AllowOption,
+    DenyOption,
+    FileArgument,
+    Report,
+    ReportOption,
+    SetOption,
+    VerboseOption,
+)
+from aish.config.loader import load_pipeline
+from aish.errors import UsageError
+from aish.policy.explain import Explanation, explain, tool_name
+from aish.policy.rules import compile_policy
+from aish.run.plan import checked
+from aish.text import for_terminal
+from aish.vocab.json import JsonObject
+
+
+def command(
+    file: FileArgument,
+    *,
+    tool: Annotated[str, typer.Option("--tool", metavar="ALIAS__TOOL", help="The tool's name.")],
+    arguments: Annotated[
+        str, typer.Option("--args", metavar="JSON", help="The call's arguments.")
+    ] = "{}",
+    overrides: SetOption = None,
+    allow: AllowOption = None,
+    deny: DenyOption = None,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Say which rule decides a tool call, and why the others do not; no server is asked.
+
+    Example: aish policy explain aish.yaml --tool repo__file_read --args '{"path": "README.md"}'
+    """
+    del verbose
+    pipeline = checked(load_pipeline(file, overrides=tuple(overrides or ())))
+    policy = compile_policy(pipeline.rules, allow=tuple(allow or ()), deny=tuple(deny or ()))
+    found = explain(policy, tool_name(tool), _arguments(arguments))
+    if format_ is Report.JSON:
+        typer.echo(json.dumps(_row(found), ensure_ascii=False, indent=2))
+    else:
+        typer.echo("\n".join(for_terminal(line) for line in _lines(found)))
+    return 0
+
+
+def _arguments(text: str) -> JsonObject:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"not JSON: {error}", where="--args") from error
+    if not isinstance(value, Mapping):
+        raise UsageError("not a JSON object", where="--args", hint='for example \'{"path": "x"}\'')
+    return value
+
+
+def _lines(found: Explanation) -> list[str]:
+    arguments = json.dumps(found.arguments, ensure_ascii=False)
+    lines = [f"{found.tool} {arguments}", f"  {found.ruling.verdict}: {found.ruling.reason}"]
+    if found.ruling.verdict == "ask":
+        lines.append("  where nobody can be asked, the call is denied")
+    if found.looked_at:
+        lines += ["", "rules, the strictest first:"]
+    lines += [f"  {row.rule.list:13} {row.rule.text}: {row.why}" for row in found.looked_at]
+    if not found.known:
+        lines += ["", "the server was not asked; what it says of the tool may tighten this (P5)"]
+    return lines
+
+
+def _row(found: Explanation) -> JsonObject:
+    return {
+        "tool": str(found.tool),
+        "arguments": found.arguments,
+        "verdict": found.ruling.verdict,
+        "rule": found.ruling.rule,
+        "reason": found.ruling.reason,
+        "looked_at": [
+            {"list": row.rule.list, "rule": row.rule.text, "why": row.why}
+            for row in found.looked_at
+        ],
+    }

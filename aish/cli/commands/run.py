@@ -1,0 +1,81 @@
+"""`aish run FILE`: the main job."""
+
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from aish.cli.loading import Given, load, run_options
+from aish.cli.options import (
+    AllowOption,
+    AskOption,
+    DenyOption,
+    EphemeralOption,
+    FileArgument,
+    Format,
+    InputOption,
+    InputsOption,
+    ModelOption,
+    QuietOption,
+    RunDirOption,
+    SetOption,
+    TimeoutOption,
+    VerboseOption,
+)
+from aish.cli.outlets import Outlets, Shape
+from aish.run.execute import execute
+from aish.run.folder import open_folder
+from aish.run.plan import make_plan
+from aish.run.resources import Surroundings
+from aish.system.clock import SystemClock
+
+
+def command(
+    file: FileArgument,
+    *,
+    inputs: InputOption = None,
+    inputs_file: InputsOption = None,
+    overrides: SetOption = None,
+    model: ModelOption = None,
+    allow: AllowOption = None,
+    deny: DenyOption = None,
+    ask: AskOption = False,
+    timeout: TimeoutOption = None,
+    format_: Annotated[Format, typer.Option("--format", help="What stdout carries.")] = Format.TEXT,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result there.")
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Write the answer to stdout as it comes.")
+    ] = False,
+    run_dir: RunDirOption = None,
+    ephemeral: EphemeralOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Execute a pipeline.
+
+    Example: git diff | aish run pipelines/review.yaml --format json -o review.json
+    """
+    pipeline = load(file, overrides)
+    given = Given(inputs, inputs_file, model)
+    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
+    plan = make_plan(pipeline, options)
+    clock = SystemClock()
+    parent = run_dir or pipeline.file.parent / ".aish" / "runs"
+    folder = open_folder(
+        pipeline.name, parent, clock.now(), ephemeral=ephemeral, mask=plan.secrets.mask
+    )
+    folder.write_plan(pipeline.data)
+    shape = Shape(format_, output=output, stream=stream, quiet=quiet, verbose=verbose)
+    with Outlets(plan, folder, shape, clock) as outlets:
+        around = Surroundings(
+            emit=outlets.emit,
+            approver=outlets.approver(ask=ask),
+            clock=clock,
+            folder=folder,
+            environ=options.environ,
+        )
+        end = anyio.run(execute, plan, options, around)
+    return outlets.exit_code(end)

@@ -1,0 +1,27 @@
+"""`aish schema NAME`."""
+
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from aish.system.paths import schema_text
+
+
+class Name(StrEnum):
+    """The schemas that are shipped."""
+
+    PIPELINE = "pipeline"
+    EVENTS = "events"
+    RESULT = "result"
+
+
+def command(
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="pipeline, events or result")],
+) -> int:
+    """Print the JSON Schema of pipeline files, events, or the result object.
+
+    Example: aish schema pipeline > pipeline.schema.json
+    """
+    typer.echo(schema_text(name.value).rstrip("\n"))
+    return 0

@@ -1,0 +1,95 @@
+"""`aish validate FILE…`, also called `check`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
+from aish.config.loader import load_pipeline, lookup_position
+from aish.errors import ExitCode, PipelineError, Problem
+from aish.policy.explain import check_policy_tests
+from aish.policy.rules import compile_policy
+from aish.run.plan_checks import cross_check
+from aish.vocab.json import JsonValue
+
+
+def command(
+    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pipeline files.")],
+    *,
+    overrides: SetOption = None,
+    strict: StrictOption = False,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Check pipeline files against the schema and the rules no schema can say; no network.
+
+    Example: aish validate pipelines/*.yaml
+    """
+    del verbose
+    code = ExitCode.OK
+    rows: list[JsonValue] = []
+    for path in paths:
+        problems = problems_of(path, tuple(overrides or ()))
+        bad = any(strict or not problem.warning for problem in problems)
+        if bad:
+            code = ExitCode.USAGE
+        if format_ is Report.JSON:
+            rows.append(_row(path, problems, ok=not bad))
+        else:
+            _print(path, problems, ok=not bad)
+    if format_ is Report.JSON:
+        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+    return int(code)
+
+
+def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
+    """Everything that is wrong with a file, in its order."""
+    try:
+        pipeline = load_pipeline(path, overrides=overrides)
+    except PipelineError as error:
+        return error.problems
+    found = cross_check(pipeline)
+    if any(not problem.warning for problem in found):
+        return found
+    failed = check_policy_tests(pipeline.policy_tests, compile_policy(pipeline.rules))
+    return (
+        *found,
+        *(
+            Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
+            for row in failed
+        ),
+    )
+
+
+def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
+    return {
+        "file": str(path),
+        "ok": ok,
+        "problems": [
+            {
+                "file": problem.position.file,
+                "line": problem.position.line,
+                "column": problem.position.column,
+                "path": problem.path,
+                "level": "warning" if problem.warning else "error",
+                "message": problem.message,
+                "hint": problem.hint,
+            }
+            for problem in problems
+        ],
+    }
+
+
+def _print(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> None:
+    for problem in problems:
+        say(f"{'warning' if problem.warning else 'error'}: {problem}")
+        if problem.hint:
+            say(f"  hint: {problem.hint}")
+    if ok:
+        typer.echo(f"{path}: ok")
+    else:
+        count = sum(not problem.warning for problem in problems)
+        say(f"{path}: {count} error{'' if count == 1 else 's'}")

@@ -1,0 +1,91 @@
+"""From the options that every command shares to a loaded file and its inputs."""
+
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aish.cli.boundary import say
+from aish.config.inputs import collect_inputs
+from aish.config.loader import load_pipeline
+from aish.config.pipeline import Pipeline
+from aish.config.quantities import duration
+from aish.errors import UsageError
+from aish.run.options import RunOptions
+from aish.run.plan import uses_stdin
+
+
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What fills a pipeline in from the command line, as it was typed."""
+
+    inputs: Sequence[str] | None
+    inputs_file: str | None
+    model: str | None
+
+
+STDIN_LIMIT = 64 * 1024 * 1024
+
+
+def load(file: Path, overrides: Sequence[str] | None) -> Pipeline:
+    """The pipeline of a file; its warnings are said."""
+    return load_pipeline(file, overrides=tuple(overrides or ()))
+
+
+def read_stdin() -> str:
+    """Piped text.
+
+    Raises:
+        UsageError: it is larger than a run can take, or not UTF-8.
+    """
+    data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
+    if len(data) > STDIN_LIMIT:
+        raise UsageError(f"more than {STDIN_LIMIT // 1024**2} MiB came in", where="stdin")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"not UTF-8 at byte {error.start}", where="stdin") from error
+
+
+def run_options(
+    pipeline: Pipeline,
+    given: Given,
+    *,
+    allow: Sequence[str] | None,
+    deny: Sequence[str] | None,
+    timeout: str | None,
+) -> RunOptions:
+    """The options of one run, inputs checked against their schemas (F9)."""
+    wants_stdin = uses_stdin(pipeline)
+    if wants_stdin and given.inputs_file == "-":
+        raise UsageError(
+            "the file reads `{{ stdin }}`, so `--inputs -` cannot read it too",
+            hint="give the inputs as a file or with `-i`",
+        )
+    stdin = read_stdin() if wants_stdin and not sys.stdin.isatty() else None
+    if wants_stdin and stdin is None:
+        say("note: the file reads `{{ stdin }}` and nothing is piped in; it is empty")
+    return RunOptions(
+        inputs=collect_inputs(pipeline, given.inputs or (), given.inputs_file, read_stdin),
+        stdin=stdin,
+        model=given.model,
+        allow=tuple(allow or ()),
+        deny=tuple(deny or ()),
+        timeout=_seconds(timeout),
+        environ=dict(os.environ),
+    )
+
+
+def _seconds(text: str | None) -> float | None:
+    if text is None:
+        return None
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--timeout", hint="for example 90s or 10m") from error
+
+
+def look_options(allow: Sequence[str] | None, deny: Sequence[str] | None) -> RunOptions:
+    """Options of a command that only looks at tools."""
+    return RunOptions(allow=tuple(allow or ()), deny=tuple(deny or ()), environ=dict(os.environ))

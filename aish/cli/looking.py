@@ -1,0 +1,46 @@
+"""What the commands that only look share: surroundings that show nothing and ask nobody."""
+
+import os
+
+import anyio
+
+from aish.cli.boundary import say
+from aish.config.pipeline import Pipeline
+from aish.run.folder import RunFolder
+from aish.run.looking import Look, look
+from aish.run.options import RunOptions
+from aish.run.plan import Plan, make_plan
+from aish.run.resources import Surroundings
+from aish.system.clock import SystemClock
+from aish.terminal.unattended import Unattended
+from aish.vocab.events import Event, Notice
+
+
+def quiet_surroundings(plan: Plan) -> Surroundings:
+    """No folder, nobody to ask, notices to stderr."""
+    return Surroundings(
+        emit=_say_notices,
+        approver=Unattended(),
+        clock=SystemClock(),
+        folder=RunFolder(id="look", path=None, mask=plan.secrets.mask),
+        environ=dict(os.environ),
+    )
+
+
+def looked_at(plan: Plan) -> Look:
+    """The tools of a plan's servers; what failed is said."""
+    found = anyio.run(look, plan, quiet_surroundings(plan))
+    for server in found.servers:
+        if server.state == "failed":
+            say(f"warning: mcp server `{server.alias}` is missing: {server.error}")
+    return found
+
+
+def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
+    """A plan for looking at tools: no model is needed, so no key of one either."""
+    return make_plan(pipeline, options, with_models=False)
+
+
+def _say_notices(event: Event) -> None:
+    if isinstance(event, Notice):
+        say(f"{event.level}: {event.text}")

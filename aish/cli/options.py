@@ -1,0 +1,79 @@
+"""Options that several commands share, each written once."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish import __version__
+
+
+class Format(StrEnum):
+    """What stdout carries."""
+
+    TEXT = "text"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+class Report(StrEnum):
+    """What a command that only looks prints."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def _print_version(value: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - typer calls it with the flag's value
+    if value:
+        typer.echo(f"aish {__version__}")
+        raise typer.Exit
+
+
+VersionOption = Annotated[
+    bool,
+    typer.Option(
+        "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+    ),
+]
+FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="PATH=VALUE", help="Override one value: models.cloud.params.temperature=0"
+    ),
+]
+InputOption = Annotated[
+    list[str] | None,
+    typer.Option("-i", "--input", metavar="NAME=VALUE", help="An input; NAME=@FILE reads a file."),
+]
+InputsOption = Annotated[
+    str | None,
+    typer.Option("--inputs", metavar="FILE", help="All inputs as JSON or YAML; `-` reads stdin."),
+]
+ModelOption = Annotated[
+    str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model of every step.")
+]
+AllowOption = Annotated[
+    list[str] | None,
+    typer.Option("--allow", metavar="GLOB", help="One more rule that approves: alias__tool."),
+]
+DenyOption = Annotated[
+    list[str] | None,
+    typer.Option("--deny", metavar="GLOB", help="One more rule that denies: alias__tool."),
+]
+TimeoutOption = Annotated[
+    str | None,
+    typer.Option("--timeout", metavar="DURATION", help="The longest the run may take: 90s, 10m."),
+]
+QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Only errors on stderr.")]
+VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more; tracebacks too.")]
+StrictOption = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
+ReportOption = Annotated[Report, typer.Option("--format", help="What stdout carries.")]
+AskOption = Annotated[
+    bool, typer.Option("--ask", help="Ask at the terminal about calls that no rule decides.")
+]
+RunDirOption = Annotated[
+    Path | None, typer.Option("--run-dir", metavar="DIR", help="Where run folders are made.")
+]
+EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Leave no run folder behind.")]

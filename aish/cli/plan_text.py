@@ -1,0 +1,102 @@
+"""The plan as text for people; every foreign word passes `for_line` (X2)."""
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from aish.text import for_line
+from aish.vocab.json import JsonObject, JsonValue
+
+_LONG = 400
+
+
+def plan_lines(view: JsonObject) -> Iterator[str]:
+    """The lines of `aish plan`, for a view made by `run.plan_view`."""
+    yield f"{view['pipeline']}  {view['file']}"
+    if view["description"]:
+        yield f"  {for_line(str(view['description']))}"
+    yield from _mapping("inputs", view["inputs"])
+    if overrides := _rows(view["overrides"]):
+        yield "overrides"
+        yield from (f"  {for_line(str(row))}" for row in overrides)
+    yield from _section("models", view["models"], _model)
+    yield from _section("servers", view["servers"], _server)
+    yield from _section("rules", view["rules"], lambda row: f"{row['list']:13} {row['rule']}")
+    yield f"on_denied  {view['on_denied']}"
+    yield "steps"
+    for number, step in enumerate(_rows(view["steps"]), 1):
+        assert isinstance(step, Mapping)
+        yield from _step(number, step)
+    yield from _mapping("outputs", view["outputs"])
+    requests = view["requests"]
+    assert isinstance(requests, Mapping)
+    yield f"model requests  {requests['at_least']} at least, {requests['at_most']} at most"
+
+
+def _section(title: str, rows: JsonValue, line: Callable[[JsonObject], str]) -> Iterator[str]:
+    listed = [row for row in _rows(rows) if isinstance(row, Mapping)]
+    if listed:
+        yield title
+        yield from (f"  {for_line(line(row))}" for row in listed)
+
+
+def _mapping(title: str, value: JsonValue) -> Iterator[str]:
+    if isinstance(value, Mapping) and value:
+        yield title
+        yield from (f"  {key}: {for_line(_short(inner))}" for key, inner in value.items())
+
+
+def _model(row: JsonObject) -> str:
+    return f"{row['alias']}  {row['model']}  {row['origin']}"
+
+
+def _server(row: JsonObject) -> str:
+    state = str(row["state"])
+    if row["tools"] is not None and row["error"] is None:
+        state = f"{state}, {row['tools']} tools"
+    if row["error"] is not None:
+        state = f"{state}: {row['error']}"
+    optional = "" if row["required"] else "  (optional)"
+    return f"{row['alias']}  {row['where']}  {state}{optional}"
+
+
+def _step(number: int, step: JsonObject) -> Iterator[str]:
+    needs = _rows(step["needs"])
+    after = f"  after {', '.join(str(need) for need in needs)}" if needs else ""
+    yield f"  {number}. {step['id']}  {_what(step)}{after}"
+    for key in ("system", "prompt"):
+        text = step.get(key)
+        if isinstance(text, str):
+            yield f"     {key}: {for_line(_short(text))}"
+    if step["kind"] == "call":
+        yield f"     arguments: {for_line(_short(step['arguments']))}"
+    if step["kind"] == "run":
+        yield f"     command: {for_line(_short(step['run']))}"
+    if "verdict" in step:
+        yield f"     {step['verdict']}: {for_line(str(step['reason']))}"
+    for tool in _rows(step.get("tools")):
+        assert isinstance(tool, Mapping)
+        star = "*" if tool["depends_on_arguments"] else ""
+        yield f"     {tool['verdict']}{star:5} {for_line(str(tool['tool']))}"
+    if step.get("schema"):
+        yield "     answers in a JSON schema"
+
+
+def _what(step: JsonObject) -> str:
+    match step["kind"]:
+        case "prompt":
+            return f"prompt to `{step['model']}`"
+        case "call":
+            return f"call {for_line(str(step['call']))}"
+        case _:
+            return "run"
+
+
+def _short(value: JsonValue) -> str:
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+    if len(text) <= _LONG:
+        return text
+    return f"{text[:_LONG]}… ({len(text) - _LONG} more characters)"
+
+
+def _rows(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()

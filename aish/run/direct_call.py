@@ -1,0 +1,62 @@
+"""One tool call from the command line, under the file's policy and through its gate (P10)."""
+
+from collections.abc import Mapping, Sequence
+from typing import cast
+
+from aish.config.inputs import typed_value
+from aish.errors import UsageError
+from aish.loop.dispatch import call_tool
+from aish.loop.equipment import UsedCall
+from aish.policy.explain import tool_name
+from aish.run.plan import Plan
+from aish.run.resources import Surroundings, Toolbox, open_toolbox, require_servers
+from aish.vocab.events import Place
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.tools import Tool
+
+
+async def direct_call(
+    plan: Plan, name: str, assignments: Sequence[str], around: Surroundings
+) -> UsedCall:
+    """Call the tool `alias__tool` with arguments `key=value`, typed by its input schema.
+
+    Raises:
+        UsageError: no such tool, or the arguments do not fit its schema.
+        UnavailableError: a required server is missing.
+    """
+    async with open_toolbox(plan, around) as box:
+        require_servers(plan, box.servers)
+        tool = _known(name, box)
+        arguments = _arguments(tool, assignments)
+        problems = await box.equipment.check_arguments(tool.input_schema, arguments)
+        if problems:
+            raise UsageError(
+                "; ".join(str(problem) for problem in problems[:3]),
+                where=name,
+                hint="`aish tools FILE --json` shows the schema",
+            )
+        return await call_tool(tool, arguments, box.equipment, Place(step="call", call="call-1"))
+
+
+def _known(name: str, box: Toolbox) -> Tool:
+    tool = box.tools.by_name(tool_name(name))
+    if tool is None:
+        from difflib import get_close_matches
+
+        near = get_close_matches(name, [str(tool.name) for tool in box.tools.listed()], n=1)
+        hint = f"did you mean `{near[0]}`?" if near else "`aish tools FILE` lists what there is"
+        raise UsageError(f"no server offers the tool `{name}`", hint=hint)
+    return tool
+
+
+def _arguments(tool: Tool, assignments: Sequence[str]) -> JsonObject:
+    properties = tool.input_schema.get("properties")
+    schemas = properties if isinstance(properties, Mapping) else {}
+    arguments: dict[str, JsonValue] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        if not equals:
+            raise UsageError(f"`{assignment}` is not KEY=VALUE")
+        schema = schemas.get(key, {})
+        arguments[key] = typed_value(text, cast("JsonObject", schema), where=f"argument `{key}`")
+    return arguments

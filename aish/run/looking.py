@@ -1,0 +1,49 @@
+"""Looking without running: what tools a pipeline has and what its rules say of each."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from aish.policy.decide import decide
+from aish.policy.rules import Policy, unmatched_rules
+from aish.run.plan import Plan
+from aish.run.resources import Surroundings, open_toolbox
+from aish.vocab.events import ServerInfo
+from aish.vocab.rules import RuleEntry
+from aish.vocab.tools import Tool
+
+
+@dataclass(frozen=True, slots=True)
+class ToolView:
+    """A tool and the verdict on a call of it; `conditional` where that depends on arguments."""
+
+    tool: Tool
+    verdict: Literal["auto", "ask", "deny"]
+    rule: str
+    conditional: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """What the servers of a pipeline offer now, and which rules match none of it."""
+
+    tools: tuple[ToolView, ...]
+    servers: tuple[ServerInfo, ...]
+    unmatched: tuple[RuleEntry, ...]
+
+
+async def look(plan: Plan, around: Surroundings) -> Look:
+    """Connect to the servers, list their tools, disconnect."""
+    async with open_toolbox(plan, around) as box:
+        listed = box.tools.listed()
+        return Look(
+            tools=tuple(view(plan.policy, tool) for tool in listed),
+            servers=box.servers,
+            unmatched=unmatched_rules(plan.policy, listed),
+        )
+
+
+def view(policy: Policy, tool: Tool) -> ToolView:
+    """The verdict on a call of `tool` whose arguments are not known yet."""
+    ruling = decide(policy, tool, {})
+    depends = any(rule.covers(tool.name) and not rule.unconditional for rule in policy.deciding())
+    return ToolView(tool, ruling.verdict, ruling.rule, conditional=depends)

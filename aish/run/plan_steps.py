@@ -1,0 +1,104 @@
+"""One step as `aish plan` shows it: what it asks, with which tools, and what the rules say."""
+
+from collections.abc import Mapping
+
+from aish.config.pipeline import CallStep, PromptStep, RunStep, Step
+from aish.errors import AishError
+from aish.policy.decide import decide
+from aish.policy.explain import tool_name
+from aish.policy.rules import LOCAL_COMMAND
+from aish.run.local_command import SHELL_RUN, command_arguments
+from aish.run.looking import view
+from aish.run.order import needs_of
+from aish.run.plan import Plan
+from aish.run.prompt_step import visible_tools
+from aish.templates.references import references
+from aish.templates.render import render
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.tools import Tool
+
+Context = Mapping[str, JsonValue]
+Row = dict[str, JsonValue]
+
+
+def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> JsonValue:
+    """A step as a JSON object; what only an earlier step's result can tell stands as written."""
+    known = [other.id for other in plan.steps]
+    common: Row = {"id": step.id, "needs": list(needs_of(step, known))}
+    match step:
+        case PromptStep():
+            return common | _prompt(step, plan, context, tools)
+        case CallStep():
+            return common | _call(step, plan, context, tools)
+        case RunStep():
+            return common | _run(step, plan, context)
+
+
+def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:
+    systems = [text for text in (step.prompt.system, step.system) if text is not None]
+    return {
+        "kind": "prompt",
+        "model": plan.model_of(step),
+        "system": "\n\n".join(str(_shown(text, context)) for text in systems) or None,
+        "prompt": _shown(step.prompt.user, context),
+        "tool_choice": step.tool_choice,
+        "tools": [
+            {
+                "tool": str(row.tool.name),
+                "verdict": row.verdict,
+                "rule": row.rule,
+                "depends_on_arguments": row.conditional,
+            }
+            for row in (view(plan.policy, tool) for tool in visible_tools(step, tools))
+        ],
+        "schema": step.output.schema if step.output else None,
+    }
+
+
+def _call(step: CallStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:
+    name = tool_name(step.call)
+    known = next((tool for tool in tools if tool.name == name), None)
+    arguments = _shown(step.arguments, context)
+    subject = known or Tool(name=name, wire=step.call, description="", input_schema={})
+    return {
+        "kind": "call",
+        "call": step.call,
+        "arguments": arguments,
+        "known": known is not None,
+    } | _verdict(plan, subject, arguments)
+
+
+def _run(step: RunStep, plan: Plan, context: Context) -> Row:
+    run = _shown(step.run if isinstance(step.run, str) else list(step.run), context)
+    shown = run if isinstance(run, str) else [str(word) for word in _items(run)]
+    arguments = dict(command_arguments(shown))
+    return {"kind": "run", "run": run, "call": str(LOCAL_COMMAND)} | _verdict(
+        plan, SHELL_RUN, arguments
+    )
+
+
+def _items(value: JsonValue) -> list[JsonValue]:
+    return list(value) if isinstance(value, (list, tuple)) else []
+
+
+def _verdict(plan: Plan, tool: Tool, arguments: JsonValue) -> Row:
+    """The verdict on the call as far as its arguments are known."""
+    known: JsonObject = arguments if isinstance(arguments, Mapping) else {}
+    ruling = decide(plan.policy, tool, known)
+    return {"verdict": ruling.verdict, "rule": ruling.rule, "reason": ruling.reason}
+
+
+def _shown(source: JsonValue, context: Context) -> JsonValue:
+    """`source` rendered, or as written where it waits for an earlier step."""
+    if isinstance(source, str):
+        if any(name.startswith("steps") for name in references(source)):
+            return source
+        try:
+            return render(source, context)
+        except AishError:
+            return source
+    if isinstance(source, Mapping):
+        return {key: _shown(value, context) for key, value in source.items()}
+    if isinstance(source, (list, tuple)):
+        return [_shown(value, context) for value in source]
+    return source

@@ -1,0 +1,65 @@
+"""The resolved whole, as `aish plan` prints it: a JSON object made of a plan and its tools."""
+
+from aish.config.pipeline import PromptStep
+from aish.run.context import template_context
+from aish.run.looking import Look
+from aish.run.opening import limits_of, model_name, origin
+from aish.run.options import RunOptions
+from aish.run.plan import Plan
+from aish.run.plan_steps import step_view
+from aish.vocab.json import JsonObject, JsonValue
+
+
+def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject:
+    """Everything a reviewer wants to know before the run; `found` is `None` offline."""
+    pipeline = plan.pipeline
+    context = template_context(pipeline, options, {})
+    tools = () if found is None else tuple(row.tool for row in found.tools)
+    return {
+        "pipeline": pipeline.name,
+        "file": str(pipeline.file),
+        "description": pipeline.description,
+        "digest": pipeline.digest,
+        "inputs": dict(options.inputs),
+        "overrides": list(pipeline.overrides),
+        "models": [
+            {"alias": alias, "model": model_name(m.entry), "origin": origin(m.entry)}
+            for alias, m in plan.models.items()
+        ],
+        "servers": _servers(plan, found),
+        "rules": [{"list": row.list, "rule": row.rule} for row in plan.policy.infos()],
+        "on_denied": pipeline.on_denied,
+        "limits": limits_of(plan),
+        "steps": [step_view(step, plan, context, tools) for step in plan.steps],
+        "outputs": pipeline.outputs,
+        "requests": requests(plan),
+    }
+
+
+def requests(plan: Plan) -> JsonObject:
+    """How many model requests the run makes: at least, and at most under its own bounds."""
+    prompts = [step for step in plan.steps if isinstance(step, PromptStep)]
+    most = 0
+    for step in prompts:
+        rounds = 0 if step.tools == () else step.limits.max_tool_depth
+        most += rounds + 1
+    return {"at_least": len(prompts), "at_most": most}
+
+
+def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:
+    states = {} if found is None else {info.alias: info for info in found.servers}
+    rows: list[JsonValue] = []
+    for server in plan.servers:
+        entry = server.entry
+        info = states.get(entry.alias)
+        rows.append(
+            {
+                "alias": entry.alias,
+                "where": entry.url or " ".join(entry.command) or f"pack {', '.join(entry.pack)}",
+                "required": entry.required,
+                "state": "not asked" if info is None else info.state,
+                "tools": None if info is None else info.tools,
+                "error": None if info is None else info.error,
+            }
+        )
+    return rows
