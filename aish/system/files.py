@@ -1,0 +1,171 @@
+"""Files and folders of our own: private, whole, and never through a planted link (X9).
+
+What a person names is read with a cap (X6). `OSError` passes through: the place that knows what
+the file was for says so.
+"""
+
+import os
+import secrets
+import stat
+from pathlib import Path
+
+from aish.errors import UsageError
+
+_CHUNK = 1 << 20
+_PRIVATE_FILE = 0o600
+_PRIVATE_FOLDER = 0o700
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def private_folder(path: Path, within: Path | None = None) -> Path:
+    """Make a folder, and those above it, that only we may enter.
+
+    No part of the path below `within` may be a link; without `within`, that is every part of a
+    relative path, and of an absolute one the last part and those that have to be made.
+
+    Raises:
+        UsageError: a part is a link or no folder, or the folder belongs to somebody else.
+    """
+    base, parts = _split(path, within)
+    held = os.open(base, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts:
+            above, held = held, _step(held, part, path)
+            os.close(above)
+        status = os.fstat(held)
+        if status.st_uid != os.geteuid():
+            raise UsageError(f"`{path}` belongs to another user")
+        if stat.S_IMODE(status.st_mode) != _PRIVATE_FOLDER:
+            os.fchmod(held, _PRIVATE_FOLDER)
+    finally:
+        os.close(held)
+    return path
+
+
+def write_private(path: Path, data: bytes) -> None:
+    """Write a new file that only we may read.
+
+    Raises:
+        FileExistsError: there is something of that name, a link included.
+    """
+    try:
+        _write_new(path, data, durable=False)
+    except FileExistsError:
+        raise
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def open_append(path: Path) -> int:
+    """A descriptor that appends to a private file, made if it is missing.
+
+    Raises:
+        UsageError: what stands there is no plain file of our own.
+    """
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, _PRIVATE_FILE)
+    except OSError as error:
+        if path.is_symlink():
+            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
+        raise
+    status = os.fstat(descriptor)
+    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    if not plain or status.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise UsageError(f"`{path}` is not a plain file of this user")
+    os.set_blocking(descriptor, True)
+    return descriptor
+
+
+def read_capped(path: Path, limit: int) -> bytes:
+    """The content of a file that a person or a pipeline names.
+
+    Raises:
+        UsageError: it is longer than `limit` bytes.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    chunks: list[bytes] = []
+    size = 0
+    try:
+        while chunk := os.read(descriptor, min(_CHUNK, limit + 1 - size)):
+            chunks.append(chunk)
+            size += len(chunk)
+            if size > limit:
+                raise UsageError(f"`{path}` is longer than {limit} bytes")
+    finally:
+        os.close(descriptor)
+    return b"".join(chunks)
+
+
+def atomic_write(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all, in the place of what stands there.
+
+    A link is replaced, not followed; a device or a pipe (`/dev/stdout`) is written to.
+    """
+    if _is_stream(path):
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            _write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+        return
+    beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    try:
+        _write_new(beside, data, durable=True)
+        beside.replace(path)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+
+
+def _write_new(path: Path, data: bytes, *, durable: bool) -> None:
+    descriptor = os.open(path, _NEW, _PRIVATE_FILE)
+    try:
+        _write_all(descriptor, data)
+        if durable:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _split(path: Path, within: Path | None) -> tuple[Path, tuple[str, ...]]:
+    """Where to start, and the parts that are walked without following links."""
+    if within is not None:
+        return within, path.relative_to(within).parts
+    if not path.is_absolute():
+        return Path(), path.parts
+    base = path.parent
+    while not base.exists():
+        base = base.parent
+    return base, path.relative_to(base).parts
+
+
+def _step(held: int, part: str, path: Path) -> int:
+    """The descriptor of the folder `part` in the folder `held`."""
+    if part == "..":
+        raise UsageError(f"`{path}` leads out of its folder")
+    try:
+        try:
+            return os.open(part, _FOLDER, dir_fd=held)
+        except FileNotFoundError:
+            os.mkdir(part, _PRIVATE_FOLDER, dir_fd=held)
+            return os.open(part, _FOLDER, dir_fd=held)
+    except NotADirectoryError as error:
+        raise UsageError(f"`{part}` in `{path}` is a link or no folder") from error
+
+
+def _is_stream(path: Path) -> bool:
+    try:
+        return not stat.S_ISREG(mode := path.stat().st_mode) and not stat.S_ISDIR(mode)
+    except OSError:
+        return False
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    """Write everything; on a full disk `os.write` is short first and fails next."""
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(descriptor, rest) :]

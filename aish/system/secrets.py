@@ -1,0 +1,204 @@
+"""Secrets, and the masks that keep them out of what is shown and written (X4, F15).
+
+A mask finds a value in every form in which it is likely to be printed: as it is, escaped in JSON
+(once or twice), escaped in a URL, in base64 at each of the three alignments. Forms that overlap
+are masked as one, so that masking never leaves the tail of a second secret behind.
+"""
+
+import base64
+import json
+import re
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote, quote_plus
+
+from aish.errors import UsageError
+from aish.vocab.json import JsonValue
+
+SHORTEST = 8
+_SHORTEST_LINE = 16
+_DEEPEST = 200
+
+
+class Secrets:
+    """The secrets of a run; more may be added at any time."""
+
+    def __init__(self) -> None:
+        self._tags: dict[str, str] = {}
+        self._forms: list[str] = []
+        self._starts: frozenset[str] = frozenset()
+        self._pattern: re.Pattern[str] | None = None
+        self._longest = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._tags)
+
+    def add(self, name: str, value: str) -> None:
+        """Mask `value` as `<secret:name>` from now on.
+
+        Raises:
+            UsageError: the value is too short to be told apart from ordinary text (F15).
+        """
+        if len(value) < SHORTEST:
+            raise UsageError(
+                f"the secret `{name}` is shorter than {SHORTEST} characters",
+                hint="a secret that short would be masked wherever its letters occur",
+            )
+        for form in _forms(value):
+            self._tags.setdefault(form, f"<secret:{name}>")
+        # A value that is part of a tag must not be masked within the tag once more.
+        for tag in set(self._tags.values()):
+            if any(form in tag and form != tag for form in self._tags):
+                self._tags[tag] = tag
+        self._pattern = None
+
+    def mask(self, text: str) -> str:
+        """The text with every secret replaced by its tag."""
+        if not self._tags:
+            return text
+        pieces: list[str] = []
+        end = 0
+        for start, stop, tag in self.spans(text):
+            pieces += (text[end:start], tag)
+            end = stop
+        return "".join((*pieces, text[end:])) if end else text
+
+    def mask_json(self, value: JsonValue) -> JsonValue:
+        """The value with every secret in its strings, keys and numbers replaced."""
+        return self._mask_json(value, 0) if self._tags else value
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where secrets stand: start, end, tag; overlapping ones as one, under the first's tag."""
+        pattern = self._compiled()
+        found = pattern.search(text)
+        while found:
+            begin, end = found.span()
+            tag = self._tags[found[0]]
+            found = pattern.search(text, begin + 1)
+            while found and found.start() < end:
+                end = max(end, found.end())
+                found = pattern.search(text, found.start() + 1)
+            yield begin, end, tag
+
+    def beginning(self, text: str) -> int:
+        """Where the longest tail of the text begins that may be the beginning of a secret."""
+        self._compiled()
+        for place in range(max(0, len(text) - self._longest + 1), len(text)):
+            if text[place : place + 2] not in self._starts:
+                continue
+            tail = text[place:]
+            index = bisect_left(self._forms, tail)
+            if index < len(self._forms) and self._forms[index].startswith(tail):
+                if len(self._forms[index]) > len(tail):
+                    return place
+                following = self._forms[index + 1 : index + 2]
+                if following and following[0].startswith(tail):
+                    return place
+        return len(text)
+
+    def _compiled(self) -> re.Pattern[str]:
+        if self._pattern is None:
+            self._forms = sorted(self._tags)
+            self._longest = max(map(len, self._forms), default=0)
+            self._starts = frozenset(form[:n] for form in self._forms for n in (1, 2))
+            longest_first = sorted(self._forms, key=len, reverse=True)
+            self._pattern = re.compile("|".join(map(re.escape, longest_first)))
+        return self._pattern
+
+    def _mask_json(self, value: JsonValue, depth: int) -> JsonValue:
+        if isinstance(value, str):
+            return self.mask(value)
+        if value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, (int, float)):
+            shown = str(value)
+            masked = self.mask(shown)
+            return value if masked == shown else masked
+        if depth > _DEEPEST:
+            return "<nested too deeply to be searched for secrets>"
+        if isinstance(value, Mapping):
+            return {self.mask(k): self._mask_json(v, depth + 1) for k, v in value.items()}
+        return [self._mask_json(item, depth + 1) for item in value]
+
+
+class StreamMask:
+    """Masks a text that comes in pieces; the pieces joined are what `mask` makes of the whole."""
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._held = ""
+        self._covered = 0
+
+    def feed(self, text: str) -> str:
+        """What can be shown so far: all but what may be the beginning of a secret."""
+        if not self._secrets:
+            return text
+        return self._take(self._held + text, ended=False)
+
+    def flush(self) -> str:
+        """The rest, at the end of the text."""
+        return self._take(self._held, ended=True)
+
+    def _take(self, text: str, *, ended: bool) -> str:
+        """Mask what is decided; `_covered` characters of what is held were already masked."""
+        hold = len(text) if ended else self._secrets.beginning(text)
+        pieces: list[str] = []
+        end = self._covered
+        for start, stop, tag in self._secrets.spans(text) if self._secrets else ():
+            if start >= hold:
+                break
+            if start >= end:
+                pieces += (text[end:start], tag)
+            end = max(end, stop)
+        pieces.append(text[end:hold])
+        self._held = text[hold:]
+        self._covered = max(0, end - hold)
+        return "".join(pieces)
+
+
+def _forms(value: str) -> set[str]:
+    """Every form in which a value is looked for."""
+    lines = value.splitlines()
+    plain = {value, value.strip()}
+    if len(lines) > 1:
+        plain.update(line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
+    forms: set[str] = set()
+    for text in plain:
+        if len(text) >= SHORTEST:
+            forms.update(_escaped(text), _in_base64(text))
+    return forms
+
+
+def _escaped(text: str) -> set[str]:
+    once = _in_json(text)
+    twice = {again for form in once for again in _in_json(form)}
+    return {text} | once | twice | _in_url(text)
+
+
+def _in_json(text: str) -> set[str]:
+    forms = {json.dumps(text, ensure_ascii=plain)[1:-1] for plain in (True, False)}
+    forms |= {form.replace("/", "\\/") for form in forms}
+    # Go and many web frameworks keep these out of JSON text.
+    escaped: dict[str, str | int | None] = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"}
+    return forms | {form.translate(str.maketrans(escaped)) for form in forms}
+
+
+def _in_url(text: str) -> set[str]:
+    """With every usual set of characters that stay as they are, in both cases of hex digits."""
+    raw = text.encode("utf-8", "surrogatepass")
+    forms = {quote(raw, safe=safe) for safe in ("", "/", "!'()*~", "!$&'()*+,;=:@/", "/:?=&@+,;$!")}
+    forms |= {quote_plus(raw), quote_plus(raw, safe="*")}
+    return forms | {re.sub(r"%[0-9A-F]{2}", lambda hexed: hexed[0].lower(), form) for form in forms}
+
+
+def _in_base64(text: str) -> set[str]:
+    """What stays the same wherever the value stands in the text that was encoded."""
+    raw = text.encode("utf-8", "surrogatepass")
+    whole = base64.b64encode(raw)
+    forms = {whole}
+    for shift in range(3):
+        coded = base64.b64encode(bytes(shift) + raw)
+        forms.add(coded[(shift * 8 + 5) // 6 : (shift + len(raw)) * 8 // 6])
+    forms |= {form.translate(bytes.maketrans(b"+/", b"-_")) for form in forms}
+    texts = {form.decode() for form in forms}
+    return texts | {quote(form, safe="") for form in texts}

@@ -1,0 +1,152 @@
+r"""A stranger's text, made fit for the place where it is shown (X2, X3).
+
+One function for each kind of place, and no other way to print such text. What would be invisible
+or would move the cursor is spelled out (`\x1b`, `\u202e`), so that each character is harmless by
+itself and a sequence cut in two by streaming is harmless too. What people are warned of (P9) is
+told by `suspicious`.
+"""
+
+import re
+
+_BIDI = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
+_INVISIBLE = (
+    r"\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f"
+    r"\u3164\ufe00-\ufe0d\ufeff\uffa0\ufff0-\ufffb\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e0fff"
+)
+# Emoji presentation selectors have a visible effect after a symbol and are everywhere in what
+# models write; after anything else they are invisible.
+_SYMBOL = r"\xa9\xae\u203c-\u205f\u2070-\u3163\u3165-\u3299\U0001f000-\U0001faff"
+_SELECTOR = rf"(?<![{_SYMBOL}])[\ufe0e\ufe0f](?!\u20e3)"
+_ODD = re.compile(
+    rf"\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]|{_SELECTOR}"
+)
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+# GitHub trims a line before it looks for `::`, and looks for `##[` anywhere in it, as Azure
+# Pipelines does for `##vso[` and TeamCity for `##teamcity[`.
+_CI_COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#[A-Za-z]*\[)", re.MULTILINE)
+_NOT_XML = re.compile(r"[\ufffe\uffff]")
+_MARKUP = str.maketrans(
+    {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"},
+)
+_PUNCTUATION = str.maketrans(
+    {mark: f"&#{ord(mark)};" for mark in "!\"#$%&'()*+-./:<=>?@[\\]^_`{|}~"}
+)
+
+
+def _spell(found: re.Match[str]) -> str:
+    """An odd character as an escape; a line's end stays one."""
+    odd = found[0]
+    if odd == "\r\n":
+        return "\n"
+    code = ord(odd)
+    if odd == "\r":
+        return "\\r"
+    if code <= 0xFF:  # ruff: ignore[magic-value-comparison] - two digits
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code <= 0xFFFF else f"\\U{code:08x}"  # ruff: ignore[magic-value-comparison] - four
+
+
+def for_terminal(text: str) -> str:
+    r"""Text for a terminal: only `\n` and `\t` still move the cursor."""
+    if text.isascii() and text.isprintable():
+        return text
+    return _ODD.sub(_spell, text)
+
+
+def for_line(text: str) -> str:
+    """The same on one line: line ends show as `⏎`, tabs as a space."""
+    return for_terminal(text).replace("\n", "⏎").replace("\t", " ")
+
+
+def for_ci_log(text: str) -> str:
+    """The same for a CI log, in which some lines would be commands to the runner.
+
+    Wants whole lines: a command cut in two would not be seen.
+    """
+    shown = for_terminal(text)
+    if "::" not in shown and "##" not in shown:
+        return shown
+    return _CI_COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", shown)
+
+
+def for_html(text: str) -> str:
+    """Text for the content or a quoted attribute of HTML."""
+    return for_terminal(text).translate(_MARKUP)
+
+
+def for_markdown(text: str) -> str:
+    """Text for Markdown that is shown as HTML: no mark, link, image or mention comes alive."""
+    return for_terminal(text).translate(_PUNCTUATION)
+
+
+def for_xml(text: str) -> str:
+    """Text for the content or a quoted attribute of XML 1.0, which forbids some characters."""
+    return _NOT_XML.sub(_spell, for_terminal(text)).translate(_MARKUP)
+
+
+def safe_utf8(text: str) -> str:
+    """The same text with lone surrogates replaced, so that it can be encoded."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+_NOT_LATIN = r"\u0370-\u03ff\u0400-\u052f\u0531-\u058f"
+_LOOKALIKE = re.compile(
+    r"[\uff01-\uff5e\u2460-\u24ff\U0001d400-\U0001d7ff\U0001f130-\U0001f189]"
+    rf"|[A-Za-z][{_NOT_LATIN}]|[{_NOT_LATIN}][A-Za-z]"
+)
+_SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
+    ("escape sequence", re.compile(r"[\x1b\x9b\x9d\x90\x9e\x9f]")),
+    ("control character", re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)")),
+    ("bidi control", re.compile(rf"[{_BIDI}]")),
+    ("tag character", re.compile(r"[\U000e0000-\U000e007f]")),
+    ("invisible character", re.compile(rf"[{_INVISIBLE}\u2028\u2029]|{_SELECTOR}")),
+    ("lone surrogate", _SURROGATE),
+    ("lookalike letters", _LOOKALIKE),
+    ("text pushed out of sight", re.compile(r"\n[ \t]*(?:\n[ \t]*){9}|[ \t]{40}")),
+)
+# Asked of the text after compatibility forms were folded and invisible characters taken out.
+_POISON: tuple[tuple[str, re.Pattern[str]], ...] = (
+    (
+        "hidden markup",
+        re.compile(r"<!--|</?(?:important|system|secret|instructions?|hidden)\b", re.IGNORECASE),
+    ),
+    (
+        "orders to the model",
+        re.compile(
+            r"\b(?:ignore|disregard|forget|override)\b.{0,40}"
+            r"\b(?:instructions?|rules|prompts?|guidelines|above|previous|prior)\b"
+            r"|\byou (?:must|should) (?:always|never|first)\b|\bsystem prompt\b"
+            r"|\b(?:before|after|instead of) (?:using|calling|running|invoking)"
+            r" (?:this|any|other|the)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "secrecy",
+        re.compile(
+            r"\b(?:do not|don't|never|without)\b.{0,20}"
+            r"\b(?:tell|telling|mention|mentioning|inform|informing|reveal|notify|notifying)\b",
+            re.IGNORECASE | re.DOTALL,
+        ),
+    ),
+    (
+        "private files",
+        re.compile(
+            r"\.(?:ssh|aws|gnupg|netrc|kube|env)\b|\bid_(?:rsa|ed25519)\b|/etc/(?:passwd|shadow)"
+            r"|\bmcp\.json\b",
+            re.IGNORECASE,
+        ),
+    ),
+    ("encoded block", re.compile(r"[A-Za-z0-9+/_-]{120}")),
+)
+
+
+def suspicious(text: str) -> tuple[str, ...]:
+    """The names of what is odd in a description that a server gives of itself (P9)."""
+    import unicodedata
+
+    signs = [name for name, sign in _SIGNS if sign.search(text)]
+    folded = unicodedata.normalize("NFKC", _ODD.sub("", text))
+    signs += [name for name, sign in _POISON if sign.search(folded)]
+    return tuple(signs)

@@ -1,0 +1,188 @@
+import base64
+import json
+import urllib.parse
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from aish.errors import UsageError
+from aish.system.secrets import Secrets, StreamMask
+from aish.vocab.json import JsonValue
+
+VALUE = 's3cr/et+"va lue\\é\n<&>?='
+AROUND = st.text('ab/+=% \n"\\é', max_size=8)
+
+
+def secrets_of(**values: str) -> Secrets:
+    secrets = Secrets()
+    for name, value in values.items():
+        secrets.add(name, value)
+    return secrets
+
+
+@pytest.mark.requirement("F15")
+def test_a_short_secret_is_refused_without_being_shown() -> None:
+    with pytest.raises(UsageError) as refused:
+        Secrets().add("TOKEN", "sesame7")
+    assert str(refused.value) == "the secret `TOKEN` is shorter than 8 characters"
+    assert "sesame7" not in str(refused.value.hint)
+
+
+def test_without_secrets_text_is_passed_on_untouched() -> None:
+    text = "anything"
+    assert Secrets().mask(text) is text
+    assert StreamMask(Secrets()).feed(text) is text
+    assert not Secrets()
+
+
+@pytest.mark.requirement("X4")
+@pytest.mark.parametrize(
+    "written",
+    [
+        VALUE,
+        VALUE.strip(),
+        json.dumps(VALUE),
+        json.dumps(VALUE, ensure_ascii=False),
+        json.dumps(json.dumps({"key": VALUE})),
+        json.dumps(VALUE).replace("/", "\\/"),
+        json.dumps(VALUE).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026"),
+        urllib.parse.quote(VALUE),
+        urllib.parse.quote(VALUE, safe=""),
+        urllib.parse.quote(VALUE, safe="").lower(),
+        urllib.parse.urlencode({"q": VALUE}),
+        f"https://user:{urllib.parse.quote(VALUE, safe='')}@host.example/path",
+    ],
+)
+def test_a_secret_is_hidden_in_every_spelling(written: str) -> None:
+    masked = secrets_of(TOKEN=VALUE).mask(f"before {written} after")
+    assert "<secret:TOKEN>" in masked
+    assert masked.startswith("before ")
+    assert masked.endswith(" after")
+    assert "s3cr" not in masked
+    assert "lue" not in masked
+
+
+@pytest.mark.requirement("X4")
+@given(st.binary(max_size=6), st.binary(max_size=6), st.sampled_from(["std", "url"]))
+def test_a_secret_is_hidden_in_base64_of_anything_around_it(
+    before: bytes, after: bytes, alphabet: str
+) -> None:
+    encode = base64.b64encode if alphabet == "std" else base64.urlsafe_b64encode
+    value = "p?~>ssw~ord>?12"
+    written = encode(before + value.encode() + after).decode()
+    masked = secrets_of(TOKEN=value).mask(written)
+    assert "<secret:TOKEN>" in masked
+    # What is left on either side is at most what shares a letter with its neighbours.
+    left, right = masked.split("<secret:TOKEN>")
+    assert len(left) <= (len(before) * 8 + 5) // 6 + 2
+    assert len(right) <= (len(after) * 8 + 5) // 6 + 3
+
+
+@pytest.mark.requirement("X4")
+def test_the_longest_secret_wins() -> None:
+    secrets = secrets_of(SHORT="password", LONG="password-and-more")
+    assert secrets.mask("password-and-more password") == "<secret:LONG> <secret:SHORT>"
+
+
+@pytest.mark.requirement("X4")
+def test_overlapping_secrets_leave_no_tail() -> None:
+    assert secrets_of(A="abcdefgh", B="ghijklmn").mask("-abcdefghijklmn-") == "-<secret:A>-"
+
+
+@pytest.mark.requirement("X4")
+def test_a_mask_leaves_command_path_and_host_to_be_seen() -> None:
+    shown = secrets_of(TOKEN="hunter2hunter2").mask(
+        "curl -H 'Authorization: Bearer hunter2hunter2' https://host.example/path"
+    )
+    assert shown == "curl -H 'Authorization: Bearer <secret:TOKEN>' https://host.example/path"
+
+
+@pytest.mark.requirement("X4")
+def test_each_line_of_a_key_is_a_secret_too() -> None:
+    secrets = secrets_of(KEY="-----BEGIN KEY-----\nMIIEvQIBADANBgkqhkiG\nx\n-----END KEY-----\n")
+    assert secrets.mask("+MIIEvQIBADANBgkqhkiG") == "+<secret:KEY>"
+    assert secrets.mask("x") == "x"
+
+
+@pytest.mark.requirement("X4")
+def test_a_secret_named_like_its_value_is_masked_once() -> None:
+    secrets = secrets_of(API_TOKEN="API_TOKEN")
+    assert secrets.mask("API_TOKEN") == "<secret:API_TOKEN>"
+    assert secrets.mask("<secret:API_TOKEN>") == "<secret:API_TOKEN>"
+
+
+@pytest.mark.requirement("X4")
+def test_keys_strings_and_numbers_of_json_are_masked() -> None:
+    secrets = secrets_of(TOKEN="12345678", OTHER="abcdefgh")
+    value: JsonValue = {"abcdefgh": ["x 12345678 y", 12345678, 1, None, True, {"k": "abcdefgh"}]}
+    masked: JsonValue = {
+        "<secret:OTHER>": [
+            "x <secret:TOKEN> y",
+            "<secret:TOKEN>",
+            1,
+            None,
+            True,
+            {"k": "<secret:OTHER>"},
+        ]
+    }
+    assert secrets.mask_json(value) == masked
+
+
+@pytest.mark.requirement("X4", "X6")
+def test_json_nested_beyond_reason_is_not_shown_at_all() -> None:
+    value: JsonValue = "abcdefgh"
+    for _ in range(100_000):
+        value = [value]
+    masked = secrets_of(TOKEN="abcdefgh").mask_json(value)
+    assert "abcdefgh" not in str(masked)
+
+
+@pytest.mark.requirement("X4")
+@given(st.lists(st.text("abc", min_size=1, max_size=12), max_size=20))
+@example(["abcabcab", "cabcabc", "cab"])
+@example(["aaaaaaaaaaaaaaaaaaaaaaaa", "aaaa", "b"])
+def test_a_stream_is_masked_as_the_whole_would_be(pieces: list[str]) -> None:
+    secrets = secrets_of(A="abcabcab", B="cabcabcabc", C="aaaaaaaa", D="bcabcabcabcab")
+    mask = StreamMask(secrets)
+    shown = "".join([*map(mask.feed, pieces), mask.flush()])
+    assert shown == secrets.mask("".join(pieces))
+
+
+@pytest.mark.requirement("X4")
+@given(AROUND, AROUND, st.integers(0, 60), st.sampled_from([json.dumps, urllib.parse.quote, str]))
+def test_a_secret_cut_anywhere_never_shows(
+    before: str, after: str, cut: int, form: Callable[[str], str]
+) -> None:
+    written = before + form(VALUE) + after
+    secrets = secrets_of(TOKEN=VALUE)
+    mask = StreamMask(secrets)
+    shown = mask.feed(written[:cut]) + mask.feed(written[cut:]) + mask.flush()
+    assert shown == secrets.mask(written)
+    assert "s3cr" not in shown
+
+
+def test_ordinary_text_is_not_held_back() -> None:
+    mask = StreamMask(secrets_of(TOKEN="zyxwvuts"))
+    assert mask.feed("an ordinary piece!") == "an ordinary piece!"
+    assert mask.feed("ends in zyx") == "ends in "
+    assert mask.feed("!") == "zyx!"
+    assert not mask.flush()
+
+
+@pytest.mark.requirement("X6")
+def test_a_stream_that_never_ends_is_not_held_for_ever() -> None:
+    mask = StreamMask(secrets_of(TOKEN="aaaaaaaa"))
+    shown = "".join(mask.feed("aaaa") for _ in range(1000))
+    assert shown == "<secret:TOKEN>"
+    assert not mask.flush()
+    assert mask.feed("b") == "b"
+
+
+@pytest.mark.requirement("X4")
+@given(st.lists(st.text("abé/+ ", min_size=8, max_size=14), min_size=1, max_size=4), st.data())
+def test_masking_twice_changes_nothing(values: list[str], data: st.DataObject) -> None:
+    secrets = secrets_of(**{f"N{number}": value for number, value in enumerate(values)})
+    text = "".join(data.draw(st.lists(st.one_of(AROUND, st.sampled_from(values)))))
+    assert secrets.mask(secrets.mask(text)) == secrets.mask(text)
