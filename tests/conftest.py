@@ -1,0 +1,106 @@
+"""What holds in every test: a clean environment, no network but loopback, the real program."""
+
+import ipaddress
+import os
+import re
+import socket
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from cli_process import Aish, clean_environment
+from model_endpoint import Answer, ModelEndpoint
+
+# What would change a run, or let a test reach somebody's account.
+_SWITCHES = re.compile(
+    r"(?:.*_(?:API_KEY|TOKEN|SECRET|PASSWORD|CREDENTIALS|PROXY)|(?:https?|all|ftp|no)_proxy"
+    r"|CI|GITHUB_.*|ACTIONS_.*|TF_BUILD|NO_COLOR|FORCE_COLOR|CLICOLOR(?:_FORCE)?|COLUMNS|LINES"
+    r"|COLORTERM|TERM_PROGRAM.*|AISH_.*|XDG_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+    r"|PYTHONIOENCODING|PYTHONUTF8|LC_.*|LANGUAGE)"
+)
+_REAL_CONNECT = socket.socket.connect
+_REAL_CONNECT_EX = socket.socket.connect_ex
+_REAL_GETADDRINFO = socket.getaddrinfo
+
+
+class NetworkBlockedError(AssertionError):
+    """A test tried to leave this machine."""
+
+
+@pytest.fixture(scope="session")
+def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A home folder with nothing in it."""
+    return tmp_path_factory.mktemp("home")
+
+
+@pytest.fixture(autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
+def _clean_environment(monkeypatch: pytest.MonkeyPatch, empty_home: Any) -> None:
+    for name in list(os.environ):
+        if _SWITCHES.fullmatch(name):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(empty_home))
+    monkeypatch.setenv("LANG", "C.UTF-8")
+    monkeypatch.setenv("TERM", "xterm-256color")
+
+
+@pytest.fixture(autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all
+def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket.socket, "connect", _connect)
+    monkeypatch.setattr(socket.socket, "connect_ex", _connect_ex)
+    monkeypatch.setattr(socket, "getaddrinfo", _getaddrinfo)
+
+
+@pytest.fixture
+def run_aish(tmp_path: Any, empty_home: Any) -> Iterator[Aish]:
+    """The command line as a person or a CI job would start it, in an empty folder."""
+    aish = Aish(cwd=tmp_path, env=clean_environment(empty_home))
+    yield aish
+    aish.close()
+
+
+ModelEndpoints = Callable[..., ModelEndpoint]
+
+
+@pytest.fixture
+def model_endpoint() -> Iterator[ModelEndpoints]:
+    """A function that starts a scripted model endpoint, closed after the test."""
+    with ExitStack() as stack:
+
+        def start(
+            replies: Sequence[Answer] | Callable[[Any], Any] = (), **options: Any
+        ) -> ModelEndpoint:
+            return stack.enter_context(ModelEndpoint(replies, **options))
+
+        yield start
+
+
+def _connect(self: socket.socket, address: Any) -> None:
+    _check(self.family, address)
+    _REAL_CONNECT(self, address)
+
+
+def _connect_ex(self: socket.socket, address: Any) -> int:
+    _check(self.family, address)
+    return _REAL_CONNECT_EX(self, address)
+
+
+def _getaddrinfo(host: Any, *arguments: Any, **options: Any) -> Any:
+    if not _is_loopback(host):
+        raise NetworkBlockedError(f"a test asked for the address of {host!r}")
+    return _REAL_GETADDRINFO(host, *arguments, **options)
+
+
+def _check(family: int, address: Any) -> None:
+    if family in {socket.AF_INET, socket.AF_INET6} and not _is_loopback(address[0]):
+        raise NetworkBlockedError(f"a test tried to connect to {address!r}")
+
+
+def _is_loopback(host: Any) -> bool:
+    if host in {None, "", "localhost", b"localhost"}:
+        return True
+    text = host.decode() if isinstance(host, bytes) else str(host)
+    try:
+        return ipaddress.ip_address(text.split("%")[0]).is_loopback
+    except ValueError:
+        return text.endswith(".localhost")

@@ -1,0 +1,123 @@
+"""What each requirement number of the design is about; every one has a test that carries it.
+
+Numbers are stable: a test names them with `@pytest.mark.requirement("L7")`. `Q` numbers are the
+rows of the table of endpoint quirks, `exit-` the process exit codes.
+"""
+
+from collections.abc import Mapping
+
+FILE: Mapping[str, str] = {
+    "F1": "a one-step pipeline needs no `steps`",
+    "F2": "a step is a prompt, a call or a run",
+    "F6": "templates are sandboxed, strict, rendered once, bounded",
+    "F7": "`${VAR}` in models and servers only; no key travels unnamed",
+    "F8": "`extends` merges deeply; no other file is read",
+    "F9": "`--set`, `-i`, `--inputs`, stdin",
+    "F10": "all errors at once, with place, path and nearest name",
+    "F11": "what no schema can say is checked too",
+    "F13": "durations and sizes with units",
+    "F14": "step ids, aliases, and what `steps.X` has",
+    "F15": "what is a secret; a short one is refused",
+}
+
+LOOP: Mapping[str, str] = {
+    "L1": "one wire, no environment proxies, no redirects",
+    "L2": "`tools` as the server gave them, left out when empty",
+    "L3": "vendor spelling is pure, one module opens sockets, a call is yielded once and whole",
+    "L4": "server-sent events at every cut and line end, with caps",
+    "L5": "fragments of a tool call are put together",
+    "L6": "text before a tool call is kept",
+    "L7": "HTTP errors, errors in band, incomplete streams, truncated calls",
+    "L8": "one retry layer with events",
+    "L9": "the next model answers when one stays unavailable",
+    "L10": "time-outs, and an interrupt stops a stream at once",
+    "L11": "the embedded model in a child process",
+    "L12": "typed turns; unknown fields go back verbatim",
+    "L13": "with and without tool roles",
+    "L14": "output of local commands waits for the next user turn",
+    "L15": "the loop and its depth limit",
+    "L16": "several calls in one turn, order and ids",
+    "L17": "arguments that are no object or do not fit never reach a tool",
+    "L18": "empty and overlong results",
+}
+
+SERVERS: Mapping[str, str] = {
+    "M1": "both eras of the protocol",
+    "M2": "streamable HTTP, stdio, in process",
+    "M3": "authorization and headers; redirects within the origin",
+    "M4": "aliases, tool names, wire names",
+    "M5": "all servers connect at once; required and optional ones",
+    "M6": "pages of `tools/list`; a malformed tool costs only itself",
+    "M7": "results: text, structure, media",
+    "M8": "every failure is a legal tool reply",
+    "M9": "a call has its time-out, is cancelled, shows progress",
+    "M10": "a child's environment, group and end",
+    "M11": "requests from the server",
+    "M13": "the conformance suite and real peers",
+}
+
+PACKS: Mapping[str, str] = {
+    "K1": "a pack is a module of typed functions, in a table",
+    "K2": "names of pack tools, and their older names",
+    "K3": "a tool failure is a result",
+    "K4": "explicit roots, opened beneath their descriptor",
+    "K5": "denied files look the same whether they exist or not",
+    "K7": "text results are capped and say so",
+}
+
+APPROVALS: Mapping[str, str] = {
+    "P1": "globs match whole and on both sides of `__`; deny beats ask beats allow",
+    "P2": "the question shows exactly what will be sent; only a yes is a yes",
+    "P3": "without a person the answer is no, at once",
+    "P4": "rules that look at arguments",
+    "P5": "annotations tighten and never loosen",
+    "P6": "an approval is bound to one call and used once",
+    "P7": "decisions are events, and can be explained and tested",
+    "P9": "descriptions are shown escaped and audited",
+    "P10": "one gate on every path",
+}
+
+SECURITY: Mapping[str, str] = {
+    "X1": "default deny, on what will be sent",
+    "X2": "one function for each kind of place that shows a stranger's text",
+    "X3": "only our own escape sequences reach a terminal",
+    "X4": "secrets are masked in every form",
+    "X5": "credentials go to the configured origin only",
+    "X6": "every stream of bytes has a cap and a deadline",
+    "X7": "schemas from outside fetch nothing and can be stopped",
+    "X8": "child processes: argv lists, small environment, own group",
+    "X9": "files of ours are private and follow no link",
+    "X10": "YAML and templates have limits",
+    "X11": "what listens does so on loopback only",
+    "X12": "in doubt it fails closed and says so",
+}
+
+_QUIRKS_LEFT_OUT = {11, 28, 41}
+QUIRKS: Mapping[str, str] = {
+    f"Q{number}": f"row {number} of the endpoint quirks"
+    for number in range(1, 61)
+    if number not in _QUIRKS_LEFT_OUT
+}
+
+EXITS: Mapping[str, str] = {
+    "exit-0": "every step succeeded",
+    "exit-1": "a step failed",
+    "exit-2": "bad usage or an invalid file; nothing was contacted",
+    "exit-3": "a needed tool call was denied",
+    "exit-4": "a limit was reached",
+    "exit-5": "an endpoint or a required server is unavailable",
+    "exit-70": "a bug in aish",
+    "exit-130": "interrupted by SIGINT",
+    "exit-143": "interrupted by SIGTERM",
+}
+
+REQUIREMENTS: Mapping[str, str] = {
+    **FILE,
+    **LOOP,
+    **SERVERS,
+    **PACKS,
+    **APPROVALS,
+    **SECURITY,
+    **QUIRKS,
+    **EXITS,
+}
