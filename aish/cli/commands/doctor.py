@@ -1,0 +1,38 @@
+"""`aish doctor [FILE]`."""
+
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from aish.cli.options import VerboseOption
+from aish.errors import ExitCode
+from aish.run.checkup import Finding, check_machine, check_pipeline
+from aish.text import for_line
+
+
+def command(
+    file: Annotated[
+        Path | None, typer.Argument(metavar="[FILE]", help="Check what this pipeline needs too.")
+    ] = None,
+    *,
+    verbose: VerboseOption = False,
+) -> int:
+    """Check the environment: optional parts, keys, model endpoints, servers.
+
+    Example: aish doctor pipelines/review.yaml
+    """
+    del verbose
+    findings = list(check_machine())
+    if file is not None:
+        findings += anyio.run(check_pipeline, file)
+    for finding in findings:
+        typer.echo(_line(finding))
+    failed = [finding for finding in findings if finding.state == "bad"]
+    return int(ExitCode.UNAVAILABLE if failed else ExitCode.OK)
+
+
+def _line(finding: Finding) -> str:
+    line = f"{finding.state:4}  {for_line(finding.subject)}: {for_line(finding.text)}"
+    return f"{line}\n      hint: {finding.hint}" if finding.hint else line

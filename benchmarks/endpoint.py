@@ -1,0 +1,138 @@
+"""A mock model endpoint in a thread, which notes when requests arrive and answers leave.
+
+Answers are cut into one network write per `per_write` deltas. For tool turns, `calls` calls of
+`tool` are asked for in each of the first `turns` answers of a conversation.
+"""
+
+import asyncio
+import json
+import threading
+import time
+from dataclasses import dataclass, field
+from typing import Self
+
+
+@dataclass
+class Script:
+    deltas: int = 200
+    per_write: int = 1
+    turns: int = 0
+    calls: int = 1
+    tool: str = "mock__echo"
+    arguments: str = '{"text": "hello"}'
+
+
+@dataclass
+class Times:
+    """`perf_counter` seconds, one entry a request."""
+
+    arrived: list[float] = field(default_factory=list)
+    answered: list[float] = field(default_factory=list)
+
+
+def _event(delta: dict[str, object], finish: str | None = None) -> bytes:
+    chunk = {
+        "id": "chatcmpl-1",
+        "object": "chat.completion.chunk",
+        "created": 1795246517,
+        "model": "mock",
+        "choices": [{"index": 0, "delta": delta, "finish_reason": finish}],
+    }
+    return b"data: " + json.dumps(chunk).encode() + b"\n\n"
+
+
+def _chunked(data: bytes) -> bytes:
+    return b"%x\r\n%s\r\n" % (len(data), data)
+
+
+_HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+_TAIL = (
+    b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
+)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, script: Script, times: Times) -> None:
+        self.script = script
+        self.times = times
+        self.buffer = bytearray()
+        self.transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.buffer += data
+        head = self.buffer.find(b"\r\n\r\n")
+        if head < 0:
+            return
+        lines = bytes(self.buffer[:head]).lower().split(b"\r\n")
+        length = next(int(x.split(b":")[1]) for x in lines if x.startswith(b"content-length"))
+        if len(self.buffer) < head + 4 + length:
+            return
+        self.times.arrived.append(time.perf_counter())
+        body = bytes(self.buffer[head + 4 : head + 4 + length])
+        self.buffer.clear()
+        self.answer(body.count(b'"tool_calls"'))
+
+    def answer(self, rounds: int) -> None:
+        assert self.transport is not None
+        script = self.script
+        if rounds < script.turns:
+            calls = [
+                {
+                    "index": index,
+                    "id": f"call_{rounds}_{index}",
+                    "type": "function",
+                    "function": {"name": script.tool, "arguments": script.arguments},
+                }
+                for index in range(script.calls)
+            ]
+            parts = [_event({"tool_calls": calls}), _event({}, "tool_calls")]
+        else:
+            parts = [_event({"content": f"word{n} "}) for n in range(script.deltas)]
+            parts.append(_event({}, "stop"))
+        parts.append(_TAIL)
+        self.transport.write(_HEAD)
+        for start in range(0, len(parts), script.per_write):
+            self.transport.write(_chunked(b"".join(parts[start : start + script.per_write])))
+        self.transport.write(b"0\r\n\r\n")
+        self.times.answered.append(time.perf_counter())
+
+
+class Endpoint:
+    """`with Endpoint(script) as endpoint:`; `url` ends in `/v1`."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.times = Times()
+        self.url = ""
+        self._loop = asyncio.new_event_loop()
+        self._ready = threading.Event()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        self._ready.wait()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+
+    def forget(self) -> None:
+        self.times.arrived.clear()
+        self.times.answered.clear()
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        made = self._loop.create_server(
+            lambda: _Connection(self.script, self.times), "127.0.0.1", 0
+        )
+        server = self._loop.run_until_complete(made)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+        self._loop.close()

@@ -1,0 +1,135 @@
+"""The smallest httpx programs that do the same exchanges: what aish is measured against.
+
+python benchmarks/floor.py text URL
+python benchmarks/floor.py http URL MCP_URL TURNS
+python benchmarks/floor.py stdio URL TURNS COMMAND...
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import httpx
+
+PROMPT = {"role": "user", "content": "go"}
+TOOLS = [
+    {
+        "type": "function",
+        "function": {
+            "name": "mock__echo",
+            "description": "Echo",
+            "parameters": {"type": "object", "properties": {"text": {"type": "string"}}},
+        },
+    }
+]
+
+
+async def turn(
+    client: httpx.AsyncClient, url: str, messages: list[Any], tools: list[Any] | None = None
+) -> tuple[str, list[Any]]:
+    body: dict[str, Any] = {"model": "mock", "stream": True, "messages": messages}
+    if tools:
+        body["tools"] = tools
+    text: list[str] = []
+    calls: list[Any] = []
+    async with client.stream("POST", url + "/chat/completions", json=body) as response:
+        async for line in response.aiter_lines():
+            if not line.startswith("data: ") or line == "data: [DONE]":
+                continue
+            for choice in json.loads(line[6:])["choices"]:
+                delta = choice["delta"]
+                if delta.get("content"):
+                    text.append(delta["content"])
+                calls += delta.get("tool_calls") or []
+    return "".join(text), calls
+
+
+Call = Callable[[str, Any], Awaitable[str]]
+
+
+async def loop(client: httpx.AsyncClient, url: str, turns: int, call: Call) -> None:
+    messages: list[Any] = [PROMPT]
+    for _ in range(turns + 1):
+        text, calls = await turn(client, url, messages, TOOLS)
+        if not calls:
+            print(text)
+            return
+        messages.append({"role": "assistant", "content": "", "tool_calls": calls})
+        for asked in calls:
+            wanted = asked["function"]
+            result = await call(wanted["name"], json.loads(wanted["arguments"]))
+            messages.append({"role": "tool", "tool_call_id": asked["id"], "content": result})
+
+
+def request(number: int, method: str, params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": number, "method": method, "params": params}
+
+
+INITIALIZE = {
+    "protocolVersion": "2025-06-18",
+    "capabilities": {},
+    "clientInfo": {"name": "floor", "version": "0"},
+}
+
+
+async def over_http(url: str, mcp: str, turns: int) -> None:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        numbers = iter(range(1, 10**9))
+        headers = {"accept": "application/json, text/event-stream"}
+
+        async def rpc(method: str, params: Any) -> Any:
+            body = request(next(numbers), method, params)
+            return (await client.post(mcp, json=body, headers=headers)).json()["result"]
+
+        async def call(name: str, arguments: Any) -> str:
+            name = name.partition("__")[2]
+            result = await rpc("tools/call", {"name": name, "arguments": arguments})
+            return str(result["content"][0]["text"])
+
+        await rpc("initialize", INITIALIZE)
+        await rpc("tools/list", {})
+        await loop(client, url, turns, call)
+
+
+async def over_stdio(url: str, turns: int, command: list[str]) -> None:
+    child = await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    to_child, from_child = child.stdin, child.stdout
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        numbers = iter(range(1, 10**9))
+
+        async def rpc(method: str, params: Any) -> Any:
+            body = request(next(numbers), method, params)
+            to_child.write(json.dumps(body).encode() + b"\n")
+            return json.loads(await from_child.readline())["result"]
+
+        async def call(name: str, arguments: Any) -> str:
+            name = name.partition("__")[2]
+            result = await rpc("tools/call", {"name": name, "arguments": arguments})
+            return str(result["content"][0]["text"])
+
+        await rpc("initialize", INITIALIZE)
+        await rpc("tools/list", {})
+        await loop(client, url, turns, call)
+    to_child.close()
+    await child.wait()
+
+
+async def text(url: str) -> None:
+    async with httpx.AsyncClient(timeout=60, trust_env=False) as client:
+        print((await turn(client, url, [PROMPT]))[0])
+
+
+if __name__ == "__main__":
+    kind, *rest = sys.argv[1:]
+    if kind == "text":
+        asyncio.run(text(rest[0]))
+    elif kind == "http":
+        asyncio.run(over_http(rest[0], rest[1], int(rest[2])))
+    else:
+        asyncio.run(over_stdio(rest[0], int(rest[1]), rest[2:]))
