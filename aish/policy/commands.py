@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import starmap
 
-from aish.policy.globs import matches_word
 from aish.policy.texts import Fit, forbidden_text, permitted_text
+from aish.system.globs import matches_word
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ToolName
 

@@ -1,14 +1,8 @@
-"""Globs over tool names (P1) and over text arguments (P4), matched by hand.
-
-`fnmatch` is not used: it treats the joined name as one text, so `*` crosses the `__` and `[` opens
-a class, and patterns through `re` can backtrack without end. Nothing here knows of rules.
-"""
+"""Globs over tool names: `alias__tool`, whose two halves match by themselves (P1)."""
 
 from aish.errors import UsageError
 
 SEPARATOR = "__"
-SLASHES = "/\\"
-"""Both, because a server may run where a backslash separates folders."""
 
 
 def split_glob(glob: str) -> tuple[str, str]:
@@ -34,87 +28,3 @@ def split_glob(glob: str) -> tuple[str, str]:
 def is_exact(glob: str) -> bool:
     """Whether a glob has no wildcard and so names one thing."""
     return "*" not in glob and "?" not in glob
-
-
-def matches_word(pattern: str, word: str) -> bool:
-    """Whether the whole of `word` matches; `*` is any text, `?` any one character.
-
-    Goes back to the last `*` only, so the cost is bounded by the product of the lengths.
-    """
-    here = place = 0
-    star, resume = -1, 0
-    while place < len(word):
-        if here < len(pattern) and pattern[here] == "*":
-            star, resume = here, place
-            here += 1
-        elif here < len(pattern) and pattern[here] in {"?", word[place]}:
-            here += 1
-            place += 1
-        elif star >= 0:
-            resume += 1
-            here, place = star + 1, resume
-        else:
-            return False
-    return not pattern[here:].strip("*")
-
-
-def matches_path(pattern: str, text: str) -> bool:
-    """Whether the whole of `text` matches; `*` and `?` stop at slashes, `**` does not.
-
-    `**/` where a segment begins also stands for no folder at all: `docs/**/*.md` has
-    `docs/a.md`. Walks all states at once, so nothing is tried twice.
-    """
-    parts = _parts(pattern)
-    states = _reached({0}, parts)
-    for character in text:
-        moved = {after for state in states if (after := _step(parts, state, character)) is not None}
-        if not moved:
-            return False
-        states = _reached(moved, parts)
-    return len(parts) in states
-
-
-def _parts(pattern: str) -> tuple[str, ...]:
-    """The pattern as `skip`, `**`, `*`, `?` and, with a `=` before them, single characters."""
-    parts: list[str] = []
-    place = 0
-    while place < len(pattern):
-        begins_segment = place == 0 or pattern[place - 1] == "/"
-        if begins_segment and pattern.startswith("**/", place):
-            parts.extend(("skip", "**", "=/"))
-            place += 3
-        elif pattern.startswith("**", place):
-            parts.append("**")
-            place += 2
-        else:
-            parts.append(pattern[place] if pattern[place] in "*?" else "=" + pattern[place])
-            place += 1
-    return tuple(parts)
-
-
-def _step(parts: tuple[str, ...], state: int, character: str) -> int | None:
-    """The state after one character, or `None` where it does not fit."""
-    if state >= len(parts):
-        return None
-    part = parts[state]
-    inside = character not in SLASHES
-    if part == "**" or (part == "*" and inside):
-        return state
-    fits = part == "=" + character or (part == "?" and inside)
-    return state + 1 if fits else None
-
-
-def _reached(states: set[int], parts: tuple[str, ...]) -> set[int]:
-    """The states and all that follow from them without a character."""
-    found: set[int] = set()
-    waiting = list(states)
-    while waiting:
-        state = waiting.pop()
-        if state in found:
-            continue
-        found.add(state)
-        if state < len(parts) and parts[state] == "skip":
-            waiting.extend((state + 1, state + 3))
-        elif state < len(parts) and parts[state] in {"*", "**"}:
-            waiting.append(state + 1)
-    return found

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from aish.errors import UsageError
-from aish.policy.globs import is_exact, matches_word, split_glob
+from aish.policy.globs import is_exact, split_glob
+from aish.system.globs import matches_word
 from aish.vocab.events import RuleInfo
 from aish.vocab.rules import RuleEntry, RuleLists
 from aish.vocab.tools import Tool, ToolName

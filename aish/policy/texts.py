@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from urllib.parse import unquote
 
-from aish.policy.globs import matches_path
+from aish.system.globs import matches_path
 from aish.vocab.json import JsonValue
 
 LONGEST = 4096
