@@ -7,10 +7,10 @@ In a test:
     assert end.requests[0].json["model"] == "m"
 
 A reply is a `Reply`, or a callable that gets the parsed request and returns one; instead of a
-list, one callable may answer everything (what it raises is raised at the end of the `with`). The parts of a reply are bytes (one write, and one HTTP
-chunk, each), a `Gate` (stops until the test opens it), `CUT` or `RESET`. `GET …/models` is
-answered without using up the script. When the script is over the answer is a 500 that asks not
-to be retried.
+list, one callable may answer everything (what it raises is raised at the end of the `with`). The
+parts of a reply are bytes (one write, and one HTTP chunk, each), a `Gate` (stops until the test
+opens it), `CUT` or `RESET`. `GET …/models` is answered without using up the script. When the
+script is over the answer is a 500 that asks not to be retried.
 
 As a program it streams a fixed number of deltas, at little cost, for benchmarks:
 

@@ -1,0 +1,203 @@
+"""A model behind an endpoint: encode, send, decode, and try again where that may help (L8)."""
+
+from asyncio import get_running_loop
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import anyio
+
+from aish.config.pipeline import ModelEntry
+from aish.models import smollm2
+from aish.models.failure import AttemptError, origin_of
+from aish.models.headers import check_base_url, headers_of
+from aish.models.pace import Cooldowns, Pace
+from aish.models.retry import MAX_HINT, Advice, delay_before, judge_code
+from aish.models.transport import MakeClient, Transport, open_client
+from aish.system.secrets import Secrets
+from aish.vocab.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
+from aish.vocab.protocols import ModelRequest
+from aish.wire.chat_decode import ChatDecoder
+from aish.wire.chat_encode import Dialect, Encoder
+from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
+
+_NOTICED_SECONDS = 1.0
+
+
+class ChatModel:
+    """`vocab.protocols.Model` over `POST {base_url}/chat/completions`."""
+
+    def __init__(
+        self,
+        entry: ModelEntry,
+        transport: Transport,
+        *,
+        secrets: Secrets,
+        pace: Pace,
+        cooldowns: Cooldowns,
+    ) -> None:
+        self._entry = entry
+        self._transport = transport
+        self._secrets = secrets
+        self._pace = pace
+        self._origin = origin_of(entry.base_url)
+        self._cooldown = cooldowns.of(self._origin)
+        self._encoder = Encoder(_dialect(entry, self._origin))
+
+    @property
+    def alias(self) -> str:
+        """The name in the pipeline file."""
+        return self._entry.alias
+
+    @property
+    def enforces_schema(self) -> bool:
+        """`json_schema` of the entry."""
+        return self._entry.json_schema
+
+    @property
+    def sees_images(self) -> bool:
+        """`vision` of the entry."""
+        return self._entry.vision
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
+        """Answer one turn. Who leaves before the end closes it (`contextlib.aclosing`).
+
+        Raises:
+            UnavailableError: the endpoint stayed out of reach, or refused the credentials.
+            StepFailedError: the endpoint refused the request, or its answer is unusable.
+        """
+        turn_ends = get_running_loop().time() + self._entry.timeout.turn
+        body = self._encoder.body(request)
+        attempt = 0
+        while True:
+            while (wait := self._cooling(turn_ends)) > 0:
+                if wait > _NOTICED_SECONDS:
+                    yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
+                await self._pace.sleep(wait)
+            attempt += 1
+            shown = False
+            exchange = self._transport.exchange(turn_ends)
+            try:
+                await self._transport.post(exchange, body)
+                async for batch in exchange.deltas(_decoder(request)):
+                    shown = True
+                    yield batch if type(batch[-1]) is not Finish else self._signed(batch)
+            except (AttemptError, StreamError) as error:
+                failure = self._as_attempt(error)
+            else:
+                return
+            finally:
+                await exchange.aclose()
+            if shown:
+                yield [Withdrawn(failure.message)]
+            delay = self._delay_after(failure, attempt, turn_ends)
+            yield [Retrying(self._origin, attempt + 1, delay, failure.message)]
+            await self._pace.sleep(delay)
+
+    def _delay_after(self, failure: AttemptError, attempt: int, turn_ends: float) -> float:
+        """Seconds until the next try; raises the final error where there is none."""
+        advice, policy = failure.advice, self._entry.retry
+        delay = delay_before(attempt, advice, policy, self._pace.chance())
+        if advice.cools:
+            self._cooldown.hold(self._pace.clock.monotonic() + delay)
+        if not advice.retry:
+            raise failure.final(self.alias)
+        if advice.wait is not None and advice.wait > MAX_HINT:
+            raise failure.final(self.alias, f" (it asks to wait {advice.wait:.0f} s)")
+        if attempt >= policy.attempts:
+            raise failure.final(self.alias, f" (after {attempt} tries)" if attempt > 1 else "")
+        if self._is_too_late(delay, turn_ends):
+            raise failure.final(self.alias, " (and there is no time left for another try)")
+        return delay
+
+    def _cooling(self, turn_ends: float) -> float:
+        """Seconds that the endpoint's cool-down still asks for; raises where that is too long."""
+        wait = self._cooldown.until - self._pace.clock.monotonic()
+        if wait <= 0:
+            return 0.0
+        if wait > MAX_HINT * 2 or self._is_too_late(wait, turn_ends):
+            said = f"{self._origin} has asked for a pause of {wait:.0f} s"
+            raise AttemptError(said, Advice(retry=False)).final(self.alias)
+        return wait + self._pace.chance() * min(wait, 1.0)
+
+    @staticmethod
+    def _is_too_late(delay: float, turn_ends: float) -> bool:
+        """Whether a deadline, the step's or the turn's, would pass while waiting."""
+        ends = min(turn_ends, anyio.current_effective_deadline())
+        return get_running_loop().time() + delay >= ends
+
+    def _signed(self, deltas: list[Delta]) -> list[Delta]:
+        """With `Finish` saying who answered."""
+        return [
+            replace(delta, model=self.alias) if isinstance(delta, Finish) else delta
+            for delta in deltas
+        ]
+
+    def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:
+        """Either failure as one, with the secrets masked (L7)."""
+        if isinstance(error, AttemptError):
+            error.message = self._secrets.mask(error.message)
+            return error
+        message = self._secrets.mask(error.message)
+        if isinstance(error, InBandError):
+            advice = judge_code(error.code, retryable=error.retryable)
+        else:
+            found = error.retryable and not isinstance(error, MalformedToolCallError)
+            advice = Advice(retry=error.retryable, unavailable=found)
+        return AttemptError(message, advice)
+
+
+@asynccontextmanager
+async def open_model(
+    entry: ModelEntry,
+    key: str | None,
+    *,
+    secrets: Secrets,
+    pace: Pace | None = None,
+    cooldowns: Cooldowns | None = None,
+    make_client: MakeClient = open_client,
+) -> AsyncGenerator[ChatModel]:
+    """A model to talk to; `entry` has everything expanded, `key` is the value behind `key_env`.
+
+    Models opened with the same `cooldowns` share those of their endpoints (L8).
+
+    Raises:
+        UsageError: `base_url` or a header cannot be used.
+    """
+    check_base_url(entry)
+    pace = pace or Pace()
+    transport = Transport(
+        entry,
+        headers_of(entry, key),
+        mask=secrets.mask,
+        now=pace.clock.now,
+        make_client=make_client,
+    )
+    try:
+        yield ChatModel(
+            entry, transport, secrets=secrets, pace=pace, cooldowns=cooldowns or Cooldowns()
+        )
+    finally:
+        with anyio.CancelScope(shield=True):
+            await transport.aclose()
+
+
+def _dialect(entry: ModelEntry, origin: str) -> Dialect:
+    params = {**smollm2.PARAMS, **entry.params} if entry.embedded else entry.params
+    return Dialect(
+        model=entry.model or (smollm2.NAME if entry.embedded else entry.alias),
+        params=params,
+        usage=entry.usage,
+        json_schema=entry.json_schema,
+        tool_role=entry.tool_role,
+        vision=entry.vision,
+        origin=origin,
+    )
+
+
+def _decoder(request: ModelRequest) -> ChatDecoder:
+    return ChatDecoder(
+        place=request.place,
+        known_tools=frozenset(tool.wire for tool in request.tools),
+        required={tool.wire: bool(tool.input_schema.get("required")) for tool in request.tools},
+    )

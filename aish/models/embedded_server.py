@@ -1,0 +1,63 @@
+"""The child of `embedded`: llama.cpp's server in a process of its own (L11).
+
+Run by its path, with nothing of aish imported. One line of JSON on stdin says what to serve, one
+on stdout where; whatever llama.cpp prints goes to stderr. The child ends when stdin does.
+"""
+
+import json
+import os
+import sys
+from typing import Any
+
+_OUT_OF_WORK = 3
+
+
+def main() -> None:
+    """Serve until the parent is gone."""
+    told = json.loads(sys.stdin.readline() or "null")
+    if told is None:
+        return
+    # The real stdout is kept for the one line; llama.cpp writes where it likes.
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    try:
+        server = serve(told)
+        answer = {"address": server.listening_address}
+    except Exception as error:  # ruff: ignore[blind-except] - whatever it is, the parent has to be told
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    os.write(answers, json.dumps(answer).encode() + b"\n")
+    if "error" not in answer:
+        while sys.stdin.read(4096):
+            pass
+    # The server's threads would keep the process alive, and its destructor waits for requests.
+    os._exit(_OUT_OF_WORK if "error" in answer else 0)
+
+
+def serve(told: dict[str, Any]) -> Any:
+    """Start the server; it answers from threads of its own."""
+    import xllamacpp
+
+    params = xllamacpp.CommonParams()
+    params.model.path = told["path"]
+    params.model_alias = {told["model"]}
+    params.hostnames = ["127.0.0.1"]
+    params.port = 0
+    params.api_keys = [told["key"]]
+    params.n_ctx = told["context"]
+    params.n_parallel = 1
+    params.n_gpu_layers = 0
+    params.cache_ram_mib = 0
+    params.use_jinja = True
+    params.ui = False
+    params.warmup = False
+    params.sampling.seed = told["seed"]
+    # Threads that spin make a busy machine ten times slower.
+    params.cpuparams.n_threads = 1
+    params.cpuparams_batch.n_threads = 1
+    if told["template"] is not None:
+        params.chat_template = told["template"]
+    return xllamacpp.Server(params)
+
+
+if __name__ == "__main__":
+    main()

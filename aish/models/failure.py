@@ -1,0 +1,67 @@
+"""One try at a model request that came to nothing: what `transport` raises and `client` weighs."""
+
+from urllib.parse import urlsplit
+
+from aish.config.pipeline import ModelEntry
+from aish.errors import AishError, StepFailedError, UnavailableError
+from aish.models.retry import BROKEN, Advice
+
+_CREDENTIALS = frozenset({401, 403})
+_NOT_THERE = frozenset({404, 405})
+_REDIRECTS = range(300, 400)
+
+
+class AttemptError(Exception):
+    """A failed try; `hint` is for the person, should no other try follow."""
+
+    def __init__(self, message: str, advice: Advice, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+        self.hint = hint
+
+    def final(self, alias: str, afterthought: str = "") -> AishError:
+        """The error that leaves the room (exit 5, or exit 1 for a request that is no good)."""
+        kind = UnavailableError if self.advice.unavailable else StepFailedError
+        return kind(self.message + afterthought, where=f"model `{alias}`", hint=self.hint)
+
+
+def too_late(deadline: str, entry: ModelEntry) -> AttemptError:
+    """The deadline of that name in `timeout` has passed."""
+    seconds: float = getattr(entry.timeout, deadline)
+    said = {
+        "first_token": f"no answer within {seconds:g} s",
+        "idle": f"the answer stopped: nothing new for {seconds:g} s",
+        "turn": f"the turn took longer than {seconds:g} s",
+    }[deadline]
+    advice = Advice(retry=False) if deadline == "turn" else BROKEN
+    return AttemptError(said, advice, f"`models.{entry.alias}.timeout.{deadline}` sets this limit")
+
+
+def not_connected(why: str, entry: ModelEntry) -> AttemptError:
+    """No connection came about."""
+    origin = origin_of(entry.base_url)
+    if "CERTIFICATE_VERIFY_FAILED" in why:
+        hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
+        return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)
+    hint = f"is the server running at {origin}?"
+    return AttemptError(f"no connection to {origin}: {why}", BROKEN, hint)
+
+
+def hint_for(status: int, entry: ModelEntry) -> str | None:
+    """What to do about a status."""
+    if status in _CREDENTIALS and entry.key_env:
+        return f"is the key in `{entry.key_env}` one for {origin_of(entry.base_url)}?"
+    if status in _CREDENTIALS:
+        return f"`models.{entry.alias}.key_env` names the variable that holds the key"
+    if status in _NOT_THERE:
+        return "is `base_url` right (it often ends in `/v1`), and does the endpoint have the model?"
+    if status in _REDIRECTS:
+        return "redirects are not followed: set `base_url` to where the endpoint is"
+    return None
+
+
+def origin_of(url: str | None) -> str:
+    """Scheme, host and port of a URL: what may be shown of it."""
+    parts = urlsplit(url or "")
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"

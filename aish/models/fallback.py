@@ -1,0 +1,69 @@
+"""When a model stays unavailable, the next one answers the same turn (L9)."""
+
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+
+from aish.errors import UnavailableError
+from aish.vocab.deltas import Delta, FellBack
+from aish.vocab.protocols import Model, ModelRequest
+
+
+def with_fallbacks(model: Model, others: Sequence[Model]) -> Model:
+    """The model itself if there is nothing to fall back to."""
+    return Fallbacks((model, *others)) if others else model
+
+
+class Fallbacks:
+    """Several models as one; it goes by the first one's alias."""
+
+    def __init__(self, models: Sequence[Model]) -> None:
+        self._models = tuple(models)
+
+    @property
+    def alias(self) -> str:
+        """The alias of the model that is asked first."""
+        return self._models[0].alias
+
+    @property
+    def enforces_schema(self) -> bool:
+        """Only if each of them does: any of them may have to answer."""
+        return all(model.enforces_schema for model in self._models)
+
+    @property
+    def sees_images(self) -> bool:
+        """Only if each of them does."""
+        return all(model.sees_images for model in self._models)
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
+        """Answer one turn with the first model that can; `Finish.model` says which.
+
+        Raises:
+            UnavailableError: none of them could.
+            StepFailedError: a model refused the request; the next one is not asked.
+        """
+        failures: list[UnavailableError] = []
+        for index, model in enumerate(self._models):
+            batches = model.stream(request)
+            try:
+                async for batch in batches:
+                    yield batch
+            except UnavailableError as error:
+                failures.append(error)
+            else:
+                return
+            finally:
+                await close_stream(batches)
+            if index + 1 < len(self._models):
+                target = self._models[index + 1].alias
+                yield [FellBack(source=model.alias, target=target, reason=failures[-1].message)]
+        raise _all_failed(failures)
+
+
+async def close_stream(batches: AsyncIterator[Sequence[Delta]]) -> None:
+    """Close what `stream` returned, if it is a generator, as all of ours are."""
+    if isinstance(batches, AsyncGenerator):
+        await batches.aclose()
+
+
+def _all_failed(failures: Sequence[UnavailableError]) -> UnavailableError:
+    reasons = "; ".join(str(failure) for failure in failures)
+    return UnavailableError(f"no model answered: {reasons}", hint=failures[0].hint)

@@ -1,0 +1,75 @@
+"""What is sent with each request beside its body, checked before anything is sent."""
+
+import re
+from collections.abc import Mapping
+from urllib.parse import urlsplit
+
+import aish
+from aish.config.pipeline import ModelEntry
+from aish.errors import UsageError
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
+# These describe the bytes that are sent, which only the transport knows.
+_OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
+
+
+def headers_of(entry: ModelEntry, key: str | None) -> Mapping[str, str]:
+    """The headers of a model's requests; the entry's own stand over ours.
+
+    Raises:
+        UsageError: a header cannot be sent as it is; its value is not shown.
+    """
+    headers = {
+        "accept": "*/*",
+        # A compressed stream arrives late, and 200 KB of it can be 67 MB of text (X6).
+        "accept-encoding": "identity",
+        "content-type": "application/json",
+        "user-agent": f"aish/{aish.__version__}",
+    }
+    if key:
+        _check(entry, "authorization", f"Bearer {key}", entry.key_env or "key_env")
+        headers["authorization"] = f"Bearer {key}"
+    for name, value in entry.headers.items():
+        _check(entry, name, value, f"headers.{name}")
+        headers[name.lower()] = value
+    return headers
+
+
+def check_base_url(entry: ModelEntry) -> None:
+    """Whether requests can be sent there.
+
+    Raises:
+        UsageError: they cannot; the message says why.
+    """
+    where = f"models.{entry.alias}.base_url"
+    try:
+        parts = urlsplit(entry.base_url or "")
+        legal = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        legal = False
+    if not legal:
+        raise UsageError(
+            "this is not the URL of an endpoint",
+            where=where,
+            hint="it looks like `https://host/v1`; `/chat/completions` is added to it",
+        )
+    if "@" in parts.netloc:
+        raise UsageError(
+            "a URL with a user or a password in it would be shown in logs",
+            where=where,
+            hint="name the variable that holds the key with `key_env`, or use `headers`",
+        )
+    if parts.fragment:
+        raise UsageError("a fragment (`#…`) is never sent to an endpoint", where=where)
+
+
+def _check(entry: ModelEntry, name: str, value: str, where: str) -> None:
+    if not _NAME.fullmatch(name) or name.lower() in _OURS:
+        raise UsageError(f"`{name}` is not a header to be set", where=f"models.{entry.alias}")
+    if not _VALUE.fullmatch(value):
+        raise UsageError(
+            f"the value for the header `{name}` has characters that HTTP does not allow",
+            where=f"models.{entry.alias}.{where}",
+            hint="a line end at the end of the value is the usual cause",
+        )

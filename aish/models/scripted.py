@@ -1,0 +1,111 @@
+"""The twin of a model endpoint: a list of turns, played in order, without a socket.
+
+For tests, and for trying a pipeline's plumbing without a model.
+"""
+
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import anyio
+
+from aish.errors import StepFailedError
+from aish.vocab.deltas import Delta, Finish, FinishReason, TextPiece, Usage
+from aish.vocab.messages import Turn
+from aish.vocab.protocols import ModelRequest
+from aish.vocab.tools import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptedTurn:
+    """One answer as batches of deltas.
+
+    `error` is raised after them; with `hangs` nothing follows them until the consumer leaves.
+    """
+
+    batches: tuple[tuple[Delta, ...], ...] = ()
+    error: Exception | None = None
+    hangs: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SeenRequest:
+    """A request as it was when it came: the history goes on growing, `turns` does not."""
+
+    request: ModelRequest
+    turns: tuple[Turn, ...]
+
+
+Script = str | Exception | ScriptedTurn | Callable[[ModelRequest], "str | ScriptedTurn"]
+
+
+def says(
+    text: str = "", *calls: ToolCall, usage: Usage | None = None, alias: str = "scripted"
+) -> ScriptedTurn:
+    """A complete answer: words, then calls of tools, each given as a whole."""
+    words: tuple[Delta, ...] = (TextPiece(text),) if text else ()
+    reason: FinishReason = "tool_calls" if calls else "stop"
+    finish = Finish(reason=reason, usage=usage or Usage(), raw=reason, model=alias)
+    return ScriptedTurn(batches=(words, (*calls, finish)))
+
+
+class Scripted:
+    """Plays its turns in order and keeps what it was asked.
+
+    A turn is text, a `ScriptedTurn`, an exception to raise, or a function of the request.
+    """
+
+    def __init__(
+        self,
+        turns: Iterable[Script],
+        *,
+        alias: str = "scripted",
+        enforces_schema: bool = False,
+        sees_images: bool = False,
+    ) -> None:
+        self._turns = iter(turns)
+        self._alias = alias
+        self._enforces_schema = enforces_schema
+        self._sees_images = sees_images
+        self.requests: list[SeenRequest] = []
+
+    @property
+    def alias(self) -> str:
+        """The name in the pipeline file."""
+        return self._alias
+
+    @property
+    def enforces_schema(self) -> bool:
+        """As told."""
+        return self._enforces_schema
+
+    @property
+    def sees_images(self) -> bool:
+        """As told."""
+        return self._sees_images
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
+        """Play the next turn.
+
+        Raises:
+            StepFailedError: the script has no turn left, or says so.
+        """
+        self.requests.append(SeenRequest(request, tuple(request.history.turns)))
+        turn = self._next(request)
+        for batch in turn.batches:
+            await anyio.lowlevel.checkpoint()
+            if batch:
+                yield batch
+        if turn.error is not None:
+            raise turn.error
+        if turn.hangs:
+            await anyio.sleep_forever()
+
+    def _next(self, request: ModelRequest) -> ScriptedTurn:
+        script = next(self._turns, None)
+        if script is None:
+            raise StepFailedError("the script has no turn left", where=f"model `{self._alias}`")
+        if callable(script):
+            script = script(request)
+        if isinstance(script, Exception):
+            return ScriptedTurn(error=script)
+        return says(script, alias=self._alias) if isinstance(script, str) else script

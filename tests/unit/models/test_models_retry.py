@@ -1,0 +1,164 @@
+"""When a request is tried again, and when (L8): the pure table."""
+
+import json
+from email.utils import formatdate
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aish.config.pipeline import RetryPolicy
+from aish.models.retry import (
+    Advice,
+    delay_before,
+    hinted_wait,
+    judge_code,
+    judge_status,
+)
+
+RETRIED = [408, 409, 425, 429, 500, 502, 503, 504, 520, 521, 522, 523, 524, 529]
+NOT_RETRIED = [300, 302, 400, 401, 402, 403, 404, 405, 413, 418, 422, 501, 505, 519, 525, 600]
+
+
+def judge(status: int, body: str = "", **headers: str) -> Advice:
+    return judge_status(
+        status, {name.replace("_", "-"): value for name, value in headers.items()}, body, 1000.0
+    )
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize("status", RETRIED)
+def test_a_passing_failure_is_tried_again(status: int) -> None:
+    advice = judge(status)
+    assert advice.retry
+    assert advice.unavailable
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize("status", NOT_RETRIED)
+def test_a_lasting_failure_is_not_tried_again(status: int) -> None:
+    assert not judge(status).retry
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize("status", [400, 404, 413, 422])
+def test_a_request_that_is_no_good_does_not_make_the_endpoint_unavailable(status: int) -> None:
+    assert not judge(status).unavailable
+
+
+@pytest.mark.parametrize("status", [401, 402, 403, 501, 505])
+def test_refused_credentials_and_broken_servers_make_it_unavailable(status: int) -> None:
+    assert judge(status).unavailable
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize(
+    "error",
+    [
+        {"error": {"code": "insufficient_quota", "message": "m"}},
+        {"error": {"type": "insufficient_quota", "code": None}},
+        {"error": {"code": "billing_hard_limit_reached"}},
+        {"error": {"type": "exceeded_current_quota_error"}},
+        {"code": "INSUFFICIENT_BALANCE"},
+        [{"error": {"code": "billing_not_active"}}],
+    ],
+)
+def test_a_429_about_money_is_not_tried_again(error: object) -> None:
+    advice = judge(429, json.dumps(error))
+    assert not advice.retry
+    assert not advice.cools
+    assert advice.unavailable
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize(
+    "body",
+    [
+        json.dumps({"error": {"code": "rate_limit_exceeded", "message": "your quota per minute"}}),
+        "insufficient_quota",
+        "[]",
+        "null",
+        "{",
+        '{"error": "slow down"}',
+        "[" * 100_000,
+    ],
+)
+def test_any_other_429_is(body: str) -> None:
+    advice = judge(429, body)
+    assert advice.retry
+    assert advice.cools
+
+
+@pytest.mark.requirement("L8")
+def test_x_should_retry_wins_over_the_status() -> None:
+    assert judge(400, x_should_retry="true").retry
+    assert not judge(503, x_should_retry="false").retry
+    quota = json.dumps({"error": {"code": "insufficient_quota"}})
+    assert judge(429, quota, x_should_retry="TRUE").retry
+    assert judge(503, x_should_retry="maybe").retry
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry-after": "7"}, 7.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "250", "retry-after": "7"}, 0.25),
+        ({"retry-after-ms": "soon", "retry-after": "7"}, 7.0),
+        ({"retry-after": formatdate(1030, usegmt=True)}, 30.0),
+        ({"retry-after": formatdate(1030)}, 30.0),
+        ({"retry-after": formatdate(900, usegmt=True)}, 0.0),
+        ({"retry-after": "-3"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "inf"}, None),
+        ({"retry-after": "tomorrow"}, None),
+        ({"retry-after": "Wed, 21 Oct 99999 07:28:00 GMT"}, None),
+        ({}, None),
+    ],
+)
+def test_the_endpoints_hint_is_read(headers: dict[str, str], seconds: float | None) -> None:
+    assert hinted_wait(headers, 1000.0) == seconds
+
+
+@given(st.text(max_size=60))
+def test_no_hint_is_too_odd_to_be_read(text: str) -> None:
+    seconds = hinted_wait({"retry-after": text}, 1000.0)
+    assert seconds is None or seconds >= 0
+
+
+@pytest.mark.requirement("L8")
+def test_the_wait_has_full_jitter_and_grows_up_to_the_files_limit() -> None:
+    policy, advice = RetryPolicy(max_delay=3.0), Advice(retry=True)
+    waits = [delay_before(attempt, advice, policy, 0.999999) for attempt in range(1, 6)]
+    assert waits == pytest.approx([0.5, 1.0, 2.0, 3.0, 3.0], abs=0.001)
+    assert not delay_before(4, advice, policy, 0.0)
+
+
+@pytest.mark.requirement("L8")
+def test_a_hint_is_a_lower_bound_of_the_wait() -> None:
+    policy, advice = RetryPolicy(max_delay=3.0), Advice(retry=True, wait=20.0)
+    assert delay_before(1, advice, policy, 0.0) == pytest.approx(20.0)
+    assert 20.0 < delay_before(1, advice, policy, 0.5) <= 21.0
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize(
+    ("code", "retryable", "expected"),
+    [
+        (502, False, True),
+        ("429", False, True),
+        (400, True, False),
+        ("insufficient_quota", True, False),
+        ("overloaded_error", True, True),
+        ("²", False, False),
+        (1302, True, True),
+        (None, True, True),
+        (None, False, False),
+    ],
+)
+def test_an_error_in_band_is_weighed_by_its_code(
+    code: str | int | None, *, retryable: bool, expected: bool
+) -> None:
+    assert judge_code(code, retryable=retryable).retry is expected
