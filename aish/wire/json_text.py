@@ -1,0 +1,96 @@
+"""JSON as endpoints send it: several values in one text, cut off, or with a tail.
+
+Parsed values are `Any`: this room is one of the doors where the shape of data is looked at.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+from aish.text import for_line
+
+DONE: Final = "[DONE]"
+"""The marker that ends a stream."""
+
+SHOWN: Final = 200
+
+_DECODER: Final = json.JSONDecoder(strict=False)
+# What may follow the place where a parser stops: nothing, part of a literal, of an escape.
+_BREAKS_OFF: Final = re.compile(r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-|\\?u?[0-9a-fA-F]{0,3}")
+_SPACE: Final = " \t\r\n"
+raw_decode: Final = _DECODER.raw_decode
+"""One value from the beginning of a text, and where it ends; raises `ValueError`."""
+
+
+class BrokenJsonError(ValueError):
+    """Text that is no JSON from `rest` on."""
+
+    def __init__(self, rest: str) -> None:
+        super().__init__(excerpt(rest))
+        self.rest = rest
+
+
+def json_values(text: str) -> Iterator[Any]:
+    """The JSON values in a text, one after the other; `DONE` for the marker, which ends it.
+
+    `data:` between values is skipped (quirk 19).
+
+    Raises:
+        BrokenJsonError: the rest is no JSON.
+    """
+    rest = text.lstrip(_SPACE)
+    while rest:
+        if rest.startswith(DONE):
+            yield DONE
+            return
+        try:
+            value, end = raw_decode(rest)
+        except (ValueError, RecursionError):
+            raise BrokenJsonError(rest) from None
+        yield value
+        rest = rest[end:].lstrip(_SPACE).removeprefix("data:").lstrip(_SPACE)
+
+
+def is_cut(text: str) -> bool:
+    """Whether a text is the beginning of a JSON value and no more."""
+    text = text.strip(_SPACE)
+    try:
+        raw_decode(text)
+    except json.JSONDecodeError as error:
+        return bool(text) and (
+            error.msg.startswith("Unterminated")
+            or _BREAKS_OFF.fullmatch(text, error.pos) is not None
+        )
+    except (ValueError, RecursionError):
+        return False
+    return False
+
+
+def parsed_object(text: str) -> dict[str, Any] | None:
+    """The JSON object that the whole text is, strictly (no `NaN`), else `None`."""
+    try:
+        value = json.loads(text, parse_constant=_refuse)
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def dump(value: Any) -> str:
+    """Compact JSON that can always be encoded as UTF-8 with `replace`."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+
+
+def excerpt(text: str, length: int = SHOWN) -> str:
+    """The beginning of a stranger's text on one line, made visible (quirk 22)."""
+    cut = text.strip()
+    return for_line(cut[:length]) + ("…" if len(cut) > length else "")
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"`{constant}` is no JSON")
+
+
+def _plain(value: Any) -> Any:
+    """A `Mapping` or `Sequence` that is no `dict` or `list`, as one."""
+    return dict(value) if hasattr(value, "keys") else list(value)

@@ -1,0 +1,188 @@
+"""Text and thinking as they arrive: merged within a chunk, `<think>` apart, characters whole."""
+
+from typing import Final
+
+from aish.vocab.deltas import Delta, ReasoningPiece, TextPiece
+
+_OPEN: Final = "<think>"
+_CLOSE: Final = "</think>"
+
+
+class Speech:
+    """What is said between two calls of `take`, in order.
+
+    `texts` may be appended to directly while `thoughts` is empty: that is the way of nearly all
+    there is in a stream.
+    """
+
+    __slots__ = ("_deltas", "_heard", "_tags", "_text", "_thought", "said", "texts", "thoughts")
+
+    def __init__(self, *, remember: bool) -> None:
+        self.texts: list[str] = []
+        self.thoughts: list[str] = []
+        self.said = False
+        """Whether any text that is not thinking was said."""
+        self._deltas: list[Delta] = []
+        self._heard: list[str] | None = [] if remember else None
+        self._tags = ThinkTags()
+        self._text = WholeText()
+        self._thought = WholeText()
+
+    def say(self, text: str) -> None:
+        """Text of the answer."""
+        if self.thoughts:
+            self._settle_thoughts()
+        self.texts.append(text)
+
+    def think(self, text: str) -> None:
+        """Text of the thinking."""
+        if self.texts:
+            self._settle_texts()
+        self.thoughts.append(text)
+
+    def remark(self, delta: Delta) -> None:
+        """Any other delta, in its place."""
+        self.settle()
+        self._deltas.append(delta)
+
+    def settle(self) -> None:
+        """Turn what was said into pieces."""
+        if self.texts:
+            self._settle_texts()
+        if self.thoughts:
+            self._settle_thoughts()
+
+    def take(self) -> list[Delta]:
+        """The pieces since the last time."""
+        self.settle()
+        deltas, self._deltas = self._deltas, []
+        return deltas
+
+    def finish(self) -> None:
+        """Nothing more will be said: what was held back is no longer."""
+        self.settle()
+        self._add(self._tags.flush())
+        for text, kind in (
+            (self._text.flush(), TextPiece),
+            (self._thought.flush(), ReasoningPiece),
+        ):
+            if text:
+                self._deltas.append(kind(text))
+
+    @property
+    def heard(self) -> str:
+        """All text so far, where it was to be remembered."""
+        return "".join(self._heard or ())
+
+    def _settle_texts(self) -> None:
+        texts = self.texts
+        text = "".join(texts) if len(texts) > 1 else texts[0]
+        texts.clear()
+        if self._tags.over:
+            self._say(text)
+        else:
+            self._add(self._tags.feed(text))
+
+    def _settle_thoughts(self) -> None:
+        text = self._thought.feed("".join(self.thoughts))
+        self.thoughts.clear()
+        if text:
+            self._deltas.append(ReasoningPiece(text))
+
+    def _add(self, pieces: list[tuple[str, bool]]) -> None:
+        for text, thought in pieces:
+            if not thought:
+                self._say(text)
+            elif text := self._thought.feed(text):
+                self._deltas.append(ReasoningPiece(text))
+
+    def _say(self, text: str) -> None:
+        if text := self._text.feed(text):
+            self.said = True
+            self._deltas.append(TextPiece(text))
+            if self._heard is not None:
+                self._heard.append(text)
+
+
+class ThinkTags:
+    """Tells a leading `<think>…</think>` from the text after it, wherever it is cut (quirk 58).
+
+    Anywhere else the tags are text.
+    """
+
+    __slots__ = ("_held", "_inside", "_trim", "over")
+
+    def __init__(self) -> None:
+        self.over = False
+        self._held = ""
+        self._inside = False
+        self._trim = False
+
+    def feed(self, text: str) -> list[tuple[str, bool]]:
+        """Pieces of text, each with whether it is thinking."""
+        held = self._held + text
+        self._held = ""
+        if self._inside:
+            return self._thinking(held)
+        bare = held.lstrip()
+        if self._trim:
+            self.over = bool(bare)
+            return [(bare, False)] if bare else []
+        if bare.startswith(_OPEN):
+            self._inside = True
+            return self._thinking(bare[len(_OPEN) :])
+        if _OPEN.startswith(bare):
+            self._held = held
+            return []
+        self.over = True
+        return [(held, False)]
+
+    def flush(self) -> list[tuple[str, bool]]:
+        """What was held back, at the end."""
+        held, self._held = self._held, ""
+        return [(held, self._inside)] if held else []
+
+    def _thinking(self, text: str) -> list[tuple[str, bool]]:
+        thought, closed, rest = text.partition(_CLOSE)
+        if closed:
+            self._inside, self._trim = False, True
+            return [*([(thought, True)] if thought else []), *self.feed(rest)]
+        kept = next(n for n in range(len(_CLOSE) - 1, -1, -1) if text.endswith(_CLOSE[:n]))
+        self._held = text[len(text) - kept :]
+        said = text[: len(text) - kept]
+        return [(said, True)] if said else []
+
+
+class WholeText:
+    r"""Puts together characters that were escaped in halves (`\ud83d`, then `\ude00`)."""
+
+    __slots__ = ("_half",)
+
+    def __init__(self) -> None:
+        self._half = ""
+
+    def feed(self, text: str) -> str:
+        """The text without a half character at its end, which waits."""
+        if self._half:
+            text = self._half + text
+            self._half = ""
+        if text.isascii():
+            return text
+        if "\ud800" <= text[-1] <= "\udbff":
+            self._half = text[-1]
+            text = text[:-1]
+        return mended(text)
+
+    def flush(self) -> str:
+        """What waits, at the end."""
+        half, self._half = self._half, ""
+        return mended(half)
+
+
+def mended(text: str) -> str:
+    """The text with halves of characters joined, or replaced where the other half is missing."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return text

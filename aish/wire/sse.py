@@ -1,0 +1,191 @@
+"""Server-sent events: bytes in, a list of events out (L4).
+
+Lines end at CRLF, LF or CR and at nothing else, so bytes are split and text is decoded per event.
+Line ends are made LF first; what then has no complete event in it waits, at a cost that does not
+grow with what already waits.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+from aish.wire.errors import LimitError
+
+MAX_LINE: Final = 1024 * 1024
+MAX_EVENT: Final = 4 * MAX_LINE
+MAX_RESPONSE: Final = 64 * MAX_LINE
+
+_BOM: Final = b"\xef\xbb\xbf"
+_IGNORED_FIELDS: Final = frozenset({b"id", b"retry"})
+
+UNFRAMED: Final = b"\n"
+"""Stands for the event name of a line that is no field: no real name contains a line end."""
+
+Frame = tuple[bytes, bytes | None]
+"""The data of an event and its name, where it has one; or a line and `UNFRAMED`."""
+
+
+@dataclass(frozen=True, slots=True)
+class SseEvent:
+    """One event; bytes that are not UTF-8 are replaced."""
+
+    data: str
+    event: str | None = None
+
+
+class SseReader:
+    """Takes the body of a response in pieces of any size.
+
+    The last event needs no blank line after it: `close` gives it (quirk 12).
+    """
+
+    __slots__ = ("_between", "_check_at", "_cr", "_head", "_started", "_total", "_waiting")
+
+    def __init__(self) -> None:
+        self._head = b""
+        self._started = False
+        self._cr = False
+        self._between = False
+        self._waiting = bytearray()
+        self._check_at = MAX_LINE
+        self._total = 0
+
+    def feed(self, chunk: bytes) -> list[SseEvent]:
+        """The events that `chunk` completes.
+
+        Raises:
+            LimitError: a line, an event or the response is over its cap.
+        """
+        return _events(self.frames(chunk))
+
+    def close(self) -> list[SseEvent]:
+        """The event that the end of the body completes.
+
+        Raises:
+            LimitError: as with `feed`.
+        """
+        return _events(self.last_frames())
+
+    def frames(self, chunk: bytes) -> list[Frame]:
+        """The same as `feed` without decoding, and with the lines that are no fields."""
+        self._total += len(chunk)
+        if self._total > MAX_RESPONSE:
+            raise LimitError(f"the response is over {MAX_RESPONSE >> 20} MiB")
+        if not self._between or b"\r" in chunk or not chunk.endswith(b"\n\n"):
+            chunk = self._whole_events(chunk)
+        return _blocks(chunk)
+
+    def last_frames(self) -> list[Frame]:
+        """The same as `close` without decoding, and with the lines that are no fields."""
+        rest = self._head + bytes(self._waiting)
+        self._waiting.clear()
+        self._head = b""
+        return _block(rest) if rest else []
+
+    def _whole_events(self, chunk: bytes) -> bytes:
+        """The events that are complete now, with LF for every line end; the rest waits."""
+        if not self._started:
+            chunk = self._after_bom(chunk)
+        if self._cr or b"\r" in chunk:
+            chunk = self._with_lf(chunk)
+        whole = self._take_whole(chunk)
+        self._between = self._started and not self._cr and not self._waiting
+        return whole
+
+    def _take_whole(self, chunk: bytes) -> bytes:
+        waiting = self._waiting
+        seen = max(0, len(waiting) - 1)
+        waiting += chunk
+        if waiting.find(b"\n\n", seen) < 0:
+            if len(waiting) > self._check_at:
+                self._check_waiting()
+            return b""
+        end = waiting.rfind(b"\n\n") + 2
+        whole = bytes(waiting[:end])
+        del waiting[:end]
+        self._check_at = MAX_LINE
+        return whole
+
+    def _after_bom(self, chunk: bytes) -> bytes:
+        """What follows one byte order mark, which may come in pieces (quirk 7)."""
+        head = self._head + chunk
+        if len(head) < len(_BOM) and _BOM.startswith(head):
+            self._head = head
+            return b""
+        self._head = b""
+        self._started = True
+        return head.removeprefix(_BOM)
+
+    def _with_lf(self, chunk: bytes) -> bytes:
+        """The chunk with LF for every line end; a CR at its end waits for what follows."""
+        if self._cr and chunk:
+            chunk = b"\r" + chunk
+            self._cr = False
+        if chunk.endswith(b"\r"):
+            self._cr = True
+            chunk = chunk[:-1]
+        return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+    def _check_waiting(self) -> None:
+        """Apply the caps to an event that is still incomplete, and drop its comments."""
+        *whole, partial = bytes(self._waiting).split(b"\n")
+        _check_caps([*whole, partial])
+        kept = [line for line in whole if not line.startswith(b":")]
+        self._waiting[:] = b"\n".join([*kept, partial])
+        self._check_at = len(self._waiting) + MAX_LINE // 4
+
+
+def _blocks(chunk: bytes) -> list[Frame]:
+    """The events in text that ends with a blank line."""
+    if chunk.startswith(b"data: ") and len(chunk) <= MAX_LINE:
+        if chunk.find(b"\n") == len(chunk) - 2:
+            return [(chunk[6:-2], None)]
+        plain = chunk[6:-2].split(b"\n\ndata: ")
+        if chunk.count(b"\n") == 2 * len(plain):  # no event has a second line: nearly always
+            return [(data, None) for data in plain]
+    return [frame for block in chunk.split(b"\n\n") for frame in _block(block)]
+
+
+def _block(block: bytes) -> list[Frame]:
+    """What the lines between two blank lines say."""
+    frames: list[Frame] = []
+    lines = block.split(b"\n")
+    if len(block) > MAX_LINE:
+        _check_caps(lines)
+    data: list[bytes] = []
+    event: bytes | None = None
+    for line in lines:
+        name, colon, value = line.partition(b":")
+        if name == b"data":
+            data.append(value.removeprefix(b" "))
+        elif name == b"event":
+            event = value.removeprefix(b" ") or None
+        elif name and name not in _IGNORED_FIELDS:
+            frames.append((line, UNFRAMED))
+        elif not name and not colon:
+            _dispatch(frames, data, event)
+            data, event = [], None
+    _dispatch(frames, data, event)
+    return frames
+
+
+def _dispatch(frames: list[Frame], data: list[bytes], event: bytes | None) -> None:
+    if data:
+        frames.append((b"\n".join(data), event))
+
+
+def _check_caps(lines: list[bytes]) -> None:
+    """Hold one event's lines against the caps."""
+    if max(map(len, lines)) > MAX_LINE:
+        raise LimitError(f"a line of the stream is over {MAX_LINE >> 20} MiB")
+    if sum(len(line) for line in lines if line.startswith(b"data")) > MAX_EVENT:
+        raise LimitError(f"an event of the stream is over {MAX_EVENT >> 20} MiB")
+
+
+def _events(frames: list[Frame]) -> list[SseEvent]:
+    return [
+        SseEvent(
+            data.decode("utf-8", "replace"), event.decode("utf-8", "replace") if event else None
+        )
+        for data, event in frames
+        if event is not UNFRAMED
+    ]

@@ -1,0 +1,185 @@
+"""Fragments of tool calls, put together (L5, quirks 36 to 49).
+
+A slot is one call in the making. Which slot a fragment belongs to is the question here; what the
+finished calls are worth is decided by `ending` and the loop.
+"""
+
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from aish.wire.arguments import as_text, is_whole
+from aish.wire.extras import merge_field
+
+_KNOWN_FIELDS: Final = frozenset({"index", "id", "type", "function"})
+# How often the arguments of one slot are parsed to find out whether another call has begun:
+# a stream of a million braces must not cost the square of its length.
+_MOST_LOOKS: Final = 32
+
+
+@dataclass(slots=True)
+class Slot:
+    """One call in the making."""
+
+    id: str = ""
+    name: str = ""
+    parts: list[str] = field(default_factory=list)
+    extras: dict[str, Any] = field(default_factory=dict)
+    looks: int = 0
+
+    @property
+    def arguments(self) -> str:
+        """The text so far."""
+        if len(self.parts) > 1:
+            self.parts[:] = ["".join(self.parts)]
+        return self.parts[0] if self.parts else ""
+
+    def is_whole(self) -> bool:
+        """Whether the arguments so far are a complete object; a limited number of looks."""
+        if not self.parts or not self.parts[-1].rstrip().endswith("}") or self.looks >= _MOST_LOOKS:
+            return False
+        self.looks += 1
+        return is_whole(self.arguments)
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """What one element of `tool_calls` says; empty text stands for nothing said."""
+
+    index: int | None
+    id: str
+    name: str
+    arguments: str
+    whole: bool
+    extras: dict[str, Any]
+
+
+class ToolCallSlots:
+    """The calls of one turn, in the order they were opened."""
+
+    __slots__ = ("_by_id", "_by_index", "_known", "all", "guessed")
+
+    def __init__(self, known_tools: Collection[str] = ()) -> None:
+        self.all: list[Slot] = []
+        self.guessed = False
+        """Whether a fragment came without an index (quirk 36)."""
+        self._known = known_tools
+        self._by_index: dict[int, Slot] = {}
+        self._by_id: dict[str, Slot] = {}
+
+    def add(self, item: dict[str, Any]) -> None:
+        """Take a fragment from a stream."""
+        fragment = _read(item)
+        if fragment.index is None:
+            self.guessed = True
+            slot = self._without_index(fragment)
+        else:
+            slot = self._at_index(fragment, fragment.index)
+        self._fill(slot, fragment)
+
+    def add_whole(self, item: dict[str, Any]) -> None:
+        """Take a call from an answer that is not streamed: each element is one call."""
+        fragment = _read(item)
+        self._fill(self._open(fragment), fragment)
+
+    def _open(self, fragment: Fragment) -> Slot:
+        slot = Slot()
+        self.all.append(slot)
+        if fragment.index is not None:
+            self._by_index[fragment.index] = slot
+        return slot
+
+    def _at_index(self, fragment: Fragment, index: int) -> Slot:
+        """The slot of that index, unless the fragment begins another call there (quirk 37)."""
+        slot = self._by_index.get(index)
+        if slot is None:
+            return self._open(fragment)
+        if fragment.id and slot.id and fragment.id != slot.id:
+            if earlier := self._by_id.get(fragment.id):
+                return earlier
+            if fragment.name or slot.is_whole():
+                return self._open(fragment)
+            return slot  # a new id with each fragment of one call
+        return self._open(fragment) if self._begins_another(slot, fragment) else slot
+
+    def _without_index(self, fragment: Fragment) -> Slot:
+        """By id, else a new slot if a name is there, else the last one (quirk 36)."""
+        if fragment.id and (known := self._by_id.get(fragment.id)):
+            return self._open(fragment) if self._begins_another(known, fragment) else known
+        last = self.all[-1] if self.all else None
+        if last is None:
+            return self._open(fragment)
+        if fragment.id and last.id and not fragment.name:
+            return self._open(fragment) if last.is_whole() else last
+        if fragment.id and last.id:
+            return self._open(fragment)
+        if fragment.name and last.name:
+            goes_on = fragment.name == last.name and last.parts and not last.is_whole()
+            return last if goes_on else self._open(fragment)
+        return last
+
+    def _begins_another(self, slot: Slot, fragment: Fragment) -> bool:
+        """Whether a name after complete arguments opens a call, though the id does not say so."""
+        if not fragment.name or not slot.name:
+            return False
+        if not slot.parts:
+            return (
+                fragment.name != slot.name
+                and slot.name in self._known
+                and fragment.name in self._known
+            )
+        differs = fragment.name != slot.name
+        return (differs or bool(fragment.arguments.strip())) and slot.is_whole()
+
+    def _fill(self, slot: Slot, fragment: Fragment) -> None:
+        if fragment.id and not slot.id:
+            slot.id = fragment.id
+            self._by_id.setdefault(fragment.id, slot)
+        if fragment.name:
+            slot.name = self._name(slot, fragment.name)
+        if fragment.whole:
+            slot.parts[:] = [fragment.arguments]
+        elif fragment.arguments:
+            slot.parts.append(fragment.arguments)
+        for name, value in fragment.extras.items():
+            merge_field(slot.extras, name, value)
+
+    def _name(self, slot: Slot, piece: str) -> str:
+        """The name after another piece of it (quirks 44 to 46)."""
+        joined = slot.name + piece
+        if not slot.name or joined in self._known:
+            return joined
+        if slot.parts or piece == slot.name or slot.name in self._known:
+            return slot.name
+        return piece if piece in self._known else joined
+
+
+def _read(item: dict[str, Any]) -> Fragment:
+    function = item.get("function")
+    if not isinstance(function, dict):
+        function = {}
+    arguments = function.get("arguments")
+    extras = {key: value for key, value in item.items() if key not in _KNOWN_FIELDS}
+    inner = {key: value for key, value in function.items() if key not in {"name", "arguments"}}
+    if inner:
+        extras["function"] = inner
+    return Fragment(
+        index=_index(item.get("index")),
+        id=_text(item.get("id")),
+        name=_text(function.get("name")),
+        arguments="" if arguments is None else as_text(arguments),
+        whole=arguments is not None and not isinstance(arguments, str),
+        extras=extras,
+    )
+
+
+def _index(value: Any) -> int | None:
+    if isinstance(value, str) and value.isascii() and value.isdigit():
+        return int(value[:9])
+    if isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1:
+        return int(value)
+    return None
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""

@@ -1,0 +1,40 @@
+"""Token counts as endpoints spell them."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from aish.vocab.deltas import Usage
+
+_COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
+    "input": (("prompt_tokens",), ("input_tokens",)),
+    "output": (("completion_tokens",), ("output_tokens",)),
+    "cached": (
+        ("prompt_tokens_details", "cached_tokens"),
+        ("input_tokens_details", "cached_tokens"),
+        ("cached_tokens",),
+        ("prompt_cache_hit_tokens",),
+        ("cache_read_input_tokens",),
+    ),
+    "reasoning": (
+        ("completion_tokens_details", "reasoning_tokens"),
+        ("output_tokens_details", "reasoning_tokens"),
+        ("reasoning_tokens",),
+    ),
+}
+_MOST: Final = 2**53
+
+
+def read_usage(value: Any) -> Usage | None:
+    """The counts in a `usage` object; `None` if it holds none. Unknown is not zero (quirk 34)."""
+    counts = {name: _first_count(value, paths) for name, paths in _COUNTS.items()}
+    return Usage(**counts) if any(count is not None for count in counts.values()) else None
+
+
+def _first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:
+    for path in paths:
+        found = value
+        for key in path:
+            found = found.get(key) if isinstance(found, dict) else None
+        if isinstance(found, int | float) and not isinstance(found, bool) and 0 <= found < _MOST:
+            return int(found)
+    return None
