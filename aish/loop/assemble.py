@@ -1,0 +1,191 @@
+"""A model's stream -> one assembled turn, and the events that tell of it as it comes.
+
+One event per batch: what arrives at the same time is shown at the same time, and costs once.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field
+
+from aish.errors import StepFailedError
+from aish.vocab.deltas import (
+    Delta,
+    Extras,
+    FellBack,
+    Finish,
+    ReasoningPiece,
+    Retrying,
+    StreamNotice,
+    TextPiece,
+    Withdrawn,
+)
+from aish.vocab.events import (
+    Fallback,
+    Notice,
+    Place,
+    ReasoningDelta,
+    Retry,
+    TextDelta,
+    TextWithdrawn,
+)
+from aish.vocab.json import JsonObject
+from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
+from aish.vocab.tools import ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Assembled:
+    """A complete turn of a model; `first_token` counts seconds from the request."""
+
+    text: str
+    calls: tuple[ToolCall, ...]
+    extras: JsonObject
+    finish: Finish
+    first_token: float | None
+    seconds: float
+
+
+async def assemble(
+    model: Model, request: ModelRequest, place: Place, emit: Emit, clock: Clock
+) -> Assembled:
+    """Ask `model` and put its answer together.
+
+    Raises:
+        UnavailableError: the endpoint stayed out of reach, or refused the credentials.
+        StepFailedError: the endpoint refused the request, or its answer is unusable.
+    """
+    assembly = Assembly(place, emit, clock)
+    stream = model.stream(request)
+    try:
+        async for batch in stream:
+            assembly.add(batch)
+    except Exception:
+        assembly.withdraw()
+        raise
+    finally:
+        await _close(stream)
+    return assembly.result(model.alias)
+
+
+async def _close(stream: AsyncIterator[Sequence[Delta]]) -> None:
+    # A generator left half-way holds its connection until the garbage collector finds it.
+    close = getattr(stream, "aclose", None)
+    if close is not None:
+        await close()
+
+
+@dataclass(slots=True)
+class Assembly:
+    """A turn in the making. Text is gathered in a list and joined once."""
+
+    place: Place
+    emit: Emit
+    clock: Clock
+    _started: float = field(init=False)
+    _first: float | None = field(init=False, default=None)
+    _text: list[str] = field(init=False, default_factory=list)
+    _shown: bool = field(init=False, default=False)
+    _calls: list[ToolCall] = field(init=False, default_factory=list)
+    _extras: JsonObject = field(init=False, default_factory=dict)
+    _finish: Finish | None = field(init=False, default=None)
+
+    def __post_init__(self) -> None:
+        self._started = self.clock.monotonic()
+
+    def add(self, batch: Sequence[Delta]) -> None:
+        """Take what arrived at one time, and tell of it."""
+        texts: list[str] = []
+        thoughts: list[str] = []
+        for delta in batch:
+            if isinstance(delta, TextPiece):
+                if thoughts:
+                    self._think(thoughts)
+                texts.append(delta.text)
+            elif isinstance(delta, ReasoningPiece):
+                if texts:
+                    self._say(texts)
+                thoughts.append(delta.text)
+            else:
+                if texts:
+                    self._say(texts)
+                if thoughts:
+                    self._think(thoughts)
+                self._take(delta)
+        if thoughts:
+            self._think(thoughts)
+        if texts:
+            self._say(texts)
+
+    def withdraw(self) -> None:
+        """Void everything so far."""
+        if self._shown:
+            self.emit(TextWithdrawn(self.place, "".join(self._text)))
+        self._shown = False
+        self._text.clear()
+        self._calls.clear()
+        self._extras = {}
+        self._finish = None
+        self._first = None
+
+    def result(self, alias: str) -> Assembled:
+        """The turn, once the stream has ended.
+
+        Raises:
+            StepFailedError: the stream ended without saying so, which is never a success (L7).
+        """
+        if self._finish is None:
+            self.withdraw()
+            raise StepFailedError("the answer is incomplete", where=f"model `{alias}`")
+        return Assembled(
+            text="".join(self._text),
+            calls=tuple(self._calls),
+            extras=self._extras,
+            finish=self._finish,
+            first_token=self._first,
+            seconds=self.clock.monotonic() - self._started,
+        )
+
+    def _say(self, texts: list[str]) -> None:
+        text = texts[0] if len(texts) == 1 else "".join(texts)
+        texts.clear()
+        if text:
+            self._mark_first()
+            self._text.append(text)
+            self._shown = True
+            self.emit(TextDelta(self.place, text))
+
+    def _think(self, thoughts: list[str]) -> None:
+        text = "".join(thoughts)
+        thoughts.clear()
+        if text:
+            self._mark_first()
+            self._shown = True
+            self.emit(ReasoningDelta(self.place, text))
+
+    def _mark_first(self) -> None:
+        if self._first is None:
+            self._first = self.clock.monotonic() - self._started
+
+    def _take(self, delta: Delta) -> None:
+        match delta:
+            case ToolCall():
+                self._mark_first()
+                self._calls.append(delta)
+            case Extras(fields):
+                self._extras = {**self._extras, **fields}
+            case Finish():
+                self._finish = delta
+            case Withdrawn():
+                self.withdraw()
+            case _:
+                self._tell(delta)
+
+    def _tell(self, delta: Delta) -> None:
+        match delta:
+            case Retrying(endpoint, attempt, delay, reason):
+                self.emit(Retry(self.place, endpoint, attempt, delay, reason))
+            case FellBack(source, target, reason):
+                self.emit(Fallback(self.place, source, target, reason))
+            case StreamNotice(code, text):
+                self.emit(Notice(self.place, "warning", code, text))
+            case _:
+                raise AssertionError(f"no such delta: {delta!r}")

@@ -1,0 +1,249 @@
+"""The tool-call loop: request, stream, call tools, reply, request again (L15)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from aish.loop import wording
+from aish.loop.assemble import Assembled, assemble
+from aish.loop.conversation import Conversation
+from aish.loop.ending import ending_of
+from aish.loop.equipment import Equipment, UsedCall
+from aish.loop.legal import Wanted, make_legal
+from aish.loop.round import Round
+from aish.loop.sampling import Sampling
+from aish.loop.usage import add_usage
+from aish.text import safe_utf8
+from aish.vocab.deltas import Usage
+from aish.vocab.events import (
+    Asked,
+    Failure,
+    Notice,
+    Place,
+    StepStatus,
+    TurnFinished,
+    TurnStarted,
+)
+from aish.vocab.json import JsonValue
+from aish.vocab.messages import AssistantTurn, History
+from aish.vocab.protocols import AnswerSchema, Model, ModelRequest
+from aish.vocab.tools import Tool, ToolCall
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """What one prompt step, or one line of a person, wants of a model.
+
+    `history` already ends with the user turn to be answered. `tools` are those the model is
+    shown; no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name.
+    Turns are numbered on from `place.turn`.
+    """
+
+    history: History
+    model: Model
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: AnswerSchema | None = None
+    place: Place = field(default_factory=Place)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How it ended. `text` is the last that was said, `finish` the last reason to stop."""
+
+    status: StepStatus
+    text: str
+    calls: tuple[UsedCall, ...]
+    usage: Usage
+    finish: str
+    failure: Failure | None
+    turns: int
+
+
+async def converse(ask: Ask, equipment: Equipment) -> Outcome:
+    """Answer the last user turn of `ask.history`, with as many tool rounds as that takes.
+
+    The history is legal afterwards, whatever happens, cancellation included.
+
+    Raises:
+        UnavailableError: the model's endpoint stayed out of reach, or refused the credentials.
+        StepFailedError: the endpoint refused the request, or its answer is unusable.
+    """
+    return await _Exchange(ask, equipment).run()
+
+
+class _Exchange:
+    """The state of one `converse`."""
+
+    def __init__(self, ask: Ask, equipment: Equipment) -> None:
+        self._ask = ask
+        self._equipment = equipment
+        self._conversation = Conversation(ask.history)
+        self._visible = {tool.wire: tool for tool in ask.tools}
+        self._sampler = Sampling(ask.model, equipment.emit, equipment.clock, ask.place)
+        self._first_turn = (ask.place.turn or 0) + 1
+        self._turns = 0
+        self._rounds = 0
+        self._text = ""
+        self._finish = ""
+        self._usage: Usage | None = None
+        self._calls: list[UsedCall] = []
+
+    async def run(self) -> Outcome:
+        """Go round until an answer has no calls, or something ends it."""
+        while True:
+            place = self._next_place()
+            answer = await self._request(place)
+            if not answer.calls or answer.finish.reason == "refusal":
+                return self._end(answer, place)
+            wanted = self._add_answer(answer, place)
+            ended = await self._run_round(wanted, place)
+            if ended is not None:
+                return ended
+
+    def _next_place(self) -> Place:
+        place = self._ask.place
+        return Place(place.step, place.item, self._first_turn + self._turns)
+
+    async def _request(self, place: Place) -> Assembled:
+        ask, equipment = self._ask, self._equipment
+        request = ModelRequest(
+            history=ask.history,
+            tools=ask.tools,
+            tool_choice=self._tool_choice(),
+            params=ask.params,
+            schema=ask.schema,
+            place=place,
+        )
+        equipment.emit(TurnStarted(place, ask.model.alias, len(ask.history.turns)))
+        answer = await assemble(ask.model, request, place, equipment.emit, equipment.clock)
+        self._turns += 1
+        self._text = answer.text or self._text
+        self._finish = answer.finish.reason
+        self._usage = add_usage(self._usage, answer.finish.usage)
+        return answer
+
+    def _tool_choice(self) -> str:
+        """The step's own choice; to insist on a tool holds for the first request only."""
+        choice = self._ask.tool_choice
+        if not self._ask.tools:
+            return "auto"
+        if choice in {"auto", "none"}:
+            return choice
+        if self._turns:
+            return "auto"
+        named = (tool.wire for tool in self._ask.tools if str(tool.name) == choice)
+        return next(named, choice)
+
+    def _add_answer(self, answer: Assembled, place: Place) -> tuple[Wanted, ...]:
+        """Add an answer that asks for tools, its calls made legal first."""
+        wanted = make_legal(answer.calls, self._visible, place, self._conversation.used_ids)
+        self._tell_turn(answer, place, tuple(one.call.id for one in wanted))
+        self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
+        return wanted
+
+    async def _run_round(self, wanted: tuple[Wanted, ...], place: Place) -> Outcome | None:
+        """Answer every call; an outcome says that the conversation ends with this round."""
+        current = Round(
+            wanted,
+            place,
+            self._equipment,
+            self._sampler,
+            sees_images=self._ask.model.sees_images,
+        )
+        stop = self._stop(len(wanted))
+        try:
+            if stop is None:
+                await current.run()
+            else:
+                current.refuse_all(stop.reply)
+        finally:
+            # Also when interrupted: the history never ends with calls nobody answered.
+            for reply in current.replies():
+                self._conversation.add(reply)
+        self._rounds += 1
+        self._calls.extend(current.used)
+        if stop is not None:
+            return self._outcome(stop.status, self._text, stop.failure)
+        if current.denied is not None:
+            return self._outcome("denied", self._text, _denial(current.denied))
+        return None
+
+    def _stop(self, calls: int) -> "_Stop | None":
+        """Why none of a turn's calls may be made, if so (L15, L16)."""
+        limits = self._equipment.limits
+        if self._rounds >= limits.max_tool_depth:
+            message = f"tool-call depth limit reached (`max_tool_depth: {limits.max_tool_depth}`)"
+            failure = Failure("tool_depth", message, hint="raise `max_tool_depth`")
+            return _Stop("budget", wording.DEPTH_REACHED, failure)
+        if calls > limits.max_calls_per_turn:
+            message = (
+                f"the model asked for {calls} tool calls in one turn "
+                f"(`max_calls_per_turn: {limits.max_calls_per_turn}`)"
+            )
+            failure = Failure("too_many_calls", message, hint="raise `max_calls_per_turn`")
+            reply = wording.too_many(calls, limits.max_calls_per_turn)
+            return _Stop("failed", reply, failure)
+        return None
+
+    def _end(self, answer: Assembled, place: Place) -> Outcome:
+        """Add an answer without calls, and say what it means."""
+        self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
+        ending = ending_of(answer, wants_schema=self._ask.schema is not None)
+        self._add_assistant(answer, ending.text or wording.EMPTY_ANSWER, ())
+        if ending.notice is not None:
+            self._equipment.emit(Notice(place, "warning", *ending.notice))
+        status: StepStatus = "failed" if ending.failure else "ok"
+        return self._outcome(status, ending.text, ending.failure)
+
+    def _add_assistant(self, answer: Assembled, text: str, calls: tuple[ToolCall, ...]) -> None:
+        origin = answer.finish.model or self._ask.model.alias
+        turn = AssistantTurn(safe_utf8(text), calls, answer.extras, origin)
+        self._conversation.add(turn)
+
+    def _tell_turn(self, answer: Assembled, place: Place, ids: tuple[str, ...]) -> None:
+        asked = zip(ids, answer.calls, strict=True)
+        self._equipment.emit(
+            TurnFinished(
+                place=place,
+                model=answer.finish.model or self._ask.model.alias,
+                finish=answer.finish.reason,
+                text=answer.text,
+                calls=tuple(Asked(id, call.name, call.arguments) for id, call in asked),
+                usage=answer.finish.usage,
+                first_token_seconds=answer.first_token,
+                seconds=answer.seconds,
+            )
+        )
+
+    def _outcome(self, status: StepStatus, text: str, failure: Failure | None) -> Outcome:
+        usage = self._usage or Usage()
+        if self._sampler.usage is not None:
+            usage = add_usage(usage, self._sampler.usage)
+        return Outcome(
+            status=status,
+            text=text,
+            calls=tuple(self._calls),
+            usage=usage,
+            finish=self._finish,
+            failure=failure,
+            turns=self._turns,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """A limit that was reached: the reply to each call, and how the conversation ends."""
+
+    status: StepStatus
+    reply: str
+    failure: Failure
+
+
+def _denial(call: UsedCall) -> Failure:
+    return Failure(
+        "denied",
+        call.content.removeprefix("[aish] "),
+        hint=f"approve it with a rule for `{call.tool}` under `mcp.auto_approve`, "
+        "or let the model go on with `on_denied: continue`",
+    )

@@ -1,0 +1,218 @@
+"""The single way to a tool: check, decide, tell, redeem, call, cut, tell.
+
+Every path that runs a tool comes through here (P10): the loop, `call` and `run` steps, and
+`aish call`. Nothing is sent that was not decided on, and the decision is told first (P7).
+"""
+
+import hashlib
+import json
+from dataclasses import dataclass
+
+from aish.loop import wording
+from aish.loop.cutting import Cut, cut
+from aish.loop.equipment import Equipment, UsedCall
+from aish.loop.media import describe
+from aish.policy.gate import Decision, Proposal
+from aish.system.schema_problem import spell_path
+from aish.text import safe_utf8
+from aish.vocab.events import (
+    Notice,
+    Place,
+    ToolDecided,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.protocols import Progress, Sampler
+from aish.vocab.tools import Media, ResultKind, Tool, ToolResult
+
+# A server that reports without end is not listened to without end (X6).
+_MAX_PROGRESS = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """A call that may be made, once."""
+
+    proposal: Proposal
+    decision: Decision
+
+
+async def call_tool(
+    tool: Tool,
+    arguments: JsonObject,
+    equipment: Equipment,
+    place: Place,
+    sampler: Sampler | None = None,
+) -> UsedCall:
+    """Call `tool` if the gate lets it through; every failure is a `UsedCall` too (M8)."""
+    approved = await propose(tool, arguments, equipment, place)
+    if isinstance(approved, UsedCall):
+        return approved
+    return await dispatch(approved, equipment, sampler)
+
+
+async def propose(
+    tool: Tool, arguments: JsonObject, equipment: Equipment, place: Place
+) -> Approved | UsedCall:
+    """Ask the gate about a call; a `UsedCall` says that and why it is not made."""
+    problems = await equipment.check_arguments(tool.input_schema, arguments)
+    if problems:
+        reply = wording.does_not_fit(spell_path(problems[0].path), problems[0].message)
+        return refuse(str(tool.name), arguments, "bad_arguments", reply, equipment, place)
+    proposal = Proposal(tool, arguments, place)
+    decision = await equipment.gate.decide(proposal)
+    equipment.emit(
+        ToolDecided(
+            place=place,
+            tool=str(tool.name),
+            server=tool.name.server,
+            name=tool.name.name,
+            arguments=arguments,
+            digest=decision.digest,
+            verdict=decision.verdict,
+            rule=decision.rule,
+        )
+    )
+    if decision.allowed:
+        return Approved(proposal, decision)
+    reply = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
+    return refuse(str(tool.name), arguments, "denied", reply, equipment, place, decision)
+
+
+def refuse(
+    tool: str,
+    arguments: JsonValue,
+    kind: ResultKind,
+    reply: str,
+    equipment: Equipment,
+    place: Place,
+    decision: Decision | None = None,
+) -> UsedCall:
+    """Tell of a call that is answered by us and not made."""
+    equipment.emit(ToolFinished(place, tool, kind, reply, None, 0.0))
+    return UsedCall(
+        tool=tool,
+        arguments=arguments,
+        verdict=decision.verdict if decision else None,
+        rule=decision.rule if decision else "",
+        kind=kind,
+        content=reply,
+        structured=None,
+        seconds=0.0,
+    )
+
+
+async def dispatch(
+    approved: Approved,
+    equipment: Equipment,
+    sampler: Sampler | None = None,
+    *,
+    sees_images: bool = False,
+) -> UsedCall:
+    """Make an approved call and tell how it ended.
+
+    Raises:
+        ApprovalError: the approval is not for this call, or was used already (P6).
+    """
+    proposal, decision = approved.proposal, approved.decision
+    name = str(proposal.tool.name)
+    equipment.gate.redeem(decision, proposal)
+    equipment.emit(ToolStarted(proposal.place, name))
+    started = equipment.clock.monotonic()
+    result = await _call(proposal, equipment, sampler)
+    seconds = equipment.clock.monotonic() - started
+    shown = _shown(result, equipment, proposal.place, sees_images=sees_images)
+    if result.kind == "rpc_error":
+        text = f"{name}: {result.content}"
+        equipment.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
+    equipment.emit(ToolFinished(proposal.place, name, result.kind, shown.text, shown.full, seconds))
+    return UsedCall(
+        tool=name,
+        arguments=proposal.arguments,
+        verdict=decision.verdict,
+        rule=decision.rule,
+        kind=result.kind,
+        content=shown.text,
+        structured=result.structured,
+        seconds=seconds,
+        media=result.media if sees_images else (),
+        full=shown.full,
+    )
+
+
+async def _call(proposal: Proposal, equipment: Equipment, sampler: Sampler | None) -> ToolResult:
+    """Call the tool; again, once, if the way there broke and its rule allows that (L8)."""
+    tool = proposal.tool
+    result = await _call_once(proposal, equipment, sampler)
+    if result.kind != "transport_error" or not equipment.gate.policy.is_idempotent(tool):
+        return result
+    text = f"{tool.name}: called again after: {result.content}"
+    equipment.emit(Notice(proposal.place, "warning", "tool_called_again", text))
+    return await _call_once(proposal, equipment, sampler)
+
+
+async def _call_once(
+    proposal: Proposal, equipment: Equipment, sampler: Sampler | None
+) -> ToolResult:
+    name, place = str(proposal.tool.name), proposal.place
+    left = _MAX_PROGRESS
+
+    def report(progress: Progress) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            equipment.emit(
+                ToolProgress(place, name, progress.progress, progress.total, progress.message)
+            )
+
+    try:
+        return await equipment.tools.call(proposal.tool, proposal.arguments, report, sampler)
+    finally:
+        # What a server says of a call that has ended is not told.
+        left = 0
+
+
+def _shown(result: ToolResult, equipment: Equipment, place: Place, *, sees_images: bool) -> Cut:
+    """The result as the model sees it: never empty, never too long, media named (L18, M7)."""
+    lines = [_text(result)]
+    for number, media in enumerate(result.media, 1):
+        path = _kept(_media_name(place, number, media), media.data, equipment, place)
+        lines.append(describe(media, path, attached=sees_images))
+    content = "\n".join(line for line in lines if line)
+
+    def keep(data: bytes) -> str | None:
+        return _kept(f"{_file_stem(place)}.txt", data, equipment, place)
+
+    return cut(content or wording.NO_OUTPUT, equipment.limits.result_limit, keep)
+
+
+def _text(result: ToolResult) -> str:
+    if result.content.strip():
+        return safe_utf8(result.content)
+    if result.structured is not None:
+        return json.dumps(result.structured)
+    return ""
+
+
+def _kept(name: str, data: bytes, equipment: Equipment, place: Place) -> str | None:
+    """Keep `data` in the run's folder; a full disk costs the file, not the run."""
+    try:
+        return equipment.keep(name, data)
+    except OSError as error:
+        why = error.strerror or str(error)
+        equipment.emit(Notice(place, "warning", "not_kept", f"{name} could not be kept: {why}"))
+        return None
+
+
+def _media_name(place: Place, number: int, media: Media) -> str:
+    ending = "".join(filter(str.isalnum, media.mime_type.rpartition("/")[2])) or "bin"
+    return f"{_file_stem(place)}-{number}.{ending[:8]}"
+
+
+def _file_stem(place: Place) -> str:
+    # Items and call ids are a stranger's text: no file is named by them (X9).
+    source = f"{place.item or ''}\0{place.call or ''}"
+    digest = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{place.step or 'call'}-{place.turn or 0}-{digest}"

@@ -1,0 +1,57 @@
+"""What an answer without tool calls means for its step."""
+
+from dataclasses import dataclass
+
+from aish.loop.assemble import Assembled
+from aish.text import for_line
+from aish.vocab.events import Failure
+
+_SHOWN = 400
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """`failure` is `None` for a good answer; `notice` (code, text) is worth telling then."""
+
+    text: str
+    failure: Failure | None = None
+    notice: tuple[str, str] | None = None
+
+
+def ending_of(answer: Assembled, *, wants_schema: bool) -> Ending:
+    """Whether `answer` is one: refused, cut off and empty answers are told apart."""
+    match answer.finish.reason:
+        case "refusal":
+            return _refused(answer)
+        case "length" if wants_schema or not answer.text.strip():
+            return Ending(answer.text, _TRUNCATED)
+        case "length":
+            return Ending(answer.text, notice=("truncated", _TRUNCATED.message))
+        case _:
+            return _complete(answer)
+
+
+def _refused(answer: Assembled) -> Ending:
+    text = answer.text or answer.finish.refusal or ""
+    shown = for_line(text)[:_SHOWN]
+    reason = f"the model refused: {shown}" if shown else "the model refused to answer"
+    return Ending(text, Failure("refusal", reason))
+
+
+def _complete(answer: Assembled) -> Ending:
+    """An answer that ended by itself, or for a reason that only its content can judge."""
+    said = f"`{for_line(answer.finish.raw)[:_SHOWN] or answer.finish.reason}`"
+    odd = answer.finish.reason == "other"
+    if answer.text.strip():
+        notice = ("odd_finish", f"the answer ended with {said}") if odd else None
+        return Ending(answer.text, notice=notice)
+    if odd:
+        return Ending(answer.text, Failure("empty_answer", f"no answer came, only {said}"))
+    return Ending(answer.text, notice=("empty_answer", "the model's answer is empty"))
+
+
+_TRUNCATED = Failure(
+    "truncated",
+    "the answer was cut off at the token limit",
+    hint="raise `params.max_tokens` of the step or its model",
+)

@@ -1,0 +1,55 @@
+"""What the loop is given by its caller, and what it says of each call it used.
+
+No behaviour here: the runner builds an `Equipment` once and lends it to every step.
+"""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from aish.config.pipeline import LoopLimits, OnDenied
+from aish.policy.gate import Gate
+from aish.system.schema_problem import SchemaProblem
+from aish.vocab.events import Verdict
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.protocols import Clock, Emit, Tools
+from aish.vocab.tools import Media, ResultKind
+
+Keep = Callable[[str, bytes], str | None]
+"""A suggested file name and content -> the path shown in the reply; `None`: not kept."""
+
+CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class Equipment:
+    """Everything a tool loop needs beside its model; `gate` is the one way to a tool (P10)."""
+
+    tools: Tools
+    gate: Gate
+    emit: Emit
+    clock: Clock
+    limits: LoopLimits
+    on_denied: OnDenied
+    keep: Keep
+    check_arguments: CheckArguments
+
+
+@dataclass(frozen=True, slots=True)
+class UsedCall:
+    """One call and what came of it.
+
+    `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty where no
+    decision was made, because the call never got that far. `media` is what goes into the turn
+    beside `content`, `full` names the file with the uncut text.
+    """
+
+    tool: str
+    arguments: JsonValue
+    verdict: Verdict | None
+    rule: str
+    kind: ResultKind
+    content: str
+    structured: JsonValue
+    seconds: float
+    media: tuple[Media, ...] = ()
+    full: str | None = None

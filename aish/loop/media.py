@@ -1,0 +1,14 @@
+"""How a reply names the images and sounds that come with it (M7)."""
+
+from aish.text import for_line
+from aish.vocab.tools import Media
+
+
+def describe(media: Media, path: str | None, *, attached: bool) -> str:
+    """The line that stands for `media` in a reply, whether or not the model gets the media."""
+    kind = for_line(media.mime_type)[:80] or "unknown type"
+    size = f"{len(media.data)} bytes"
+    if attached:
+        return f"[aish] attached: {kind}, {size}"
+    where = f"saved as {path}" if path else "not kept"
+    return f"[aish] not shown to this model: {kind}, {size}, {where}"

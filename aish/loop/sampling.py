@@ -1,0 +1,167 @@
+"""Answers a server's `sampling/createMessage` with the step's model (M11).
+
+Whether a server may ask at all (`sampling: allow`) is decided before it comes here.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aish.errors import StepFailedError
+from aish.loop.assemble import Assembled, assemble
+from aish.loop.conversation import Conversation, IllegalTurnError
+from aish.loop.media import describe
+from aish.loop.usage import add_usage
+from aish.text import safe_utf8
+from aish.vocab.deltas import FinishReason, Usage
+from aish.vocab.events import (
+    Event,
+    Notice,
+    Place,
+    ReasoningDelta,
+    TextDelta,
+    TextWithdrawn,
+)
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.messages import AssistantTurn, History, SystemTurn, UserTurn
+from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
+from aish.vocab.tools import Media
+
+# A server that asks without end spends somebody's money (X6).
+MAX_REQUESTS = 32
+
+_STOP_REASONS: Mapping[FinishReason, str] = {"stop": "endTurn", "length": "maxTokens"}
+_PARAMS = {"maxTokens": "max_tokens", "temperature": "temperature", "stopSequences": "stop"}
+
+
+class Sampling:
+    """`vocab.protocols.Sampler` over one model; counts what it used."""
+
+    def __init__(self, model: Model, emit: Emit, clock: Clock, place: Place) -> None:
+        self._model = model
+        self._emit = emit
+        self._clock = clock
+        self._place = place
+        self._requests = 0
+        self.usage: Usage | None = None
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        """A `CreateMessageResult` for `CreateMessageRequest` params.
+
+        Raises:
+            StepFailedError: the request is not one that can be answered.
+            UnavailableError: the model's endpoint stayed out of reach.
+        """
+        conversation = _read_params(params, sees_images=self._model.sees_images)
+        self._requests += 1
+        if self._requests > MAX_REQUESTS:
+            raise _refusal(f"more than {MAX_REQUESTS} in one step")
+        count = len(conversation.history.turns)
+        text = f"a server asks model `{self._model.alias}` to answer {count} messages"
+        self._emit(Notice(self._place, "info", "sampling", text))
+        wanted = {name: params[key] for key, name in _PARAMS.items() if params.get(key) is not None}
+        request = ModelRequest(conversation.history, params=wanted, place=self._place)
+        answer = await assemble(self._model, request, self._place, self._tell, self._clock)
+        self.usage = add_usage(self.usage, answer.finish.usage)
+        return _result(answer, self._model.alias)
+
+    def _tell(self, event: Event) -> None:
+        # What a server is told is not what the step says.
+        if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
+            self._emit(event)
+
+
+def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
+    """The conversation that a server wants to be answered."""
+    if params.get("tools") or params.get("toolChoice"):
+        raise _refusal("tools in sampling are not offered")
+    conversation = Conversation(History())
+    system = params.get("systemPrompt")
+    if isinstance(system, str) and system:
+        conversation.add(SystemTurn(safe_utf8(system)))
+    try:
+        for said in _merged(params.get("messages"), sees_images=sees_images):
+            is_user = said.role == "user"
+            turn = UserTurn(said.text, said.media) if is_user else AssistantTurn(said.text)
+            conversation.add(turn)
+    except IllegalTurnError as error:
+        # These turns are a stranger's, so an illegal one is the stranger's mistake.
+        raise _refusal(str(error)) from None
+    turns = conversation.history.turns
+    if not turns or not isinstance(turns[-1], UserTurn):
+        raise _refusal("the last message is not a user's")
+    return conversation
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    role: str
+    text: str
+    media: tuple[Media, ...]
+
+
+def _merged(messages: JsonValue, *, sees_images: bool) -> list[_Said]:
+    """The messages, neighbours of one role made one."""
+    merged: list[_Said] = []
+    for message in _sequence(messages):
+        said = _said(message, sees_images=sees_images)
+        if merged and merged[-1].role == said.role:
+            before = merged.pop()
+            text = f"{before.text}\n{said.text}"
+            said = _Said(said.role, text, (*before.media, *said.media))
+        merged.append(said)
+    return merged
+
+
+def _said(message: JsonValue, *, sees_images: bool) -> _Said:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if not isinstance(message, Mapping) or role not in {"user", "assistant"}:
+        raise _refusal("a message without a role")
+    content = message.get("content")
+    blocks = _sequence(content) if not isinstance(content, Mapping) else [content]
+    lines: list[str] = []
+    found: list[Media] = []
+    for block in blocks:
+        piece = _block(block)
+        if isinstance(piece, str):
+            lines.append(safe_utf8(piece))
+            continue
+        attached = sees_images and role == "user"
+        lines.append(describe(piece, None, attached=attached))
+        if attached:
+            found.append(piece)
+    return _Said(str(role), "\n".join(lines), tuple(found))
+
+
+def _block(block: JsonValue) -> str | Media:
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    if isinstance(block, Mapping) and kind == "text":
+        return str(block.get("text") or "")
+    if isinstance(block, Mapping) and kind in {"image", "audio"}:
+        try:
+            data = base64.b64decode(str(block.get("data") or ""), validate=True)
+        except (binascii.Error, ValueError):
+            raise _refusal(f"an {kind} that is not base64") from None
+        return Media(str(block.get("mimeType") or ""), data)
+    raise _refusal("a message block that is neither text, image nor audio")
+
+
+def _sequence(value: JsonValue) -> Sequence[JsonValue]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value
+    raise _refusal("`messages` or their content are missing")
+
+
+def _result(answer: Assembled, alias: str) -> JsonObject:
+    reason = answer.finish.reason
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": answer.text},
+        "model": answer.finish.model or alias,
+        "stopReason": _STOP_REASONS.get(reason, reason),
+    }
+
+
+def _refusal(why: str) -> StepFailedError:
+    return StepFailedError(f"a sampling request cannot be answered: {why}")

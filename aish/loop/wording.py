@@ -1,0 +1,60 @@
+"""The replies that come from us and not from a tool, all marked `[aish]`."""
+
+from collections.abc import Sequence
+
+from aish.text import for_line
+
+NO_OUTPUT = "[aish] (no output)"
+DEPTH_REACHED = "[aish] tool-call depth limit reached"
+NOT_RUN_AFTER_DENIAL = "[aish] tool call not run: an earlier call of this turn was denied"
+NOT_RUN_INTERRUPTED = "[aish] tool call not run: interrupted"
+INTERRUPTED = "[aish] tool call interrupted; whether it took effect is not known"
+EMPTY_ANSWER = "[aish] (empty answer)"
+
+_SHOWN_NAME = 80
+_SHOWN_NAMES = 8
+_SHOWN_REASON = 400
+
+
+def not_parseable(why: str) -> str:
+    """The reply to arguments that are no JSON object (L17)."""
+    return f"[aish] tool arguments not parseable as JSON: {_short(why, _SHOWN_REASON)}"
+
+
+def does_not_fit(path: str, why: str) -> str:
+    """The reply to arguments that do not fit the tool's `inputSchema` (L17)."""
+    place = _short(path, _SHOWN_NAME) or "arguments"
+    return f"[aish] tool arguments do not fit the schema: {place}: {_short(why, _SHOWN_REASON)}"
+
+
+def too_many(count: int, limit: int) -> str:
+    """The reply to each call of a turn that asks for more than it may (L16)."""
+    return f"[aish] {count} tool calls in one turn, and at most {limit} are allowed: none was run"
+
+
+def unknown_tool(name: str, known: Sequence[str]) -> str:
+    """The reply to a name that no visible tool has, with the nearest right names."""
+    said = f"[aish] no such tool: {_short(name, _SHOWN_NAME) or '(no name)'}"
+    if not known:
+        return f"{said}; no tools can be called here"
+    near = nearest(name, known)
+    if near:
+        return f"{said}; did you mean {' or '.join(near)}?"
+    more = "" if len(known) <= _SHOWN_NAMES else f" and {len(known) - _SHOWN_NAMES} more"
+    return f"{said}; the tools are {', '.join(known[:_SHOWN_NAMES])}{more}"
+
+
+def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
+    """Up to three known names that `name` may have been meant to be, the likeliest first."""
+    # Only a wrong name pays for the import.
+    import difflib
+
+    name = name[:_SHOWN_NAME]
+    without_alias = [one for one in known if name and one.endswith(f"__{name}")]
+    alike = difflib.get_close_matches(name, known, n=3, cutoff=0.6)
+    return tuple(dict.fromkeys(without_alias + alike))[:3]
+
+
+def _short(text: str, limit: int) -> str:
+    text = for_line(text)
+    return text if len(text) <= limit else f"{text[:limit]}…"
