@@ -1,0 +1,204 @@
+"""Where a run's events go: the journal, stdout in the wanted format, stderr for people."""
+
+import errno
+import os
+import sys
+from contextlib import ExitStack
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO, Self
+
+from aish.cli.boundary import say
+from aish.cli.options import Format
+from aish.config.pipeline import PromptStep
+from aish.errors import ExitCode, UsageError
+from aish.run.folder import RunFolder
+from aish.run.plan import Plan
+from aish.sinks.fanout import EventLog, Sink
+from aish.sinks.text import DATA, FinalText, Manner, manner_of
+from aish.terminal.approver import TerminalApprover
+from aish.terminal.unattended import Unattended
+from aish.vocab.events import Event, Exit
+from aish.vocab.protocols import Approver, Clock
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """How the command line wants the run told."""
+
+    format: Format
+    output: Path | None
+    stream: bool
+    quiet: bool
+    verbose: bool
+
+
+class Outlets:
+    """The sinks of one run; leaving the context writes and closes what is open."""
+
+    def __init__(self, plan: Plan, folder: RunFolder, shape: Shape, clock: Clock) -> None:
+        self._shape = shape
+        self._lost: ExitCode = ExitCode.OK
+        self._stack = ExitStack()
+        self._buffer: BytesIO | None = None
+        out = self._out()
+        self._console: Sink | None = None if shape.quiet else _for_people(plan, shape)
+        sinks = [_journal(folder), _result(plan, folder, shape, out), self._console]
+        self._log = EventLog(
+            [sink for sink in sinks if sink is not None],
+            clock=clock,
+            secrets=plan.secrets,
+            on_failure=self._failed,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._log.close()
+        self._stack.close()
+        if self._buffer is not None and kind is None:
+            self._write_output(self._buffer.getvalue())
+
+    def emit(self, event: Event) -> None:
+        """The `Emit` of the run."""
+        self._log.emit(event)
+
+    def approver(self, *, ask: bool) -> Approver:
+        """The person at the terminal, where `--ask` says so, else nobody (P2, P3)."""
+        if not ask:
+            return Unattended()
+        from aish.sinks.console import Console
+
+        if isinstance(self._console, Console):
+            return TerminalApprover(pause=self._console.hold)
+        return TerminalApprover()
+
+    def exit_code(self, end: Exit) -> int:
+        """The run's exit code, or 1 where the run went well and its result was lost."""
+        if self._shape.quiet and end.code:
+            say(f"error: {end.reason}")
+        return end.code or int(self._lost)
+
+    def _out(self) -> BinaryIO:
+        path = self._shape.output
+        if path is None:
+            return _stdout(self._stack)
+        _check_writable(path)
+        if self._shape.format is not Format.JSONL:
+            # Written whole at the end: a result is there or it is not.
+            self._buffer = BytesIO()
+            return self._buffer
+        return self._stack.enter_context(path.open("wb"))
+
+    def _write_output(self, data: bytes) -> None:
+        from aish.system.files import atomic_write
+
+        assert self._shape.output is not None
+        try:
+            atomic_write(self._shape.output, data)
+        except OSError as error:
+            say(f"error: {self._shape.output}: cannot write the result: {error.strerror}")
+            self._lost = ExitCode.FAILED
+
+    def _failed(self, sink: Sink, error: OSError) -> None:
+        """A sink is out of the run; what is lost by that decides whether the run still is ok."""
+        if error.errno == errno.EPIPE:
+            # A reader that left (`| head`) wanted no more: nothing is lost that it asked for.
+            say(f"note: {sink.name}: the reader has gone")
+            return
+        say(f"error: cannot write {sink.name}: {error.strerror or error}")
+        self._lost = ExitCode.FAILED
+
+
+def _stdout(stack: ExitStack) -> BinaryIO:
+    # Started with stdout closed (`>&-`), Python has none.
+    if sys.stdout is None:
+        return stack.enter_context(Path(os.devnull).open("wb"))
+    return sys.stdout.buffer
+
+
+def _check_writable(path: Path) -> None:
+    """Find out before the run, not after it."""
+    if path.is_dir():
+        raise UsageError("is a folder", where=f"-o {path}")
+    parent = path.parent
+    if not parent.is_dir():
+        raise UsageError("its folder does not exist", where=f"-o {path}", hint=f"mkdir -p {parent}")
+    if not os.access(path if path.exists() else parent, os.W_OK):
+        raise UsageError("cannot be written", where=f"-o {path}")
+
+
+def _journal(folder: RunFolder) -> Sink | None:
+    if folder.path is None:
+        return None
+    from aish.sinks.journal import open_journal
+
+    return open_journal(folder.path)
+
+
+def _result(plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO) -> Sink:
+    if shape.format is Format.JSON:
+        from aish.sinks.result import Result
+
+        return Result(out, folder.id)
+    if shape.format is Format.JSONL:
+        from aish.sinks.jsonl import JsonLines
+
+        return JsonLines(out)
+    # Several steps and no outputs: the last one speaks for the run.
+    last = plan.steps[-1].id
+    return FinalText(
+        out,
+        last,
+        _manner(out),
+        stream=_streams(shape),
+        outputs=plan.pipeline.outputs is not None,
+    )
+
+
+def _manner(out: BinaryIO) -> Manner:
+    try:
+        mode, terminal = os.fstat(out.fileno()).st_mode, out.isatty()
+    except OSError:
+        # A buffer has no descriptor: it becomes a file.
+        return DATA
+    return manner_of(mode, os.environ, is_terminal=terminal)
+
+
+def _streams(shape: Shape) -> bool:
+    return shape.output is None and (shape.stream or _is_terminal(sys.stdout))
+
+
+def _is_terminal(stream: object) -> bool:
+    return bool(getattr(stream, "isatty", lambda: False)())
+
+
+def _for_people(plan: Plan, shape: Shape) -> Sink | None:
+    if sys.stderr is None:
+        return None
+    if not _is_terminal(sys.stderr) or os.environ.get("CI"):
+        from aish.sinks.plain import Plain
+
+        return Plain(sys.stderr)
+    from aish.sinks.console import Console
+    from aish.sinks.look import look_of
+    from aish.sinks.screen import Screen
+
+    last = plan.steps[-1]
+    shared = (
+        isinstance(last, PromptStep)
+        and shape.format is Format.TEXT
+        and plan.pipeline.outputs is None
+        and _streams(shape)
+        and _is_terminal(sys.stdout)
+    )
+    screen = Screen(sys.stderr, look_of(sys.stderr, os.environ))
+    return Console(screen, elsewhere=last.id if shared else None)
