@@ -1,0 +1,105 @@
+"""Makes sure that no child outlives us, not even when we are killed by -9 (M10, X8)."""
+
+import contextlib
+import os
+import select
+import sys
+from pathlib import Path
+
+_SCRIPT = Path(__file__).with_name("reaper_process.py")
+_PATIENCE_MS = 3000
+
+
+class Reaper:
+    """One small process per run, started by the first child.
+
+    It sleeps on a pipe that only we hold, and kills what is registered when the pipe closes.
+    """
+
+    def __init__(self) -> None:
+        self._pipe: int | None = None
+        self._pid = 0
+        self._lines: dict[bytes, None] = {}
+
+    def expect(self, inode: int) -> None:
+        """A child is about to be forked that will hold this pipe."""
+        self._say(b"?%d\n" % inode)
+
+    def unexpect(self, inode: int) -> None:
+        """No child holds this pipe any more."""
+        self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
+
+    def register(self, pgid: int) -> None:
+        """A process group that must not outlive us."""
+        self._say(b"+%d\n" % pgid)
+
+    def forget(self, pgid: int) -> None:
+        """The group is gone; to be said before its leader is waited for and its number reused."""
+        self._unsay(b"+%d\n" % pgid, b"-%d\n" % pgid)
+
+    def close(self) -> None:
+        """End the process, after it has killed what is still registered."""
+        if self._pipe is None:
+            return
+        os.close(self._pipe)
+        self._pipe = None
+        self._lines.clear()
+        self._wait()
+
+    def _say(self, line: bytes) -> None:
+        self._lines[line] = None
+        if self._pipe is None:
+            self._start()
+        self._send(line)
+
+    def _unsay(self, line: bytes, undone: bytes) -> None:
+        if self._lines.pop(line, b"") is None and self._pipe is not None:
+            self._send(undone)
+
+    def _send(self, line: bytes) -> None:
+        """Send a line; a reaper that somebody has killed is replaced and told everything."""
+        assert self._pipe is not None
+        try:
+            os.write(self._pipe, line)
+        except BrokenPipeError:
+            os.close(self._pipe)
+            self._wait()
+            self._start()
+            os.write(self._pipe, b"".join(self._lines))
+
+    def _start(self) -> None:
+        if not sys.executable:
+            raise OSError("there is no Python interpreter to start the reaper with")
+        reading, self._pipe = os.pipe()
+        if reading == 0:  # not to be closed on exec, should it be standard input already
+            os.set_inheritable(reading, True)
+        loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
+        try:
+            self._pid = os.posix_spawn(
+                sys.executable,
+                [sys.executable, "-I", "-S", str(_SCRIPT)],
+                loader,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, reading, 0),
+                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                ],
+                setsid=True,
+            )
+        except OSError:
+            os.close(self._pipe)
+            self._pipe = None
+            raise
+        finally:
+            os.close(reading)
+
+    def _wait(self) -> None:
+        """Wait for the process, which ends by itself, but not for ever."""
+        with contextlib.suppress(OSError):
+            descriptor = os.pidfd_open(self._pid)
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(_PATIENCE_MS)
+            os.close(descriptor)
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(self._pid, os.WNOHANG)

@@ -1,0 +1,207 @@
+"""Checks a value against a simple schema, in at most a given number of steps.
+
+Agrees with jsonschema on which values fit (a test compares them); says less than it where one
+problem explains the rest, such as a wrong type.
+"""
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from aish.system.schema_pattern import bounded_pattern
+from aish.system.schema_problem import Path, SchemaProblem, missing, nearest, unknown, unmet
+from aish.system.schema_subset import resolve
+
+
+class TooManyStepsError(Exception):
+    """The evaluation is longer than it may be where it cannot be stopped."""
+
+
+class Walk:
+    """One evaluation; a step is about a microsecond."""
+
+    def __init__(self, schema: Any, steps: int) -> None:
+        self._root = schema
+        self._steps = steps
+
+    def check(self, schema: Any, value: Any, path: Path = ()) -> list[SchemaProblem]:
+        """All problems of `value`, which stands at `path`.
+
+        Raises:
+            TooManyStepsError: the steps are used up.
+        """
+        self._spend(1)
+        if isinstance(schema, bool):
+            return [] if schema else [SchemaProblem(path, "is not allowed", "false")]
+        problems: list[SchemaProblem] = []
+        if "$ref" in schema:
+            problems += self.check(resolve(self._root, schema["$ref"]), value, path)
+        if "type" in schema and not is_of_type(value, schema["type"]):
+            return [*problems, unmet(path, "type", schema["type"], value)]
+        problems += self._of_any_kind(schema, value, path)
+        if isinstance(value, str):
+            problems += self._string(schema, value, path)
+        elif isinstance(value, Mapping):
+            problems += self._object(schema, value, path)
+        elif isinstance(value, (list, tuple)):
+            problems += self._array(schema, value, path)
+        elif _is_number(value):
+            problems += _number(schema, value, path)
+        return problems
+
+    def _spend(self, steps: int) -> None:
+        self._steps -= steps
+        if self._steps < 0:
+            raise TooManyStepsError
+
+    def _matches(self, source: str, text: str) -> bool:
+        pattern = bounded_pattern(source)
+        assert pattern is not None, "a simple schema has bounded patterns only"
+        self._spend(pattern.cost(text))
+        return pattern.compiled.search(text) is not None
+
+    def _of_any_kind(self, schema: Any, value: Any, path: Path) -> Iterator[SchemaProblem]:
+        if "enum" in schema:
+            self._spend(len(schema["enum"]) // 20)
+            if not any(equal(choice, value) for choice in schema["enum"]):
+                yield unmet(path, "enum", schema["enum"], value)
+        if "const" in schema and not equal(schema["const"], value):
+            yield unmet(path, "const", schema["const"], value)
+        for branch in schema.get("allOf", ()):
+            yield from self.check(branch, value, path)
+        if "anyOf" in schema:
+            yield from self._any_of(schema["anyOf"], value, path)
+        if "oneOf" in schema:
+            yield from self._one_of(schema["oneOf"], value, path)
+
+    def _any_of(self, branches: Sequence[Any], value: Any, path: Path) -> list[SchemaProblem]:
+        failed: list[list[SchemaProblem]] = []
+        for branch in branches:
+            problems = self.check(branch, value, path)
+            if not problems:
+                return []
+            failed.append(problems)
+        return nearest(failed, path, value)
+
+    def _one_of(self, branches: Sequence[Any], value: Any, path: Path) -> list[SchemaProblem]:
+        results = [self.check(branch, value, path) for branch in branches]
+        fitting = sum(not problems for problems in results)
+        if fitting == 1:
+            return []
+        return [too_many(path, fitting)] if fitting else nearest(results, path, value)
+
+    def _string(self, schema: Any, value: str, path: Path) -> Iterator[SchemaProblem]:
+        yield from _sizes(schema, value, path, "minLength", "maxLength")
+        if "pattern" in schema and not self._matches(schema["pattern"], value):
+            yield unmet(path, "pattern", schema["pattern"], value)
+
+    def _array(self, schema: Any, value: Sequence[Any], path: Path) -> Iterator[SchemaProblem]:
+        yield from _sizes(schema, value, path, "minItems", "maxItems")
+        first = schema.get("prefixItems", ())
+        for index, (inner, item) in enumerate(zip(first, value, strict=False)):
+            yield from self.check(inner, item, (*path, index))
+        rest = schema.get("items", True)
+        if rest is False and len(value) > len(first):
+            yield unmet(path, "maxItems", len(first), value)
+        elif rest is not True:
+            for index in range(len(first), len(value)):
+                yield from self.check(rest, value[index], (*path, index))
+        if schema.get("uniqueItems"):
+            self._spend(len(value))
+            if len({_frozen(item) for item in value}) < len(value):
+                yield unmet(path, "uniqueItems", True, value)
+
+    def _object(self, schema: Any, value: Mapping[str, Any], path: Path) -> Iterator[SchemaProblem]:
+        yield from _sizes(schema, value, path, "minProperties", "maxProperties")
+        for key in schema.get("required", ()):
+            if key not in value:
+                yield missing(path, key)
+        properties = schema.get("properties", {})
+        patterns = schema.get("patternProperties", {})
+        others = schema.get("additionalProperties", True)
+        names = schema.get("propertyNames", True)
+        for key, item in value.items():
+            self._spend(1)
+            place = (*path, key)
+            if names is not True:
+                yield from self.check(names, key, place)
+            matching = [inner for source, inner in patterns.items() if self._matches(source, key)]
+            if key in properties:
+                matching.append(properties[key])
+            for inner in matching:
+                yield from self.check(inner, item, place)
+            if not matching and others is False:
+                yield unknown(path, key, properties)
+            elif not matching and others is not True:
+                yield from self.check(others, item, place)
+
+
+def too_many(path: Path, fitting: int) -> SchemaProblem:
+    """A value that fits several forms of `oneOf`."""
+    return SchemaProblem(path, f"fits {fitting} forms of which only one is allowed", "oneOf")
+
+
+def is_of_type(value: Any, wanted: str | Sequence[str]) -> bool:
+    """Whether a value is of one of the JSON types; `1.0` is an integer, `true` no number."""
+    return any(_KINDS[name](value) for name in ([wanted] if isinstance(wanted, str) else wanted))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_integer(value: Any) -> bool:
+    return value.is_integer() if isinstance(value, float) else _is_number(value)
+
+
+_KINDS: Mapping[str, Callable[[Any], bool]] = {
+    "string": lambda value: isinstance(value, str),
+    "object": lambda value: isinstance(value, Mapping),
+    "array": lambda value: isinstance(value, (list, tuple)),
+    "boolean": lambda value: isinstance(value, bool),
+    "null": lambda value: value is None,
+    "integer": _is_integer,
+    "number": _is_number,
+}
+_FAILS: Mapping[str, Callable[[Any, Any], Any]] = {
+    "minimum": operator.lt,
+    "maximum": operator.gt,
+    "exclusiveMinimum": operator.le,
+    "exclusiveMaximum": operator.ge,
+    "multipleOf": operator.mod,
+}
+
+
+def equal(one: Any, two: Any) -> bool:
+    """Whether two JSON values are the same; `1` is `1.0` and not `true`."""
+    if isinstance(one, bool) or isinstance(two, bool):
+        return one is two
+    if isinstance(one, (list, tuple)) and isinstance(two, (list, tuple)):
+        return len(one) == len(two) and all(map(equal, one, two))
+    if isinstance(one, Mapping) and isinstance(two, Mapping):
+        return one.keys() == two.keys() and all(equal(one[key], two[key]) for key in one)
+    return bool(one == two)
+
+
+def _frozen(value: Any) -> Any:
+    """A key that is the same for values that are the same."""
+    if isinstance(value, bool):
+        return ("boolean", value)
+    if isinstance(value, Mapping):
+        return ("object", frozenset((key, _frozen(item)) for key, item in value.items()))
+    if isinstance(value, (list, tuple)):
+        return ("array", tuple(map(_frozen, value)))
+    return value
+
+
+def _sizes(schema: Any, value: Any, path: Path, least: str, most: str) -> Iterator[SchemaProblem]:
+    if least in schema and len(value) < schema[least]:
+        yield unmet(path, least, schema[least], value)
+    if most in schema and len(value) > schema[most]:
+        yield unmet(path, most, schema[most], value)
+
+
+def _number(schema: Any, value: float, path: Path) -> Iterator[SchemaProblem]:
+    for word, fails in _FAILS.items():
+        if word in schema and fails(value, schema[word]):
+            yield unmet(path, word, schema[word], value)
