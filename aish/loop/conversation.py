@@ -7,6 +7,7 @@ conversation is.
 from collections.abc import Container
 
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.vocab.tools import Media
 
 
 class IllegalTurnError(AssertionError):
@@ -87,6 +88,16 @@ class Conversation:
         if not all(call.arguments.lstrip().startswith("{") for call in turn.calls):
             return "a tool call whose arguments are no JSON object"
         return None
+
+
+def add_system(history: History, text: str) -> None:
+    """Begin `history` with what the model is told before anything else."""
+    Conversation(history).add(SystemTurn(text))
+
+
+def add_user(history: History, text: str, media: tuple[Media, ...] = ()) -> None:
+    """Add a user turn to `history`, for `converse` to answer."""
+    Conversation(history).add(UserTurn(text, media))
 
 
 class Buffer:

@@ -101,6 +101,7 @@ def refuse(
         content=reply,
         structured=None,
         seconds=0.0,
+        whole=reply,
     )
 
 
@@ -125,7 +126,7 @@ async def dispatch(
     seconds = equipment.clock.monotonic() - started
     shown = _shown(result, equipment, proposal.place, sees_images=sees_images)
     if result.kind == "rpc_error":
-        text = f"{name}: {result.content}"
+        text = f"{name}: {result.content.removeprefix('[aish] ')}"
         equipment.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
     equipment.emit(ToolFinished(proposal.place, name, result.kind, shown.text, shown.full, seconds))
     return UsedCall(
@@ -139,6 +140,7 @@ async def dispatch(
         seconds=seconds,
         media=result.media if sees_images else (),
         full=shown.full,
+        whole=result.content,
     )
 
 
@@ -148,7 +150,7 @@ async def _call(proposal: Proposal, equipment: Equipment, sampler: Sampler | Non
     result = await _call_once(proposal, equipment, sampler)
     if result.kind != "transport_error" or not equipment.gate.policy.is_idempotent(tool):
         return result
-    text = f"{tool.name}: called again after: {result.content}"
+    text = f"{tool.name}: called again after: {result.content.removeprefix('[aish] ')}"
     equipment.emit(Notice(proposal.place, "warning", "tool_called_again", text))
     return await _call_once(proposal, equipment, sampler)
 

@@ -40,7 +40,7 @@ class UsedCall:
 
     `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty where no
     decision was made, because the call never got that far. `media` is what goes into the turn
-    beside `content`, `full` names the file with the uncut text.
+    beside `content`. `whole` is the text before it was cut, `full` the file that has it then.
     """
 
     tool: str
@@ -53,3 +53,4 @@ class UsedCall:
     seconds: float
     media: tuple[Media, ...] = ()
     full: str | None = None
+    whole: str = ""

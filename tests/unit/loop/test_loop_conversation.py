@@ -1,6 +1,12 @@
 import pytest
 
-from aish.loop.conversation import Buffer, Conversation, IllegalTurnError
+from aish.loop.conversation import (
+    Buffer,
+    Conversation,
+    IllegalTurnError,
+    add_system,
+    add_user,
+)
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.vocab.tools import ToolCall
 
@@ -110,3 +116,13 @@ def test_local_output_waits_over_tool_rounds() -> None:
     conversation.add(buffer.user_turn("and now?"))
     said = [turn.text for turn in conversation.history.turns if isinstance(turn, UserTurn)]
     assert said == ["go", "$ make\nok\n\nand now?"]
+
+
+@pytest.mark.requirement("L12")
+def test_a_prompt_becomes_a_system_and_a_user_turn() -> None:
+    history = History()
+    add_system(history, "be brief")
+    add_user(history, "go")
+    assert history.turns == [SystemTurn("be brief"), UserTurn("go")]
+    with pytest.raises(IllegalTurnError):
+        add_system(history, "late")

@@ -53,7 +53,9 @@ def test_a_call_is_decided_then_started_then_finished() -> None:
     assert len(decided.digest) == 64
     assert started == ToolStarted(PLACE, "box__look")
     assert finished == ToolFinished(PLACE, "box__look", "ok", "seen", None, 1.0)
-    assert got == UsedCall("box__look", HERE, "auto", "*__*", "ok", "seen", {"n": 1}, 1.0)
+    assert got == UsedCall(
+        "box__look", HERE, "auto", "*__*", "ok", "seen", {"n": 1}, 1.0, whole="seen"
+    )
 
 
 @pytest.mark.requirement("P7")
@@ -188,6 +190,7 @@ def test_a_long_result_is_cut_and_kept_whole() -> None:
     subject.limits = LoopLimits(result_limit=500)
     got = used(subject)
     assert list(subject.kept.values()) == [text.encode()]
+    assert got.whole == text
     assert got.full == f"files/{next(iter(subject.kept))}"
     assert f"full text: {got.full}" in got.content
     assert len(got.content) <= 500
@@ -286,7 +289,7 @@ def test_a_json_rpc_error_draws_a_status_line() -> None:
             PLACE,
             "warning",
             "tool_dispatch_failed",
-            "box__look: [aish] tool dispatch failed: Unknown tool",
+            "box__look: tool dispatch failed: Unknown tool",
         )
     ]
 
