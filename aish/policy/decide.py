@@ -21,9 +21,14 @@ class Ruling:
 
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
     """Whether arguments fit a schema of the simple, bounded subset; `None` for any other."""
-    from aish.system.schema import check, is_simple
+    # Here and not above: without a rule that has a schema nothing of it is needed.
+    from aish.system.schema import LOOP_STEPS, check, is_simple
 
-    return not check(schema, arguments) if is_simple(schema) else None
+    if not is_simple(schema):
+        return None
+    problems = check(schema, arguments, steps=LOOP_STEPS)
+    # Such a problem is the checker's, not the arguments': nothing is known then.
+    return None if any(problem.keyword == "schema" for problem in problems) else not problems
 
 
 def decide(

@@ -1,0 +1,159 @@
+"""The one way from a path that a model wrote to an open file (K4, K5).
+
+A path is opened once, beneath the descriptor of the root, and what was opened is looked at by
+its descriptor: there is no moment in which somebody could put something else in its place.
+"""
+
+import errno
+import os
+import stat
+import unicodedata
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from aish.packs import openat2
+from aish.packs.denied import is_denied
+from aish.packs.results import PackError
+
+LONGEST_PATH = 4096
+# Never wait for the other end of a pipe, never become the owner of a terminal.
+_READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_WAY_OUT = frozenset({errno.EXDEV, errno.ELOOP})
+_NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
+
+
+def segments_of(path: str) -> tuple[str, ...]:
+    """The segments of a path below the root; empty for the root itself.
+
+    Raises:
+        PackError: it is absolute, goes up, or cannot be a path at all.
+    """
+    if len(path) > LONGEST_PATH or any(unicodedata.category(each) in {"Cc", "Cs"} for each in path):
+        raise PackError("bad_path", "the path is too long or has control characters in it")
+    if path.startswith("/"):
+        message = f"`{path}` is absolute; paths start at the root folder, as in `README.md`"
+        raise PackError("outside", message, path=path)
+    segments = tuple(segment for segment in path.split("/") if segment not in {"", "."})
+    if ".." in segments:
+        raise PackError("outside", f"`{path}` goes up with `..`; paths stay below the root folder")
+    return segments
+
+
+def not_found(path: str) -> PackError:
+    """The one answer for what is not there and for what may not be seen."""
+    message = f"there is no `{path}` here, or it may not be read; dir_list shows what there is"
+    return PackError("not_found", message, path=path)
+
+
+class Folder:
+    """A root folder and everything beneath it that may be seen."""
+
+    def __init__(self, root: Path, *, kernel: bool = True) -> None:
+        self._root = os.open(root, _FOLDER)
+        # `kernel` is false in tests of the way that older kernels go.
+        self._kernel = kernel and openat2.is_available()
+
+    def close(self) -> None:
+        """Let go of the root; nothing can be opened after that."""
+        if self._root >= 0:
+            os.close(self._root)
+            self._root = -1
+
+    @contextmanager
+    def file(self, path: str) -> Generator[int, None, None]:
+        """The descriptor of a regular file, for reading.
+
+        Raises:
+            PackError: it is not there, not seen, not regular, or cannot be read.
+        """
+        with self._opened(path, _READ) as descriptor:
+            mode = os.fstat(descriptor).st_mode
+            if stat.S_ISDIR(mode):
+                raise PackError("not_a_file", f"`{path}` is a folder; dir_list shows what is in it")
+            if not stat.S_ISREG(mode):
+                raise PackError("not_a_file", f"`{path}` is not a regular file")
+            yield descriptor
+
+    @contextmanager
+    def folder(self, path: str) -> Generator[int, None, None]:
+        """The descriptor of a folder, for listing; `PackError` as with `file`."""
+        with self._opened(path, _FOLDER) as descriptor:
+            yield descriptor
+
+    def kind(self, path: str) -> str | None:
+        """`file`, `folder` or `other`, or `None` where there is nothing to be seen."""
+        try:
+            with self._opened(path, os.O_PATH | os.O_CLOEXEC) as descriptor:
+                mode = os.fstat(descriptor).st_mode
+        except PackError as error:
+            if error.code == "not_found":
+                return None
+            raise
+        return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
+
+    @contextmanager
+    def _opened(self, path: str, flags: int) -> Generator[int, None, None]:
+        segments = segments_of(path)
+        if is_denied(segments or (".",)):
+            raise not_found(path)
+        try:
+            descriptor = self._open(segments, flags)
+        except OSError as error:
+            raise _told(error, path) from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open(self, segments: tuple[str, ...], flags: int) -> int:
+        if not self._kernel:
+            return self._walk(segments, flags)
+        path = "/".join(segments) or "."
+        try:
+            return openat2.open_beneath(self._root, path, flags, links=False)
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+        descriptor = openat2.open_beneath(self._root, path, flags, links=True)
+        try:
+            self._check_target(descriptor)
+        except BaseException:
+            os.close(descriptor)
+            raise
+        return descriptor
+
+    def _check_target(self, descriptor: int) -> None:
+        """A link must not be a way around the list of what is denied."""
+        root = Path(f"/proc/self/fd/{self._root}").readlink()
+        target = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if not target.is_relative_to(root) or is_denied(target.relative_to(root).parts or (".",)):
+            raise OSError(errno.ENOENT, os.strerror(errno.ENOENT))
+
+    def _walk(self, segments: tuple[str, ...], flags: int) -> int:
+        """Segment by segment without following any link: the way of older kernels."""
+        here = os.dup(self._root)
+        try:
+            for segment in segments[:-1]:
+                below = os.open(segment, _FOLDER | os.O_NOFOLLOW, dir_fd=here)
+                os.close(here)
+                here = below
+            last = segments[-1] if segments else "."
+            descriptor = os.open(last, flags | os.O_NOFOLLOW, dir_fd=here)
+        finally:
+            os.close(here)
+        if flags & os.O_PATH and stat.S_ISLNK(os.fstat(descriptor).st_mode):
+            os.close(descriptor)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return descriptor
+
+
+def _told(error: OSError, path: str) -> PackError:
+    """What a model hears of an `OSError`; never a path outside the root."""
+    if error.errno in _WAY_OUT:
+        return PackError("outside", f"`{path}` leads out of the root folder by a link", path=path)
+    if error.errno in _NOT_THERE:
+        return not_found(path)
+    why = (error.strerror or os.strerror(error.errno or 0)).lower()
+    return PackError("unreadable", f"`{path}` cannot be opened: {why}", path=path)

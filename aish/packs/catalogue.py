@@ -1,0 +1,23 @@
+"""Every pack there is, and the names that tools of ours are also called by (K1, K2).
+
+A new pack is one module and one line here. Modules are loaded when a server names their pack.
+"""
+
+from collections.abc import Mapping
+
+PACKS: Mapping[str, str] = {
+    "fs": "aish.packs.fs",
+    "shell": "aish.packs.shell",
+}
+
+OLDER_NAMES: Mapping[str, str] = {
+    "read_file": "file_read",
+    "read_text_file": "file_read",
+    "list_directory": "dir_list",
+    "directory_tree": "dir_tree",
+    "search_files": "file_search",
+    "get_file_info": "file_summary",
+    "execute_command": "shell_run",
+    "run_command": "shell_run",
+}
+"""Names that users of other servers know: they can be called and are not listed."""

@@ -1,0 +1,271 @@
+"""The pack `fs`, the half that reads: files and folders beneath the root (K4, K5, K7, K8).
+
+The work is done in threads, because a disk may be slow; everything in them is bounded.
+"""
+
+import hashlib
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+import anyio.to_thread
+
+from aish.packs.beneath import Folder
+from aish.packs.reading import ROOM, SCAN_LIMIT, Lines, read_lines
+from aish.packs.regex import search_regex
+from aish.packs.results import Answer, PackError
+from aish.packs.searching import Found, Wanted, search_literal
+from aish.packs.walking import Budget, Entry, list_folder, walk
+from aish.packs.workplace import READS, Workplace, tool_of
+from aish.text import for_line
+from aish.vocab.json import JsonValue
+
+T = TypeVar("T")
+DEEPEST_TREE = 16
+HEAD = 10
+
+
+async def _threaded(work: Callable[[], T]) -> T:
+    return await anyio.to_thread.run_sync(work, abandon_on_cancel=True)
+
+
+async def file_read(
+    place: Workplace, path: str, start_line: int | None = None, end_line: int | None = None
+) -> Answer:
+    """Reads a text file and returns its content.
+
+    Args:
+        place: The root, which no caller names.
+        path: The file, relative to the root folder.
+        start_line: The first line to return; 1 is the first line of the file.
+        end_line: The last line to return.
+    """
+    first = 1 if start_line is None else start_line
+    if first < 1 or (end_line is not None and end_line < first):
+        raise PackError("out_of_range", f"lines {first} to {end_line} are not a range")
+
+    def work() -> Lines:
+        with place.folder.file(path) as descriptor:
+            return read_lines(descriptor, path, first, end_line)
+
+    lines = await _threaded(work)
+    return Answer(lines.text + _how_to_go_on(lines), _lines_data(path, lines))
+
+
+async def file_exists(place: Workplace, path: str) -> Answer:
+    """Tells whether there is a file or a folder of this name.
+
+    Args:
+        place: The root, which no caller names.
+        path: The file or folder, relative to the root folder.
+    """
+    kind = await _threaded(lambda: place.folder.kind(path))
+    text = f"`{for_line(path)}` " + (f"exists; it is a {kind}" if kind else "does not exist")
+    return Answer(text, {"path": path, "exists": kind is not None, "kind": kind})
+
+
+async def file_search(
+    place: Workplace,
+    query: str,
+    path: str = ".",
+    glob: str | None = None,
+    *,
+    regex: bool = False,
+    ignore_case: bool = False,
+) -> Answer:
+    """Finds lines that contain a text, in one file or in all files below a folder.
+
+    Args:
+        place: The root, which no caller names.
+        query: The text to find, exactly as it is written.
+        path: The file or folder to search in, relative to the root folder.
+        glob: Only files whose name matches, such as `*.py` or `src/**/*.md`.
+        regex: Whether the query is a Python regular expression.
+        ignore_case: Whether upper and lower case are the same.
+    """
+    if not query:
+        raise PackError("bad_arguments", "`query` is empty")
+    wanted = Wanted(path, glob)
+    if regex:
+        found = await search_regex(place, wanted, query, ignore_case=ignore_case)
+    else:
+        found = await _threaded(
+            lambda: search_literal(place.folder, wanted, query, ignore_case=ignore_case)
+        )
+    return _found_answer(found)
+
+
+async def file_summary(place: Workplace, path: str) -> Answer:
+    """Describes a text file without returning all of it: size, lines, encoding, first lines.
+
+    Args:
+        place: The root, which no caller names.
+        path: The file, relative to the root folder.
+    """
+
+    def work() -> dict[str, JsonValue]:
+        with place.folder.file(path) as descriptor:
+            lines = read_lines(descriptor, path, 1, HEAD)
+            size = os.fstat(descriptor).st_size
+            digest = _sha256(descriptor, size)
+        return {
+            "path": path,
+            "bytes": size,
+            "lines": lines.total,
+            "encoding": lines.encoding,
+            "line_ends": "CRLF" if "\r\n" in lines.text else "LF",
+            "sha256": digest,
+            "head": lines.text,
+        }
+
+    data = await _threaded(work)
+    rows = [f"{name}: {value}" for name, value in data.items() if name != "head"]
+    return Answer("\n".join([*rows, "first lines:", str(data["head"])]), data)
+
+
+async def dir_list(place: Workplace, path: str = ".", after: str = "") -> Answer:
+    """Lists the files and folders in a folder.
+
+    Args:
+        place: The root, which no caller names.
+        path: The folder, relative to the root folder.
+        after: Only names that come after this one, to go on with a long list.
+    """
+    listing = await _threaded(lambda: list_folder(place.folder, path, after))
+    rows = [_row(entry) for entry in listing.entries]
+    text, count = _lines_that_fit(rows)
+    shown = listing.entries[:count]
+    truncated = listing.incomplete or count < len(rows)
+    if truncated and shown:
+        text += f"[truncated: true; go on with after={for_line(shown[-1].name)}]"
+    data: dict[str, JsonValue] = {
+        "path": path,
+        "entries": [
+            {"name": for_line(entry.name), "kind": entry.kind, "bytes": entry.size}
+            for entry in shown
+        ],
+        "truncated": truncated,
+    }
+    return Answer(text or "nothing here", data)
+
+
+async def dir_tree(place: Workplace, path: str = ".", depth: int = 3) -> Answer:
+    """Shows the files and folders below a folder as an indented tree.
+
+    Args:
+        place: The root, which no caller names.
+        path: The folder to begin with, relative to the root folder.
+        depth: How many levels to show.
+    """
+    levels = min(max(depth, 1), DEEPEST_TREE)
+    text, count, more = await _threaded(lambda: _tree(place.folder, path, levels))
+    if more:
+        text += (
+            "[truncated: true; call dir_tree with one of these folders as path, or a smaller depth]"
+        )
+    data: dict[str, JsonValue] = {
+        "path": path,
+        "tree": text,
+        "entries": count,
+        "truncated": more,
+    }
+    return Answer(text or "nothing here", data)
+
+
+def _lines_data(path: str, lines: Lines) -> dict[str, JsonValue]:
+    return {
+        "path": path,
+        "content": lines.text,
+        "start_line": lines.first,
+        "end_line": lines.last,
+        "total_lines": lines.total,
+        "encoding": lines.encoding,
+        "truncated": lines.cut,
+    }
+
+
+def _how_to_go_on(lines: Lines) -> str:
+    """What to say below content that was cut (K7)."""
+    if not lines.cut:
+        return ""
+    total = f"of {lines.total:,}" if lines.total is not None else "of very many"
+    if lines.inside:
+        where = f"within line {lines.last:,} {total}, which is too long to be returned whole"
+        return f"\n[truncated: true, {where}; go on with start_line={lines.last + 1}]"
+    where = f"after line {lines.last:,} {total}"
+    return f"[truncated: true, {where}; go on with start_line={lines.last + 1}]"
+
+
+def _found_answer(found: Found) -> Answer:
+    rows = [f"{for_line(match.path)}:{match.line}: {match.text}" for match in found.matches]
+    text, count = _lines_that_fit(rows)
+    stopped = found.stopped or ("because the result is long" if count < len(rows) else "")
+    skipped = f", {found.skipped} skipped (not text, or too large)" if found.skipped else ""
+    text += f"{count} lines in {found.files} files searched{skipped}"
+    if stopped:
+        text += (
+            f"\n[truncated: true, stopped {stopped}; narrow it with path, glob or a longer query]"
+        )
+    data: dict[str, JsonValue] = {
+        "matches": [
+            {"path": match.path, "line": match.line, "text": match.text}
+            for match in found.matches[:count]
+        ],
+        "files": found.files,
+        "skipped": found.skipped,
+        "truncated": bool(stopped),
+    }
+    return Answer(text, data)
+
+
+def _tree(folder: Folder, path: str, levels: int) -> tuple[str, int, bool]:
+    """The tree as text, how many entries are in it, and whether there were more."""
+    budget = Budget()
+    rows: list[str] = []
+    size = 0
+    for level, entry in walk(folder, path, budget, levels):
+        row = "  " * (level - 1) + _row(entry)
+        size += len(row) + 1
+        if size > ROOM:
+            return _joined(rows), len(rows), True
+        rows.append(row)
+    return _joined(rows), len(rows), budget.spent
+
+
+def _row(entry: Entry) -> str:
+    note = {"link": " (link)", "other": " (not a file)"}.get(entry.kind, "")
+    return entry.shown + note
+
+
+def _lines_that_fit(rows: list[str]) -> tuple[str, int]:
+    """As many rows as a result has room for, and how many those are."""
+    size = 0
+    for count, row in enumerate(rows):
+        size += len(row) + 1
+        if size > ROOM:
+            return _joined(rows[:count]), count
+    return _joined(rows), len(rows)
+
+
+def _joined(rows: list[str]) -> str:
+    return "".join(row + "\n" for row in rows)
+
+
+def _sha256(descriptor: int, size: int) -> str | None:
+    """The hash of the whole file; `None` for one that is too large to be read for it."""
+    if size > SCAN_LIMIT:
+        return None
+    with os.fdopen(os.dup(descriptor), "rb") as stream:
+        stream.seek(0)
+        digest = hashlib.sha256()
+        left = SCAN_LIMIT
+        while left > 0 and (piece := stream.read(min(left, 1 << 20))):
+            digest.update(piece)
+            left -= len(piece)
+    return digest.hexdigest()
+
+
+TOOLS = tuple(
+    tool_of(function, READS)
+    for function in (file_read, file_exists, file_search, file_summary, dir_list, dir_tree)
+)

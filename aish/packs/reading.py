@@ -1,0 +1,143 @@
+"""Lines of a text file through its descriptor, in bounded memory and time (K4, K7)."""
+
+import codecs
+import io
+import os
+from dataclasses import dataclass
+from typing import BinaryIO
+
+from aish.packs.results import TEXT_LIMIT, PackError
+
+SCAN_LIMIT = 64 * 1024 * 1024
+"""Bytes of a file that are looked at to count its lines."""
+RECODE_LIMIT = 8 * 1024 * 1024
+"""Bytes of a file that are read whole because they are not in UTF-8."""
+ROOM = TEXT_LIMIT - 400
+"""Characters of content; the rest is for a note on how to go on."""
+
+_PIECE = 64 * 1024
+_SNIFFED = 8192
+_BOMS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Some lines of a file; `last` is 0 where there are none.
+
+    `total` is `None` where the file is too large to count. `cut` says that there was more in the
+    range than fits, `inside` that it ends within a line.
+    """
+
+    text: str
+    first: int
+    last: int
+    total: int | None
+    encoding: str
+    cut: bool = False
+    inside: bool = False
+
+
+def read_lines(descriptor: int, path: str, first: int, last: int | None) -> Lines:
+    """The lines `first` to `last`, both counted from 1 and included.
+
+    Raises:
+        PackError: the file is binary, or has no such lines.
+    """
+    stream, encoding = text_stream(descriptor, path)
+    with stream:
+        kept, reached = _kept(stream, first, last)
+        total = reached + _rest(stream, kept.tail)
+        known = stream.tell() < SCAN_LIMIT
+    if first > max(total, 1):
+        raise PackError(
+            "out_of_range",
+            f"`{path}` has {total} lines; there is no line {first}",
+            total_lines=total,
+        )
+    text, exact = _decoded(kept.content)
+    if not exact:
+        encoding = "utf-8 with bytes that are not text"
+    shown, cut, inside = _fitting(text, cut=kept.cut)
+    count = shown.count("\n") + (not shown.endswith("\n") and bool(shown))
+    return Lines(shown, first, first + count - 1, total if known else None, encoding, cut, inside)
+
+
+def text_stream(descriptor: int, path: str) -> tuple[BinaryIO, str]:
+    """The file as UTF-8 bytes without a byte-order mark, and the encoding it is in.
+
+    Raises:
+        PackError: it is binary, or too large to be brought into UTF-8.
+    """
+    size = os.fstat(descriptor).st_size
+    # A copy: the stream closes it, and the owner closes the original.
+    stream = io.BufferedReader(io.FileIO(os.dup(descriptor)), _PIECE)
+    start = stream.peek(_SNIFFED)[:_SNIFFED]
+    named = next((name for bom, name in _BOMS if start.startswith(bom)), None)
+    if named and size <= RECODE_LIMIT:
+        with stream:
+            text = stream.read(RECODE_LIMIT).decode(named, "replace")
+        return io.BytesIO(text.encode("utf-8", "replace")), named
+    if named or b"\0" in start:
+        stream.close()
+        message = f"`{path}` is not text ({size:,} bytes)"
+        raise PackError("binary", message, size=size)
+    if start.startswith(codecs.BOM_UTF8):
+        stream.read(len(codecs.BOM_UTF8))
+        return stream, "utf-8-sig"
+    return stream, "utf-8"
+
+
+@dataclass(slots=True)
+class _Kept:
+    content: bytes
+    cut: bool
+    tail: bytes
+
+
+def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
+    """The bytes of a range of lines, and how many line ends were passed."""
+    pieces: list[bytes] = []
+    size = ends = 0
+    piece = b""
+    # Four bytes are the most that a character takes.
+    while size <= 4 * ROOM and (last is None or ends < last) and stream.tell() < SCAN_LIMIT:
+        piece = stream.readline(_PIECE)
+        if not piece:
+            break
+        if ends + 1 >= first:
+            pieces.append(piece)
+            size += len(piece)
+        ends += piece.endswith(b"\n")
+    return _Kept(b"".join(pieces), size > 4 * ROOM, piece[-1:]), ends
+
+
+def _rest(stream: BinaryIO, tail: bytes) -> int:
+    """How many more lines end in what was not read yet; an unfinished last line counts."""
+    ends = 0
+    while stream.tell() < SCAN_LIMIT and (piece := stream.read(_PIECE)):
+        ends += piece.count(b"\n")
+        tail = piece[-1:]
+    return ends + (tail not in {b"", b"\n"})
+
+
+def _decoded(content: bytes) -> tuple[str, bool]:
+    """The text, and whether every byte of it was UTF-8."""
+    try:
+        return content.decode("utf-8"), True
+    except UnicodeDecodeError as error:
+        # A range that was cut off may end within a character; that is not the file's fault.
+        exact = error.end == len(content) and error.start >= len(content) - 3
+        return content.decode("utf-8", "ignore" if exact else "replace"), exact
+
+
+def _fitting(text: str, *, cut: bool) -> tuple[str, bool, bool]:
+    """As much as fits, up to a line's end where there is one; whether cut, and inside a line."""
+    if len(text) <= ROOM:
+        return text, cut, cut and not text.endswith("\n")
+    whole = text.rfind("\n", 0, ROOM) + 1
+    return (text[:whole], True, False) if whole else (text[:ROOM], True, True)

@@ -1,0 +1,137 @@
+"""Finding text in files (K7, X6, X7): literal text here, regular expressions in a child process.
+
+`re` can take forever and holds the interpreter meanwhile; the child can be killed, this process
+cannot. Files are opened here in either case: the child sees bytes, never a path.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aish.packs.beneath import Folder
+from aish.packs.reading import text_stream
+from aish.packs.results import PackError
+from aish.packs.walking import Budget, Entry, walk
+from aish.system.globs import matches_path, matches_word
+
+MOST_MATCHES = 200
+MOST_FILES = 5_000
+LARGEST_FILE = 5 * 1024 * 1024
+MOST_BYTES = 32 * 1024 * 1024
+LONGEST_SHOWN = 300
+SECONDS = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One line that has what was looked for; `text` may be cut."""
+
+    path: str
+    line: int
+    text: str
+
+
+@dataclass(slots=True)
+class Found:
+    """All matches, and how much was looked at; `stopped` says why not everything was."""
+
+    matches: list[Match] = field(default_factory=list)
+    files: int = 0
+    skipped: int = 0
+    stopped: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Where to look: a file or a folder, and which file names."""
+
+    path: str
+    glob: str | None = None
+
+    def covers(self, path: str) -> bool:
+        """Whether a file is one to look into; a glob without `/` is about its name alone."""
+        if self.glob is None:
+            return True
+        if "/" in self.glob:
+            return matches_path(self.glob, path)
+        return matches_word(self.glob, path.rpartition("/")[2])
+
+
+def texts(folder: Folder, wanted: Wanted, found: Found) -> Iterator[tuple[str, str]]:
+    """The paths and texts of the files to look into, within all bounds; keeps count in `found`."""
+    began = time.monotonic()
+    looked_at = 0
+    budget = Budget()
+    for path, size in _files(folder, wanted, budget):
+        if found.files >= MOST_FILES:
+            found.stopped = f"after {MOST_FILES:,} files"
+        elif looked_at + size > MOST_BYTES:
+            found.stopped = f"after {looked_at:,} bytes"
+        elif time.monotonic() - began > SECONDS:
+            found.stopped = f"after {SECONDS:.0f} seconds"
+        if found.stopped:
+            return
+        text = _text(folder, path)
+        if text is None:
+            found.skipped += 1
+            continue
+        found.files += 1
+        looked_at += size
+        yield path, text
+    if budget.spent:
+        found.stopped = "after very many names"
+
+
+def search_literal(folder: Folder, wanted: Wanted, query: str, *, ignore_case: bool) -> Found:
+    """The lines that have `query` in them, as it is written."""
+    found = Found()
+    sought = query.casefold() if ignore_case else query
+    for path, text in texts(folder, wanted, found):
+        whole = text.casefold() if ignore_case else text
+        # Most files have no match at all: one look tells.
+        if sought not in whole:
+            continue
+        for number, line in enumerate(text.split("\n"), 1):
+            if sought in (line.casefold() if ignore_case else line):
+                found.matches.append(Match(path, number, shown_line(line)))
+                if len(found.matches) >= MOST_MATCHES:
+                    found.stopped = f"after {MOST_MATCHES} matches"
+                    return found
+    return found
+
+
+def shown_line(line: str) -> str:
+    """A line without its end, cut where it is long."""
+    line = line.rstrip("\r")
+    return line if len(line) <= LONGEST_SHOWN else line[:LONGEST_SHOWN] + "…"
+
+
+def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[str, int]]:
+    """Paths and sizes of the files to look into, in order."""
+    if folder.kind(wanted.path) != "folder":
+        with folder.file(wanted.path) as descriptor:
+            size = os.fstat(descriptor).st_size
+        yield wanted.path, size
+        return
+    for _, entry in walk(folder, wanted.path, budget):
+        if _is_wanted(entry, wanted):
+            yield entry.path, entry.size
+
+
+def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
+    return entry.kind == "file" and wanted.covers(entry.path)
+
+
+def _text(folder: Folder, path: str) -> str | None:
+    """The whole text of a file, or `None` where it is none or too large."""
+    try:
+        with folder.file(path) as descriptor:
+            if os.fstat(descriptor).st_size > LARGEST_FILE:
+                return None
+            stream, _ = text_stream(descriptor, path)
+            with stream:
+                return stream.read(LARGEST_FILE).decode("utf-8", "replace")
+    except PackError:
+        # Gone, binary or not to be seen: counted as skipped.
+        return None

@@ -1,0 +1,78 @@
+"""The pack `shell`: one command line, in the root folder, with a small environment (K8, X8)."""
+
+import os
+
+from aish.packs.results import TEXT_LIMIT, Answer, PackError
+from aish.packs.workplace import Marks, Workplace, tool_of
+from aish.system.children import CommandResult, child_environment, run_command
+from aish.vocab.json import JsonValue
+
+LONGEST = 600
+_KEPT = TEXT_LIMIT // 2 - 1000
+"""Characters of each stream that are returned."""
+_READ_LIMIT = 1024 * 1024
+
+
+async def shell_run(place: Workplace, command: str, timeout_seconds: int = 60) -> Answer:
+    """Runs a command line with `sh` in the root folder and returns what it prints.
+
+    Args:
+        place: The root, which no caller names.
+        command: The command line.
+        timeout_seconds: After how many seconds the command and all it started are ended.
+    """
+    if not command.strip() or "\0" in command:
+        raise PackError("bad_arguments", "`command` is empty or has a NUL in it")
+    seconds = min(max(timeout_seconds, 1), LONGEST)
+    result = await run_command(
+        ("/bin/sh", "-c", command),
+        cwd=place.root,
+        env=child_environment({}, os.environ),
+        timeout=seconds,
+        limit_bytes=_READ_LIMIT,
+        reaper=place.reaper,
+    )
+    data = _data(result)
+    if result.timed_out:
+        printed = "".join(str(data[name]) for name in ("stdout", "stderr"))
+        message = f"the command was ended after {seconds} seconds; it had printed:\n{printed}"
+        raise PackError("timeout", message, **data)
+    return Answer(_text(data), data)
+
+
+def _data(result: CommandResult) -> dict[str, JsonValue]:
+    stdout, stdout_cut = _end_of(result.stdout)
+    stderr, stderr_cut = _end_of(result.stderr)
+    return {
+        "exit_code": result.exit_code,
+        "stdout": stdout,
+        "stderr": stderr,
+        "truncated": result.truncated or stdout_cut or stderr_cut,
+    }
+
+
+def _end_of(printed: bytes) -> tuple[str, bool]:
+    """A stream as text, its middle left out where it is long; and whether that was so."""
+    text = printed.decode("utf-8", "replace")
+    if len(text) <= _KEPT:
+        return text, False
+    half = _KEPT // 2
+    left_out = len(text) - 2 * half
+    return f"{text[:half]}\n[{left_out:,} characters left out]\n{text[-half:]}", True
+
+
+def _text(data: dict[str, JsonValue]) -> str:
+    parts = [str(data["stdout"])]
+    if data["stderr"]:
+        parts.append(f"[stderr]\n{data['stderr']}")
+    if data["exit_code"] != 0:
+        parts.append(f"[exit code {data['exit_code']}]")
+    if data["truncated"]:
+        parts.append("[truncated: true; send the output to a file or through head, tail or grep]")
+    whole = "\n".join(part.rstrip("\n") for part in parts if part)
+    return whole or "[exit code 0, nothing printed]"
+
+
+TOOLS = (
+    tool_of(shell_run, Marks(read_only=False, destructive=True, idempotent=False, open_world=True)),
+)

@@ -1,0 +1,80 @@
+"""From a typed function to what a model is told of it (K1): schema and descriptions."""
+
+import inspect
+import re
+import types
+import typing
+from collections.abc import Callable
+
+from aish.vocab.json import JsonValue
+
+_TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
+_ARGUMENT = re.compile(r"^    (\w+):\s+(.*)$")
+
+
+def description_of(function: Callable[..., object]) -> str:
+    """The docstring up to its `Args:`, each paragraph on one line."""
+    text = inspect.getdoc(function) or ""
+    paragraphs = text.partition("\nArgs:")[0].strip().split("\n\n")
+    return "\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
+def schema_of(function: Callable[..., object]) -> dict[str, JsonValue]:
+    """The JSON Schema of a function's parameters, the first one (the workplace) left out.
+
+    Raises:
+        TypeError: a parameter has no description or a type that JSON Schema cannot say; this is
+            how a mistake in a pack shows in its tests.
+    """
+    hints = typing.get_type_hints(function)
+    described = _argument_descriptions(function)
+    properties: dict[str, JsonValue] = {}
+    required: list[JsonValue] = []
+    for name, parameter in list(inspect.signature(function).parameters.items())[1:]:
+        if name not in described:
+            raise TypeError(f"parameter `{name}` of `{function.__name__}` is not described")
+        optional = parameter.default is not inspect.Parameter.empty
+        schema = _type_schema(hints[name])
+        schema["description"] = described[name]
+        if optional and parameter.default is not None:
+            schema["default"] = parameter.default
+        if not optional:
+            required.append(name)
+        properties[name] = schema
+    schema = {"type": "object", "properties": properties}
+    if required:
+        schema["required"] = required
+    schema["additionalProperties"] = False
+    return schema
+
+
+def _type_schema(hint: object) -> dict[str, JsonValue]:
+    """The schema of one type; `X | None` is `X`, because leaving it out says `None`."""
+    if isinstance(hint, types.UnionType):
+        some = [choice for choice in hint.__args__ if choice is not types.NoneType]
+        if len(some) == 1:
+            return _type_schema(some[0])
+    origin, choices = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return {"type": "string", "enum": list(choices)}
+    if origin is list:
+        return {"type": "array", "items": _type_schema(choices[0])}
+    if hint in _TYPES:
+        return {"type": _TYPES[hint]}
+    raise TypeError(f"`{hint}` has no JSON Schema here")
+
+
+def _argument_descriptions(function: Callable[..., object]) -> dict[str, str]:
+    """The entries of the docstring's `Args:`, continuation lines joined."""
+    section = (inspect.getdoc(function) or "").partition("\nArgs:\n")[2]
+    found: dict[str, str] = {}
+    name = ""
+    for line in section.splitlines():
+        if line and not line.startswith(" "):
+            break
+        if entry := _ARGUMENT.match(line):
+            name = entry[1]
+            found[name] = entry[2]
+        elif name and line.strip():
+            found[name] += " " + line.strip()
+    return found

@@ -1,0 +1,108 @@
+"""Everything beneath a folder that may be seen, in order and without following links (K4, K5)."""
+
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Literal
+
+from aish.packs.beneath import Folder, segments_of
+from aish.packs.denied import is_denied
+from aish.packs.results import PackError
+from aish.text import for_line
+
+Kind = Literal["file", "folder", "link", "other"]
+DEEPEST = 64
+MOST_ENTRIES = 20_000
+"""Names of one folder that are looked at (X6)."""
+MOST_NAMES = 200_000
+"""Names of one folder that are read to find the first of them in order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One name in a folder; `path` is relative to the root, `shown` fit for a line of text."""
+
+    path: str
+    name: str
+    kind: Kind
+    size: int
+
+    @property
+    def shown(self) -> str:
+        """The name with nothing in it that could break a line; a folder ends with `/`."""
+        return for_line(self.name) + ("/" if self.kind == "folder" else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """A folder's entries by name, and whether there were more than are read."""
+
+    entries: tuple[Entry, ...]
+    incomplete: bool
+
+
+@dataclass(slots=True)
+class Budget:
+    """How many names a walk may still see; `spent` once there were more."""
+
+    left: int = 100_000
+    spent: bool = False
+
+
+def list_folder(folder: Folder, path: str, after: str = "") -> Listing:
+    """What is in a folder and may be seen; `PackError` where there is no such folder."""
+    segments = segments_of(path)
+    with folder.folder(path) as descriptor, os.scandir(descriptor) as scan:
+        read = list(islice(scan, MOST_NAMES + 1))
+        seen = [
+            each for each in read if each.name > after and not is_denied((*segments, each.name))
+        ]
+        seen.sort(key=lambda each: each.name)
+        entries = tuple(_entry(segments, each) for each in seen[:MOST_ENTRIES])
+    return Listing(entries, incomplete=len(seen) > MOST_ENTRIES or len(read) > MOST_NAMES)
+
+
+def walk(
+    folder: Folder, path: str, budget: Budget, depth: int = DEEPEST
+) -> Iterator[tuple[int, Entry]]:
+    """All entries below a folder, parents first, with how deep they are; `.git` is left shut."""
+    waiting = _below(folder, path, 1, budget)
+    while waiting:
+        level, entry = waiting.pop()
+        if budget.left <= 0:
+            budget.spent = True
+            return
+        budget.left -= 1
+        yield level, entry
+        if entry.kind == "folder" and level < depth and entry.name != ".git":
+            try:
+                waiting.extend(_below(folder, entry.path, level + 1, budget))
+            except PackError:
+                # Gone, or not ours to read: its name is all there is to say.
+                continue
+
+
+def _below(folder: Folder, path: str, level: int, budget: Budget) -> list[tuple[int, Entry]]:
+    """The entries of one folder, the first of them last, to be taken from the end."""
+    listing = list_folder(folder, path)
+    budget.spent = budget.spent or listing.incomplete
+    return [(level, entry) for entry in reversed(listing.entries)]
+
+
+def _entry(segments: tuple[str, ...], each: os.DirEntry[str]) -> Entry:
+    try:
+        status = each.stat(follow_symlinks=False)
+    except OSError:
+        # Removed since it was listed.
+        return Entry("/".join((*segments, each.name)), each.name, "other", 0)
+    return Entry("/".join((*segments, each.name)), each.name, _kind(status), status.st_size)
+
+
+def _kind(status: os.stat_result) -> Kind:
+    if stat.S_ISDIR(status.st_mode):
+        return "folder"
+    if stat.S_ISREG(status.st_mode):
+        return "file"
+    return "link" if stat.S_ISLNK(status.st_mode) else "other"
