@@ -1,0 +1,230 @@
+"""Requests in the manner of an era over a transport, and all that comes in between.
+
+Numbers requests, adds `_meta` and headers, hands progress to the call it belongs to, answers what
+the server asks, cancels on the wire. Knows no tools and no negotiation.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish import __version__
+from aish.mcp import messages
+from aish.mcp.failures import (
+    HttpStatusError,
+    RpcError,
+    TransportError,
+)
+from aish.mcp.headers import standard_headers
+from aish.mcp.messages import Asked, Noted
+from aish.mcp.requests_from_server import Answers
+from aish.mcp.transport import Headers, Outgoing, Transport
+from aish.vocab.json import JsonObject
+from aish.vocab.protocols import Progress, Sampler
+
+MODERN = "2026-07-28"
+HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""The revisions of the handshake era, newest first."""
+CLIENT_INFO: JsonObject = {"name": "aish", "version": __version__}
+META = "io.modelcontextprotocol/"
+MAX_ASKED = 16
+"""Requests of a server that are answered at the same time; more are left unanswered (X6)."""
+MAX_PROGRESS = 1000
+CANCEL_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """What belongs to one request: who hears its progress, who samples for it, its headers."""
+
+    on_progress: Callable[[Progress], None] | None = None
+    sample: Sampler | None = None
+    headers: Headers = ()
+
+
+NO_CALL = Call()
+
+
+@dataclass(frozen=True, slots=True)
+class Manner:
+    """How requests are sent: a revision, and whether it is of the stateless era."""
+
+    version: str
+    modern: bool = False
+
+
+BEFORE_AGREEMENT = Manner(HANDSHAKE[0])
+
+
+@dataclass(slots=True)
+class _Running:
+    """A request without its answer."""
+
+    call: Call
+    progress_seen: int = 0
+
+
+class Channel:
+    """One server's messages; several requests may be under way at the same time."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        answers: Answers,
+        tasks: TaskGroup,
+        on_note: Callable[[str], None],
+    ) -> None:
+        self._transport = transport
+        self._answers = answers
+        self._tasks = tasks
+        self._on_note = on_note
+        self._capabilities = answers.capabilities()
+        self._number = 0
+        self._running: dict[int, _Running] = {}
+        self._asked = 0
+        self._version: str | None = None
+
+    @property
+    def over_http(self) -> bool:
+        """Whether this goes over streamable HTTP."""
+        return self._transport.over_http
+
+    async def open(self) -> None:
+        """Reach the server, for the first time or again.
+
+        Raises:
+            TransportError: it is out of reach.
+        """
+        self._version = None
+        await self._transport.open(self._hear)
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        await self._transport.close()
+
+    async def ask(
+        self, method: str, params: JsonObject, manner: Manner, call: Call = NO_CALL
+    ) -> JsonObject:
+        """The result of a request.
+
+        Raises:
+            RpcError: the server refused it.
+            TransportError: no answer came.
+        """
+        modern = manner.modern
+        self._number += 1
+        number = self._number
+        meta: dict[str, Any] = {} if call.on_progress is None else {"progressToken": number}
+        if modern:
+            meta[META + "protocolVersion"] = manner.version
+            meta[META + "clientInfo"] = CLIENT_INFO
+            meta[META + "clientCapabilities"] = self._capabilities
+        headers = _headers(method, params, manner) if self.over_http else ()
+        outgoing = Outgoing(
+            number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
+        )
+        self._running[number] = _Running(call)
+        try:
+            answer = await self._transport.exchange(outgoing)
+        except HttpStatusError as error:
+            raise (modern and error.rpc) or error from error
+        except anyio.get_cancelled_exc_class():
+            if method != "initialize" and not (modern and self.over_http):
+                await self._cancel(number)
+            raise
+        finally:
+            del self._running[number]
+        if answer.error is not None:
+            raise answer.error
+        return answer.result
+
+    async def tell(self, method: str, manner: Manner) -> None:
+        """Send a notification; that a server does not take it is no failure."""
+        self._version = manner.version
+        # Nothing depends on a notification: a real refusal comes with the next request.
+        with suppress(HttpStatusError):
+            await self._transport.send(messages.notification(method), self._version_header())
+
+    async def listen(self, manner: Manner) -> None:
+        """Hear what the server says unasked, until it stops."""
+        if manner.modern:
+            wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
+            await self.ask("subscriptions/listen", wanted, manner)
+        else:
+            await self._transport.listen(self._version_header())
+
+    def _version_header(self) -> Headers:
+        return (("mcp-protocol-version", self._version),) if self._version else ()
+
+    async def _cancel(self, number: int) -> None:
+        """Tell the server to stop working on a request nobody waits for (M9)."""
+        body = messages.notification(
+            "notifications/cancelled", {"requestId": number, "reason": "no longer wanted"}
+        )
+        # Who cannot be told has stopped already.
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(TransportError):
+            await self._transport.send(body, self._version_header())
+
+    def _hear(self, message: Asked | Noted, number: int | None) -> None:
+        """Take what the server says unasked; `number` is the request it came with, if known."""
+        if isinstance(message, Asked):
+            if self._asked < MAX_ASKED:
+                self._asked += 1
+                self._tasks.start_soon(self._answer, message, self._sampler(number))
+        elif message.method == "notifications/progress":
+            self._progress(message.params)
+        else:
+            self._on_note(message.method)
+
+    def _sampler(self, number: int | None) -> Sampler | None:
+        """The sampler of the request, or of the newest that has one."""
+        if number is not None and number in self._running:
+            return self._running[number].call.sample
+        for running in reversed(self._running.values()):
+            if running.call.sample is not None:
+                return running.call.sample
+        return None
+
+    async def _answer(self, asked: Asked, sample: Sampler | None) -> None:
+        try:
+            result = await self._answers.answer(asked.method, asked.params, sample)
+            body = messages.reply(asked.id, result)
+        except RpcError as error:
+            body = messages.refusal(asked.id, error)
+        finally:
+            self._asked -= 1
+        # The server that asked may be gone.
+        with suppress(TransportError):
+            await self._transport.send(body, self._version_header())
+
+    def _progress(self, params: JsonObject) -> None:
+        token, progress = params.get("progressToken"), params.get("progress")
+        try:
+            running = self._running.get(int(str(token)))
+        except ValueError:
+            return
+        if running is None or running.call.on_progress is None:
+            return
+        running.progress_seen += 1
+        if running.progress_seen > MAX_PROGRESS or not isinstance(progress, int | float):
+            return
+        total, text = params.get("total"), params.get("message")
+        running.call.on_progress(
+            Progress(
+                float(progress),
+                float(total) if isinstance(total, int | float) else None,
+                text if isinstance(text, str) else None,
+            )
+        )
+
+
+def _headers(method: str, params: JsonObject, manner: Manner) -> Headers:
+    """What HTTP is told beside the body."""
+    if method == "initialize":
+        return ()
+    version = ("mcp-protocol-version", manner.version)
+    return (version, *standard_headers(method, params)) if manner.modern else (version,)

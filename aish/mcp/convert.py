@@ -1,0 +1,187 @@
+"""What servers say, as our own types: a door where `Any` comes in (M6, M7). No I/O.
+
+Lenient: what is malformed in one tool costs that tool, what is odd in one block of a result
+becomes a line of text.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aish.mcp.headers import Mirrored, mirrored
+from aish.mcp.schemas import NO_PARAMETERS, mended
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import Annotations, Media, ResultKind, ToolResult
+
+MAX_NAME = 512
+MAX_DESCRIPTION = 64 * 1024
+PARALLEL = "aish/parallel"
+UNLISTED = "aish/unlisted"
+"""Marks in `_meta` that our own packs may set; those of a stranger mean nothing."""
+
+Complain = Callable[[str, str], None]
+"""Takes a code and a sentence."""
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A tool as its server lists it."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    annotations: Annotations
+    parallel: bool
+    unlisted: bool
+    headers: tuple[Mirrored, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How far to believe a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
+
+    ours: bool = False
+    mirrors: bool = False
+
+
+def read_tools(page: Any, reading: Reading, complain: Complain) -> list[Definition]:
+    """The tools of one page of `tools/list`; each malformed one is complained of and left out."""
+    listed = page.get("tools")
+    if not isinstance(listed, list):
+        if listed not in ({}, None):
+            complain("malformed_tools", "its list of tools is not a list")
+        return []
+    found = []
+    for number, value in enumerate(listed):
+        try:
+            found.append(_definition(value, reading))
+        except ValueError as error:
+            name = value.get("name") if isinstance(value, dict) else None
+            which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
+            complain("malformed_tool", f"tool {which} is left out: {error}")
+    return found
+
+
+def _definition(value: Any, reading: Reading) -> Definition:
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")  # ruff: ignore[type-check-without-type-error] - all that is malformed is one kind
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError("it has no name")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"its name has more than {MAX_NAME} characters")
+    schema = _schema_of(value, "inputSchema")
+    meta = value.get("_meta") if reading.ours else None
+    marks = meta if isinstance(meta, dict) else {}
+    description = value.get("description")
+    return Definition(
+        name=name,
+        description=description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
+        input_schema=NO_PARAMETERS if schema is None else schema,
+        output_schema=_schema_of(value, "outputSchema"),
+        annotations=_annotations(value),
+        parallel=marks.get(PARALLEL) is True,
+        unlisted=marks.get(UNLISTED) is True,
+        headers=mirrored(schema) if reading.mirrors and schema else (),
+    )
+
+
+def _schema_of(value: dict[str, Any], key: str) -> JsonObject | None:
+    schema = value.get(key)
+    if schema is None:
+        return None
+    if schema == []:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise ValueError(f"its `{key}` is not an object")  # ruff: ignore[type-check-without-type-error] - as above
+    mend = mended(schema)
+    if key == "inputSchema" and mend.get("type", "object") != "object":
+        raise ValueError(f"its `{key}` is not the schema of an object")
+    return mend
+
+
+def _annotations(value: dict[str, Any]) -> Annotations:
+    claims = value.get("annotations")
+    if not isinstance(claims, dict):
+        claims = {}
+
+    def flag(key: str) -> bool | None:
+        found = claims.get(key)
+        return found if isinstance(found, bool) else None
+
+    title = value.get("title") or claims.get("title")
+    return Annotations(
+        title=title if isinstance(title, str) else None,
+        read_only=flag("readOnlyHint"),
+        destructive=flag("destructiveHint"),
+        idempotent=flag("idempotentHint"),
+        open_world=flag("openWorldHint"),
+    )
+
+
+def read_result(result: Any) -> ToolResult:
+    """A `CallToolResult` as it is, `isError` deciding its kind (M8)."""
+    lines: list[str] = []
+    media: list[Media] = []
+    blocks = result.get("content")
+    if isinstance(blocks, str):
+        lines.append(blocks)
+    for block in blocks if isinstance(blocks, list) else ():
+        line, found = _block(block)
+        lines.append(line)
+        media.extend(found)
+    structured = result.get("structuredContent")
+    if not lines and structured is not None:
+        lines.append(json.dumps(structured, ensure_ascii=False))
+    kind: ResultKind = "handler_error" if result.get("isError") is True else "ok"
+    return ToolResult(kind, "\n".join(lines), structured, tuple(media))
+
+
+def _block(block: Any) -> tuple[str, tuple[Media, ...]]:
+    """One content block: its line for the model, and its media."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    match kind:
+        case "text":
+            text = block.get("text")
+            return text if isinstance(text, str) else "[malformed text]", ()
+        case "image" | "audio":
+            return _media(kind, block.get("mimeType"), block.get("data"))
+        case "resource":
+            return _resource(block.get("resource"))
+        case "resource_link":
+            return _link(block), ()
+        case str():
+            return f"[content of unknown type {kind}]", ()
+    return "[malformed content]", ()
+
+
+def _media(kind: str, mime_type: Any, data: Any) -> tuple[str, tuple[Media, ...]]:
+    mime = mime_type if isinstance(mime_type, str) and mime_type else "application/octet-stream"
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        return f"[{kind}: {mime}, unreadable]", ()
+    return f"[{kind}: {mime}, {len(content)} bytes]", (Media(mime, content),)
+
+
+def _resource(resource: Any) -> tuple[str, tuple[Media, ...]]:
+    """An embedded resource: its text, or its bytes as media."""
+    if not isinstance(resource, dict):
+        return "[malformed resource]", ()
+    if isinstance(text := resource.get("text"), str):
+        return text, ()
+    uri = resource.get("uri")
+    label = f"resource {uri}" if isinstance(uri, str) else "resource"
+    return _media(label, resource.get("mimeType"), resource.get("blob"))
+
+
+def _link(block: Mapping[str, Any]) -> str:
+    """A link as one line; it is never fetched."""
+    uri, name, about = (block.get(key) for key in ("uri", "name", "description"))
+    line = f"[link: {uri}]" if isinstance(uri, str) else "[link without address]"
+    words = [word for word in (name, about) if isinstance(word, str) and word and word != uri]
+    return " ".join([line, " - ".join(words)]) if words else line

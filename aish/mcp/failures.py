@@ -1,0 +1,59 @@
+"""How talking to an MCP server fails; none of these leaves the room (M8).
+
+`Server` turns them into results and into the reason why a server did not come up.
+"""
+
+from aish.vocab.json import JsonValue
+
+PARSE_ERROR = -32700
+INVALID_REQUEST = -32600
+METHOD_NOT_FOUND = -32601
+INVALID_PARAMS = -32602
+INTERNAL_ERROR = -32603
+REFUSED_BY_USER = -1
+HEADER_MISMATCH = -32020
+MISSING_CAPABILITY = -32021
+UNSUPPORTED_VERSION = -32022
+MODERN_CODES = frozenset({HEADER_MISMATCH, MISSING_CAPABILITY, UNSUPPORTED_VERSION})
+"""What only a server of the stateless era answers."""
+
+BODY_SHOWN = 400
+
+
+class McpError(Exception):
+    """A failed exchange; `message` is one sentence without a full stop."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message)
+        self.message = message
+
+
+class RpcError(McpError):
+    """The server answered with a JSON-RPC error."""
+
+    def __init__(self, code: int, message: str, data: JsonValue = None) -> None:
+        super().__init__(message)
+        self.code = code
+        self.data = data
+
+
+class TransportError(McpError):
+    """No JSON-RPC answer came: the network, the process, or something that is not MCP."""
+
+
+class ServerEndedError(TransportError):
+    """The server process is gone; it may be started again."""
+
+
+class HttpStatusError(TransportError):
+    """An HTTP status of 400 or more; `rpc` is the JSON-RPC error in its body, if it is one."""
+
+    def __init__(self, status: int, body: str, rpc: RpcError | None = None) -> None:
+        shown = body.strip()[:BODY_SHOWN]
+        super().__init__(f"HTTP {status}: {shown}" if shown else f"HTTP {status}")
+        self.status = status
+        self.rpc = rpc
+
+
+class SessionLostError(HttpStatusError):
+    """404 to a request with a session id: the server forgot us, a new session is due."""

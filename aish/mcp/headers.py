@@ -1,0 +1,119 @@
+"""What the stateless era mirrors from a request's body into HTTP headers. Pure.
+
+https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/streamable-http
+"""
+
+import base64
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from aish.vocab.json import JsonObject, JsonValue
+
+ANNOTATION = "x-mcp-header"
+TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+MIRRORED_TYPES = frozenset({"string", "integer", "boolean"})
+SAFE_INTEGER = 2**53 - 1
+MAX_DEPTH = 32
+NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+"""Which parameter becomes `Mcp-Name`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Mirrored:
+    """A parameter that goes into `Mcp-Param-<name>`; `path` leads to it in the arguments."""
+
+    name: str
+    path: tuple[str, ...]
+
+
+def mirrored(schema: JsonObject) -> tuple[Mirrored, ...]:
+    """The annotated parameters of an input schema.
+
+    Raises:
+        ValueError: an annotation breaks the rules, so that the whole tool is to be left out.
+    """
+    reachable = tuple(_reachable(schema, (), 0))
+    if len(reachable) != _count(schema, 0):
+        raise ValueError(f"`{ANNOTATION}` stands where it is not reachable by `properties` alone")
+    seen: set[str] = set()
+    for found, kind in reachable:
+        if not TOKEN.fullmatch(found.name):
+            raise ValueError(f"`{ANNOTATION}` is not a legal header name")
+        if kind not in MIRRORED_TYPES:
+            raise ValueError(f"`{ANNOTATION}` stands on a parameter that is no primitive")
+        if found.name.lower() in seen:
+            raise ValueError(f"`{ANNOTATION}` is used twice for `{found.name}`")
+        seen.add(found.name.lower())
+    return tuple(found for found, _ in reachable)
+
+
+def _reachable(
+    schema: JsonObject, path: tuple[str, ...], depth: int
+) -> Iterator[tuple[Mirrored, JsonValue]]:
+    properties = schema.get("properties")
+    if depth > MAX_DEPTH or not isinstance(properties, Mapping):
+        return
+    for key, value in properties.items():
+        if not isinstance(value, Mapping):
+            continue
+        here = (*path, key)
+        if ANNOTATION in value:
+            name = value[ANNOTATION]
+            yield Mirrored(name if isinstance(name, str) else "", here), value.get("type")
+        yield from _reachable(value, here, depth + 1)
+
+
+def _count(value: JsonValue, depth: int, *, names: bool = False) -> int:
+    """How often the annotation stands anywhere; `names` says that keys are names of properties."""
+    if depth > MAX_DEPTH:
+        return 0
+    if isinstance(value, Mapping):
+        here = int(ANNOTATION in value and not names)
+        return here + sum(
+            _count(item, depth + 1, names=key == "properties" and not names)
+            for key, item in value.items()
+        )
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return sum(_count(item, depth + 1) for item in value)
+    return 0
+
+
+def header_value(text: str) -> str:
+    """Text as it may stand in a header; base64 in its marks where it may not stand plainly."""
+    sentinel = text.startswith("=?base64?") and text.endswith("?=")
+    if (not text or PLAIN.fullmatch(text)) and not sentinel:
+        return text
+    return f"=?base64?{base64.b64encode(text.encode('utf-8', 'replace')).decode()}?="
+
+
+def parameter_headers(
+    wanted: Sequence[Mirrored], arguments: JsonObject
+) -> Iterator[tuple[str, str]]:
+    """`Mcp-Param-*` for the arguments of one call; what is absent or null has none."""
+    for one in wanted:
+        value: JsonValue = arguments
+        for key in one.path:
+            value = value.get(key) if isinstance(value, Mapping) else None
+        text = _as_text(value)
+        if text is not None:
+            yield f"Mcp-Param-{one.name}", header_value(text)
+
+
+def _as_text(value: JsonValue) -> str | None:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int):
+        return str(value) if abs(value) <= SAFE_INTEGER else None
+    return value if isinstance(value, str) else None
+
+
+def standard_headers(method: str, params: JsonObject) -> Iterator[tuple[str, str]]:
+    """`Mcp-Method` and, where the method has one, `Mcp-Name`."""
+    yield "Mcp-Method", method
+    name = params.get(NAMED_BY.get(method, ""))
+    if isinstance(name, str):
+        yield "Mcp-Name", header_value(name)

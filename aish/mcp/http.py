@@ -1,0 +1,217 @@
+"""The httpx of this room: one server's origin, requests in, statuses and bytes out.
+
+httpx's transport is used without its client: no cookies, no `.netrc`, no proxies from the
+environment, no redirects but those followed here, within one origin (M3, X5). Knows no JSON-RPC.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from contextlib import asynccontextmanager, suppress
+
+import httpx
+
+from aish import __version__
+from aish.mcp.failures import TransportError
+from aish.mcp.transport import Headers
+
+MAX_BODY = 32 * 1024 * 1024
+MAX_ERROR_BODY = 4096
+MAX_REDIRECTS = 3
+MAX_CONNECTIONS = 32
+KEPT = frozenset({307, 308, 301, 302})
+"""Redirects that are followed, with method and body as they were."""
+LASTING = frozenset({301, 308})
+JSON_OR_EVENTS = "application/json, text/event-stream"
+
+
+class Reply:
+    """An HTTP answer, its body not read yet."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self._chunks: AsyncIterator[bytes] | None = None
+        self.status = response.status_code
+
+    def header(self, name: str) -> str:
+        """A header's value, empty where it is missing."""
+        value: str = self._response.headers.get(name, "")
+        return value
+
+    @property
+    def is_events(self) -> bool:
+        """Whether the body is a stream of server-sent events."""
+        return self.header("content-type").lower().startswith("text/event-stream")
+
+    async def next_chunk(self) -> bytes | None:
+        """The next piece of the body, `None` at its end.
+
+        Raises:
+            TransportError: the connection was lost, or the body is compressed.
+        """
+        if self._chunks is None:
+            if self.header("content-encoding").lower() not in {"", "identity"}:
+                raise TransportError("the server compressed its answer, which was not asked for")
+            self._chunks = self._response.aiter_raw()
+        try:
+            return await anext(self._chunks, None)
+        except httpx.TransportError as error:
+            raise _lost(error) from error
+
+    async def read(self, limit: int = MAX_BODY) -> bytes:
+        """The whole body.
+
+        Raises:
+            TransportError: the connection was lost, or the body is too large.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while (chunk := await self.next_chunk()) is not None:
+            size += len(chunk)
+            if size > limit:
+                raise TransportError(f"the answer is larger than {limit} bytes")
+            parts.append(chunk)
+        return b"".join(parts)
+
+    async def read_start(self) -> str:
+        """The beginning of an error's body, whatever it is made of."""
+        start = b""
+        # What came before a connection broke is still worth showing.
+        with suppress(TransportError):
+            while len(start) < MAX_ERROR_BODY and (chunk := await self.next_chunk()) is not None:
+                start += chunk[: MAX_ERROR_BODY - len(start)]
+        return start.decode("utf-8", "replace")
+
+
+class HttpDoor:
+    """One MCP endpoint, its connections kept alive."""
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        headers: Mapping[str, str],
+        connect_seconds: float,
+        verify_tls: bool,
+    ) -> None:
+        try:
+            self.url = httpx.URL(url)
+            base = _base_headers(token, headers)
+        except (httpx.InvalidURL, UnicodeEncodeError) as error:
+            raise TransportError(f"the url or a header is not legal: {error}") from error
+        if self.url.scheme not in {"http", "https"} or not self.url.host:
+            raise TransportError("the url does not begin with http:// or https:// and a host")
+        self._headers = {
+            "POST": _items({"accept": JSON_OR_EVENTS, "content-type": "application/json"} | base),
+            "GET": _items({"accept": "text/event-stream"} | base),
+            "DELETE": _items(base),
+        }
+        limits = httpx.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
+        )
+        self._transport = httpx.AsyncHTTPTransport(
+            verify=self._trust(verify=verify_tls), trust_env=False, limits=limits
+        )
+        self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
+
+    def _trust(self, *, verify: bool) -> ssl.SSLContext | bool:
+        """Certificates are loaded only where they will be used: that takes 20 ms."""
+        if self.url.scheme == "https":
+            return verify
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, for messages."""
+        return f"{self.url.scheme}://{self.url.netloc.decode()}"
+
+    def within(self, location: str) -> str:
+        """A location the server named, absolute.
+
+        Raises:
+            TransportError: it is another origin, or no address.
+        """
+        try:
+            target = self.url.join(location)
+        except httpx.InvalidURL as error:
+            raise TransportError("the server named an address that is not legal") from error
+        if _origin(target) != _origin(self.url):
+            shown = f"{target.scheme}://{target.netloc.decode()}"
+            raise TransportError(f"the server sent us to another origin, {shown}")
+        return str(target)
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, headers: Headers = (), body: bytes = b"", url: str | None = None
+    ) -> AsyncGenerator[Reply]:
+        """Send a request; the reply's body can be read inside the block.
+
+        Raises:
+            TransportError: no answer came, or it leads to another origin.
+        """
+        target = self.url if url is None else httpx.URL(url)
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._send(method, target, headers, body)
+            try:
+                location = response.headers.get("location")
+                if response.status_code not in KEPT or location is None:
+                    yield Reply(response)
+                    return
+                target = httpx.URL(self.within(location))
+                if response.status_code in LASTING and url is None:
+                    self.url = target
+            finally:
+                await response.aclose()
+        raise TransportError(f"more than {MAX_REDIRECTS} redirects")
+
+    async def _send(
+        self, method: str, url: httpx.URL, headers: Headers, body: bytes
+    ) -> httpx.Response:
+        try:
+            request = httpx.Request(
+                method,
+                url,
+                headers=[*self._headers[method], *headers],
+                content=body,
+                extensions={"timeout": self._timeouts},
+            )
+            return await self._transport.handle_async_request(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            why = str(error) or "timed out"
+            raise TransportError(f"cannot connect to {self.origin}: {why}") from error
+        except httpx.TransportError as error:
+            raise _lost(error) from error
+        except (UnicodeEncodeError, ValueError) as error:
+            raise TransportError(f"a header is not legal: {error}") from error
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+def _base_headers(token: str | None, extra: Mapping[str, str]) -> dict[str, str]:
+    found = {"accept-encoding": "identity", "user-agent": f"aish/{__version__}"}
+    found |= {name.lower(): value for name, value in extra.items()}
+    if token is not None:
+        found["authorization"] = f"Bearer {token}"
+    return found
+
+
+def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers as pairs.
+
+    Raises:
+        UnicodeEncodeError: one has a character that HTTP does not allow.
+    """
+    for name, value in headers.items():
+        name.encode("ascii")
+        value.encode("ascii")
+    return list(headers.items())
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+def _lost(error: httpx.TransportError) -> TransportError:
+    return TransportError(f"the connection was lost: {str(error) or type(error).__name__}")

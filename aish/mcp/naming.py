@@ -1,0 +1,50 @@
+"""The names of tools on the model's wire (M4).
+
+A name depends on the pair (alias, tool) and the limit only, never on which server answered first.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+
+from aish.errors import UsageError
+from aish.vocab.tools import ToolName
+
+LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
+ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
+HASH_LENGTH = 8
+
+
+def wire_name(name: ToolName, limit: int) -> str:
+    """`alias__tool` where that is legal and fits, else a legal form with a stable hash suffix."""
+    joined = str(name)
+    if len(joined) <= limit and LEGAL.fullmatch(joined):
+        return joined
+    pair = f"{name.server}\0{name.name}".encode("utf-8", "surrogatepass")
+    suffix = "_" + hashlib.sha256(pair).hexdigest()[:HASH_LENGTH]
+    return ILLEGAL.sub("_", joined)[: limit - len(suffix)] + suffix
+
+
+def wire_names(names: Iterable[ToolName], limit: int) -> Mapping[str, ToolName]:
+    """Every tool under its wire name, in the order given.
+
+    Raises:
+        UsageError: two tools would share a name.
+    """
+    found: dict[str, ToolName] = {}
+    for name in names:
+        wire = wire_name(name, limit)
+        if wire in found:
+            raise clash(wire, found[wire], name)
+        found[wire] = name
+    return found
+
+
+def clash(wire: str, first: ToolName, second: ToolName) -> UsageError:
+    """Two tools share a name: which, and what to do about it."""
+    return UsageError(
+        f"`{first.server}` and `{second.server}` both offer a tool that is called `{wire}`"
+        if first.server != second.server
+        else f"`{first.server}` offers two tools that are called `{wire}`",
+        hint=f"leave one out with `exclude` under `mcp.servers.{second.server}`",
+    )

@@ -1,0 +1,66 @@
+"""What a server may ask of us, and what it hears (M11).
+
+Legacy servers send these as requests of their own, those of the stateless era put them into an
+`input_required` result; the answers are the same.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from aish.mcp.failures import METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
+from aish.vocab.json import JsonObject
+from aish.vocab.protocols import Sampler
+
+Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
+"""Asks the person: the server's alias and its `elicitation/create` params in, the result out."""
+
+DECLINED: JsonObject = {"action": "decline"}
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """The answers of one server's entry.
+
+    Elicitation is declared even where nobody can be asked: a server that wants to ask before it
+    goes on hears a no, and does not go on without asking.
+    """
+
+    alias: str
+    roots: Sequence[Path] = ()
+    sampling: bool = False
+    elicit: Elicit | None = None
+
+    def capabilities(self) -> JsonObject:
+        """What we declare to the server."""
+        declared: dict[str, Any] = {"elicitation": {}}
+        if self.roots:
+            declared["roots"] = {}
+        if self.sampling:
+            declared["sampling"] = {}
+        return declared
+
+    async def answer(self, method: str, params: JsonObject, sample: Sampler | None) -> JsonObject:
+        """The result for one request; `sample` is that of the call under way.
+
+        Raises:
+            RpcError: the request is refused, or unknown.
+        """
+        match method:
+            case "ping":
+                return {}
+            case "roots/list":
+                return {"roots": [{"uri": p.as_uri(), "name": p.name} for p in self.roots]}
+            case "elicitation/create":
+                return DECLINED if self.elicit is None else await self.elicit(self.alias, params)
+            case "sampling/createMessage":
+                return await self._sample(params, sample)
+        raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+
+    async def _sample(self, params: JsonObject, sample: Sampler | None) -> JsonObject:
+        if not self.sampling:
+            raise RpcError(REFUSED_BY_USER, "sampling is denied by the configuration")
+        if sample is None:
+            raise RpcError(REFUSED_BY_USER, "sampling is answered only while a step's call runs")
+        return await sample.sample(params)

@@ -1,0 +1,182 @@
+"""A conversation with one server, whichever era it is of: requests in, results out.
+
+Retries `input_required`, and begins anew where a session or a process was lost. Knows tools only
+as JSON.
+"""
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.config.pipeline import ProtocolChoice
+from aish.mcp.channel import BEFORE_AGREEMENT, NO_CALL, Call, Channel
+from aish.mcp.failures import (
+    INTERNAL_ERROR,
+    McpError,
+    RpcError,
+    ServerEndedError,
+    SessionLostError,
+)
+from aish.mcp.messages import json_object
+from aish.mcp.negotiate import Agreement, handshake, negotiate
+from aish.mcp.requests_from_server import Answers
+from aish.mcp.transport import Transport
+from aish.vocab.json import JsonObject, JsonValue
+
+MAX_INPUT_ROUNDS = 10
+MAX_RESTARTS = 1
+MAX_PAGES = 100
+TOOLS_CHANGED = "notifications/tools/list_changed"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """How a session is begun, and who hears of what happens in it."""
+
+    protocol: ProtocolChoice
+    answers: Answers
+    probe_seconds: float | None
+    notice: Callable[[str, str], None]
+    on_tools_changed: Callable[[], None]
+
+
+class Session:
+    """One server's session; several requests may be under way at the same time."""
+
+    def __init__(self, transport: Transport, terms: Terms, tasks: TaskGroup) -> None:
+        self._terms = terms
+        self._tasks = tasks
+        self._channel = Channel(transport, terms.answers, tasks, self._note)
+        self._agreement = Agreement(BEFORE_AGREEMENT, "", {})
+        self._lost = False
+        self._restarts = 0
+        self._beginning = anyio.Lock()
+
+    @property
+    def agreement(self) -> Agreement:
+        """What was agreed on in `open`."""
+        return self._agreement
+
+    async def open(self) -> None:
+        """Reach the server and agree on a revision.
+
+        Raises:
+            McpError: that did not work.
+        """
+        await self._channel.open()
+        self._agreement = await negotiate(
+            self._channel,
+            self._terms.protocol,
+            self._terms.answers.capabilities(),
+            probe_seconds=self._terms.probe_seconds,
+            notice=self._terms.notice,
+        )
+        self._watch()
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        await self._channel.close()
+
+    async def request(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
+        """The result of a request, its rounds of input included.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        sent = params
+        for _ in range(MAX_INPUT_ROUNDS):
+            result = await self._once(method, sent, call)
+            kind = result.get("resultType", "complete")
+            if kind == "complete" or not self._agreement.manner.modern:
+                return result
+            if kind != "input_required":
+                raise RpcError(INTERNAL_ERROR, f"unknown kind of result: {kind}")
+            sent = {**params, **await self._inputs(result, call)}
+        raise RpcError(INTERNAL_ERROR, f"the server asked {MAX_INPUT_ROUNDS} times for input")
+
+    async def pages(self, method: str) -> list[JsonObject]:
+        """All pages of a listing, a bounded number of them.
+
+        Raises:
+            McpError: the server refused or could not be reached.
+        """
+        found: list[JsonObject] = []
+        seen: set[str] = set()
+        params: JsonObject = {}
+        while len(found) < MAX_PAGES:
+            page = await self.request(method, params)
+            found.append(page)
+            cursor = page.get("nextCursor")
+            if not isinstance(cursor, str) or not cursor or cursor in seen:
+                return found
+            seen.add(cursor)
+            params = {"cursor": cursor}
+        self._terms.notice("too_many_pages", f"`{method}` was cut off after {MAX_PAGES} pages")
+        return found
+
+    async def _inputs(self, result: JsonObject, call: Call) -> JsonObject:
+        """What a retry carries: the answers, and the server's own state exactly as it came."""
+        carried: dict[str, JsonValue] = {}
+        wanted = result.get("inputRequests")
+        if wanted is not None:
+            responses = {}
+            for key, value in json_object(wanted).items():
+                asked = json_object(value)
+                responses[key] = await self._terms.answers.answer(
+                    str(asked.get("method")), json_object(asked.get("params")), call.sample
+                )
+            carried["inputResponses"] = responses
+        if result.get("requestState") is not None:
+            carried["requestState"] = result["requestState"]
+        return carried
+
+    async def _once(self, method: str, params: JsonObject, call: Call) -> JsonObject:
+        if self._lost:
+            await self._begin_again()
+        try:
+            return await self._channel.ask(method, params, self._agreement.manner, call)
+        except ServerEndedError:
+            self._lost = True
+            raise
+        except SessionLostError:
+            self._lost = True
+        # The server did not take the request, so to send it again is not to do it twice.
+        await self._begin_again()
+        return await self._channel.ask(method, params, self._agreement.manner, call)
+
+    async def _begin_again(self) -> None:
+        """A new session or a new process, made once for all who wait for it."""
+        async with self._beginning:
+            if not self._lost:
+                return
+            if not self._channel.over_http:
+                self._count_restart()
+            await self._channel.open()
+            if not self._agreement.manner.modern:
+                capabilities = self._terms.answers.capabilities()
+                version = self._agreement.manner.version
+                await handshake(self._channel, version, capabilities)
+            self._lost = False
+        self._watch()
+
+    def _count_restart(self) -> None:
+        if self._restarts >= MAX_RESTARTS:
+            raise ServerEndedError("the server ended again after it was restarted")
+        self._restarts += 1
+        self._terms.notice("server_restarted", "the server was lost and is reached again")
+
+    def _watch(self) -> None:
+        if self._agreement.announces_tools:
+            self._tasks.start_soon(self._listen)
+
+    async def _listen(self) -> None:
+        # A server that cannot be listened to is asked when it is needed.
+        with suppress(McpError):
+            await self._channel.listen(self._agreement.manner)
+
+    def _note(self, method: str) -> None:
+        if method == TOOLS_CHANGED:
+            self._terms.on_tools_changed()

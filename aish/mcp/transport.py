@@ -1,0 +1,66 @@
+"""The seam between a session and the ways to reach a server.
+
+Real ones: `streamable`, `events`, `stdio`; the twin in memory that ships is `inprocess`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from aish.mcp.messages import Answer, Asked, Noted
+from aish.vocab.json import JsonObject
+
+Headers = tuple[tuple[str, str], ...]
+Inbox = Callable[[Asked | Noted, int | None], None]
+"""Takes what the server says unasked, with the request on whose answer it came, if known."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outgoing:
+    """A request of ours; `headers` are for HTTP, others leave them."""
+
+    number: int
+    method: str
+    params: JsonObject
+    headers: Headers = ()
+
+
+class Transport(Protocol):
+    """Carries messages to one server; several exchanges may be under way at the same time."""
+
+    @property
+    def over_http(self) -> bool:
+        """Whether headers matter, and closing an answer cancels its request."""
+        ...
+
+    async def open(self, inbox: Inbox) -> None:
+        """Get ready to exchange; called again after the server was lost.
+
+        Raises:
+            TransportError: the server is out of reach.
+        """
+        ...
+
+    async def exchange(self, outgoing: Outgoing) -> Answer:
+        """Send a request and wait for its answer.
+
+        Raises:
+            TransportError: no answer came.
+        """
+        ...
+
+    async def send(self, body: bytes, headers: Headers = ()) -> None:
+        """Send a notification, or an answer of ours.
+
+        Raises:
+            TransportError: it was not taken.
+        """
+        ...
+
+    async def listen(self, headers: Headers = ()) -> None:
+        """Wait for what the server says unasked, where that needs a stream of its own."""
+        ...
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        ...
