@@ -41,14 +41,14 @@ architecture: $(VENV)/.development
 	$(VENV)/bin/lint-imports --no-cache
 
 check: lint typecheck architecture ## Lint, types, floors, and whether schemas and docs are up to date
-	$(PY) schemas/form.py --check
+	$(PY) tests/support/schema_form.py --check
 	@if [ -f docs/generate.py ]; then $(PY) docs/generate.py --check; fi
 
 conformance: $(VENV)/.development node ## Run the MCP conformance suite, and count per era
 	$(PY) tests/conformance/run.py
 
 schemas: $(VENV)/.development ## Check the shipped JSON Schemas and put them into form
-	$(PY) schemas/form.py
+	$(PY) tests/support/schema_form.py
 
 docs: $(VENV)/.development ## Write the generated reference pages
 	$(PY) docs/generate.py

@@ -1,0 +1,214 @@
+"""For a person who watches: streaming text, framed tool calls, a spinner while nothing comes.
+
+Everything goes to stderr. Text that another sink writes to the same terminal (the answer, on
+stdout) is left to it, and only its line ends are kept track of.
+"""
+
+from contextlib import AbstractContextManager
+from typing import assert_never
+
+from aish.sinks import frames
+from aish.sinks.look import Look, Style
+from aish.sinks.screen import Screen
+from aish.sinks.tally import Tally, counted, seconds_text
+from aish.text import for_line, for_terminal
+from aish.vocab.events import (
+    Fallback,
+    Level,
+    Notice,
+    Place,
+    ReasoningDelta,
+    Retry,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+
+_LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
+
+
+class Console:
+    """Draws events on a screen; `elsewhere` names the step whose text another sink writes."""
+
+    name = "the console"
+    deltas = True
+
+    def __init__(self, screen: Screen, *, elsewhere: str | None = None) -> None:
+        self._screen = screen
+        self._look: Look = screen.look
+        self._elsewhere = elsewhere
+        self._tally = Tally()
+        self._step: str | None = None
+        self._streamed: Place | None = None
+        self._last_call: Place | None = None
+        self._running: dict[Place, str] = {}
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Draw what this event is worth."""
+        event = stamped.event
+        if isinstance(event, TextDelta):
+            self._text(event.place, event.text)
+            return
+        self._tally.take(stamped)
+        self._draw(stamped)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep the spinner away while a person is asked on the same terminal."""
+        return self._screen.hold()
+
+    def close(self) -> None:
+        """Take the spinner away and end the last line."""
+        self._screen.end_line()
+        self._screen.close()
+
+    def _draw(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        event = stamped.event
+        match event:
+            case RunStarted():
+                self._run_started(event)
+            case StepStarted():
+                # Named by what it does first: a step that is skipped gets one line, not two.
+                pass
+            case TurnStarted():
+                self._header(event.place)
+                self._screen.wait(f"waiting for {for_line(event.model)}")
+            case ReasoningDelta():
+                self._screen.wait("thinking")
+            case TurnFinished():
+                self._turn_finished(event)
+            case TextWithdrawn():
+                self._streamed = None
+                self._note("yellow", "what was said since the question is withdrawn")
+            case ToolDecided():
+                self._header(event.place)
+                self._screen.line(frames.call_line(self._look, event.tool, event.arguments))
+                self._last_call = event.place
+            case ToolStarted():
+                self._running[event.place] = for_line(event.tool)
+                self._wait_for_calls()
+            case ToolProgress():
+                self._progress(event)
+            case ToolFinished():
+                self._tool_finished(event)
+            case Retry():
+                self._retry(event)
+            case Fallback():
+                arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
+                self._note("yellow", f"fallback {arrow}: {event.reason}")
+            case Notice():
+                self._note(_LEVELS[event.level], event.text)
+            case StepFinished():
+                self._step_finished(event)
+            case RunFinished():
+                self._run_finished(event)
+            case TextDelta():
+                self._text(event.place, event.text)
+            case _:
+                assert_never(event)
+
+    def _run_started(self, event: RunStarted) -> None:
+        glyphs = self._look.glyphs
+        parts = [f"{model.alias} ({model.model})" for model in event.models]
+        ready = (server for server in event.servers if server.state == "ready")
+        parts += [f"{server.alias} ({counted(server.tools, 'tool')})" for server in ready]
+        title = for_line(event.pipeline)
+        rest = self._look.fit(
+            for_line("".join(f" {glyphs.dot} {part}" for part in parts)),
+            max(0, self._look.width - len(title)),
+        )
+        self._screen.line(self._look.paint("bold", title) + self._look.paint("dim", rest))
+        for server in event.servers:
+            if server.state == "failed":
+                self._note("yellow", f"server {server.alias}: {server.error}")
+
+    def _header(self, place: Place) -> None:
+        """Name the step, where another one was drawn last."""
+        if place.step is None or place.step == self._step:
+            return
+        self._step = place.step
+        self._last_call = None
+        label = for_line(f"{self._look.glyphs.step} {place.step}")
+        self._screen.line()
+        self._screen.line(self._look.paint("bold", self._look.fit(label, self._look.width)))
+
+    def _text(self, place: Place, text: str) -> None:
+        self._header(place)
+        self._streamed = place
+        self._last_call = None
+        self._screen.text(for_terminal(text), elsewhere=place.step == self._elsewhere)
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        if event.text and self._streamed != event.place:
+            self._text(event.place, event.text)
+        self._streamed = None
+        self._screen.rest()
+        self._screen.end_line(elsewhere=event.place.step == self._elsewhere)
+
+    def _progress(self, event: ToolProgress) -> None:
+        total = "" if event.total is None else f"/{event.total:g}"
+        said = f" {event.message}" if event.message else ""
+        if event.place in self._running:
+            self._running[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{said}")
+            self._wait_for_calls()
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        self._running.pop(event.place, None)
+        if self._last_call != event.place:
+            self._header(event.place)
+            self._screen.line(frames.again_line(self._look, event.tool))
+        for line in frames.result_lines(self._look, event):
+            self._screen.line(line)
+        self._last_call = None
+        self._wait_for_calls()
+
+    def _wait_for_calls(self) -> None:
+        if self._running:
+            self._screen.wait(", ".join(self._running.values()))
+        else:
+            self._screen.rest()
+
+    def _retry(self, event: Retry) -> None:
+        again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
+        self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
+        self._screen.wait(f"waiting to ask {for_line(event.endpoint)} again")
+
+    def _note(self, style: Style, text: str) -> None:
+        glyph = self._look.glyphs.dot if style == "dim" else self._look.glyphs.warning
+        self._screen.line(self._look.paint(style, for_line(f"{glyph} {text}")))
+
+    def _step_finished(self, event: StepFinished) -> None:
+        step = for_line(event.place.step or "")
+        self._screen.rest()
+        self._screen.end_line()
+        if event.status == "skipped":
+            self._screen.line(
+                self._look.paint("dim", f"{self._look.glyphs.skipped} {step}: skipped")
+            )
+        elif event.status != "ok":
+            said = event.error.message if event.error else event.status
+            mark = f"{self._look.glyphs.no} {step}: {for_line(said)}"
+            self._screen.line(self._look.paint("red", mark))
+            if event.error and event.error.hint:
+                self._screen.line(f"  hint: {for_line(event.error.hint)}")
+
+    def _run_finished(self, event: RunFinished) -> None:
+        self._screen.rest()
+        self._screen.end_line()
+        self._screen.line()
+        if event.exit.code:
+            said = f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
+            self._screen.line(self._look.paint("red", for_line(said)))
+        status, *rest = self._tally.parts(event)
+        tail = for_line("".join(f" {self._look.glyphs.dot} {part}" for part in rest))
+        style: Style = "green" if event.exit.code == 0 else "red"
+        self._screen.line(self._look.paint(style, status) + tail)

@@ -1,0 +1,79 @@
+"""JSON as text that is safe to print anywhere (X3, B13).
+
+JSON leaves a writer free to escape what it likes, so nothing is lost: what would be invisible or
+would move a terminal's cursor is escaped, and so is what a CI runner would take for a command.
+Lone surrogates, which are no text at all, are replaced; so are numbers that JSON does not have.
+"""
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from aish.text import for_terminal
+from aish.vocab.json import JsonValue
+
+_CI_COMMAND = re.compile(r"#(?=#[A-Za-z]*\[)")
+_DEEPEST = 100
+_WIDEST_IN_ONE_ESCAPE = 0xFFFF
+
+
+def json_text(value: JsonValue, *, indent: int | None = None, spaced: bool = False) -> str:
+    """The value as JSON, on one line unless it is indented; `spaced` is for people."""
+    return safe_json(_dumps(value, indent, spaced=spaced))
+
+
+def string_text(text: str) -> str:
+    """A string as JSON; the fast way for what is written most."""
+    return safe_json(json.encoder.encode_basestring(text))
+
+
+def safe_json(text: str) -> str:
+    """JSON text that says the same and can be printed."""
+    if "##" in text:
+        text = _CI_COMMAND.sub(r"\\u0023", text)
+    if for_terminal(text) == text:
+        return text
+    return "".join(map(_escaped, text))
+
+
+def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
+    separators = None if spaced or indent is not None else (",", ":")
+    options: dict[str, Any] = {
+        "ensure_ascii": False,
+        "allow_nan": False,
+        "separators": separators,
+        "indent": indent,
+        "default": dict,
+    }
+    try:
+        return json.dumps(value, **options)
+    except (ValueError, RecursionError):
+        return json.dumps(_tame(value, 0), **options)
+
+
+def _tame(value: JsonValue, depth: int) -> JsonValue:
+    """The value without what JSON cannot say, or cannot say within bounds."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if depth > _DEEPEST:
+        return "[aish] nested too deeply to be written"
+    if isinstance(value, Mapping):
+        return {key: _tame(item, depth + 1) for key, item in value.items()}
+    return [_tame(item, depth + 1) for item in value]
+
+
+def _escaped(character: str) -> str:
+    if character.isascii() and character != "\x7f":
+        return character
+    if for_terminal(character) == character:
+        return character
+    code = ord(character)
+    if "\ud800" <= character <= "\udfff":
+        return "\ufffd"
+    if code <= _WIDEST_IN_ONE_ESCAPE:
+        return f"\\u{code:04x}"
+    return json.dumps(character)[1:-1]

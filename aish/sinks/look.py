@@ -1,0 +1,117 @@
+"""What a terminal can do and wants: colour, movement, width, characters."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Literal, TextIO
+
+Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
+
+_SGR: Mapping[Style, str] = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+}
+_NARROWEST = 20
+_USUAL = 80
+
+
+@dataclass(frozen=True, slots=True)
+class Glyphs:
+    """The characters frames are made of; one set for terminals that only know ASCII."""
+
+    step: str = "●"
+    skipped: str = "○"
+    call: str = "▸"
+    answer: str = "◂"
+    bar: str = "│"
+    end: str = "╰"
+    rule: str = "─"
+    no: str = "✗"
+    warning: str = "!"
+    dot: str = "·"
+    cut: str = "…"
+    arrow: str = "→"
+    spinner: str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|/-\\")
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How to draw on one terminal."""
+
+    color: bool = False
+    animate: bool = False
+    width: int = _USUAL
+    glyphs: Glyphs = Glyphs()
+
+    def paint(self, style: Style, text: str) -> str:
+        """The text in a style, where there is colour."""
+        return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.color else text
+
+    def fit(self, text: str, width: int) -> str:
+        """One line cut to `width` cells, which it says by an ellipsis."""
+        if cells(text) <= width:
+            return text
+        room = max(0, width - len(self.glyphs.cut))
+        kept = 0
+        for index, character in enumerate(text):
+            kept += cells(character)
+            if kept > room:
+                return text[:index] + self.glyphs.cut
+        return text
+
+
+def wants_console(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether people watch (`Console`), or a log is written (`Plain`)."""
+    if environ.get("CI", "").lower() in {"1", "true", "yes"}:
+        return False
+    return is_terminal or _forced(environ)
+
+
+def look_of(out: TextIO, environ: Mapping[str, str]) -> Look:
+    """The look for a text stream; `NO_COLOR`, `FORCE_COLOR`, `TERM`, `COLUMNS` are honoured."""
+    is_terminal = out.isatty()
+    dumb = environ.get("TERM", "") in {"dumb", ""} and is_terminal
+    color = _forced(environ) or (is_terminal and not dumb)
+    return Look(
+        color=color and not environ.get("NO_COLOR"),
+        animate=is_terminal and not dumb,
+        width=_width(out, environ, is_terminal=is_terminal),
+        glyphs=Glyphs() if (out.encoding or "").lower().startswith("utf") else ASCII,
+    )
+
+
+def cells(text: str) -> int:
+    """How many columns a text without control characters takes."""
+    return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+@lru_cache(maxsize=1024)
+def _cell(character: str) -> int:
+    import unicodedata
+
+    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def _forced(environ: Mapping[str, str]) -> bool:
+    return environ.get("FORCE_COLOR", "") not in {"", "0", "false"}
+
+
+def _width(out: TextIO, environ: Mapping[str, str], *, is_terminal: bool) -> int:
+    named = environ.get("COLUMNS", "")
+    if named.isascii() and named.isdigit() and int(named) > 0:
+        return max(_NARROWEST, int(named))
+    try:
+        columns = os.get_terminal_size(out.fileno()).columns if is_terminal else 0
+    except (OSError, ValueError):
+        columns = 0
+    return max(_NARROWEST, columns or _USUAL)

@@ -1,0 +1,143 @@
+"""For CI logs: one line on stderr for each thing worth knowing, no escape sequences.
+
+Text of models, tools and items goes through `for_ci_log`, so that none of it can be a command to
+the runner that reads the log (B13).
+"""
+
+from collections.abc import Iterator
+from typing import TextIO, assert_never
+
+from aish.sinks.json_text import json_text
+from aish.sinks.tally import Tally, counted, seconds_text, tokens_text
+from aish.text import for_ci_log, for_line
+from aish.vocab.events import (
+    Fallback,
+    Notice,
+    Place,
+    ReasoningDelta,
+    Retry,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+
+_LONGEST = 200
+
+
+class Plain:
+    """Writes lines to a text stream."""
+
+    name = "the log"
+    deltas = False
+
+    def __init__(self, out: TextIO) -> None:
+        self._out = out
+        self._tally = Tally()
+        self._began: float | None = None
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write what this event is worth."""
+        self._tally.take(stamped)
+        if self._began is None:
+            self._began = stamped.time
+        lines = [for_ci_log(for_line(line)) for line in self._lines(stamped)]
+        if lines:
+            elapsed = f"[{stamped.time - self._began:7.2f}s] "
+            self._out.write("".join(f"{elapsed}{line}\n" for line in lines))
+            self._out.flush()
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def _lines(self, stamped: Stamped) -> Iterator[str]:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        event = stamped.event
+        at = _at(event.place)
+        match event:
+            case RunStarted():
+                yield from _run_started(event)
+            case StepStarted():
+                yield f"{at}started ({event.kind})"
+            case StepFinished():
+                yield from _step_finished(event, at)
+            case TurnStarted():
+                yield f"{at}asking {event.model}, {counted(event.messages, 'message')}"
+            case TurnFinished():
+                yield _turn_finished(event, at)
+            case ToolDecided():
+                asked = _short(f"{event.tool} {json_text(event.arguments, spaced=True)}")
+                yield f"{at}tool {asked}: {event.verdict} ({event.rule})"
+            case ToolFinished():
+                yield _tool_finished(event, at)
+            case TextWithdrawn():
+                yield f"{at}the answer so far is withdrawn"
+            case Retry():
+                again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
+                yield f"{at}retry: {event.endpoint}: {_short(event.reason)}; {again}"
+            case Fallback():
+                yield f"{at}fallback: {event.source} to {event.target}: {_short(event.reason)}"
+            case Notice():
+                yield f"{at}{event.level}: {event.text} ({event.code})"
+            case RunFinished():
+                yield from self._run_finished(event)
+            case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress():
+                pass
+            case _:
+                assert_never(event)
+
+    def _run_finished(self, event: RunFinished) -> Iterator[str]:
+        for denial in event.denials:
+            yield f"denied: {denial}"
+        if event.exit.code:
+            yield f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
+        yield ", ".join(self._tally.parts(event))
+
+
+def _run_started(event: RunStarted) -> Iterator[str]:
+    yield f"aish {event.aish}: {event.pipeline}"
+    for model in event.models:
+        yield f"model {model.alias}: {model.model} at {model.origin}"
+    for server in event.servers:
+        said = counted(server.tools, "tool") if server.state == "ready" else f"{server.error}"
+        yield f"server {server.alias} ({server.transport}): {server.state}, {_short(said)}"
+
+
+def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
+    took = f", {seconds_text(event.seconds)}" if event.status != "skipped" else ""
+    yield f"{at}{event.status}{took}"
+    if event.error is not None:
+        yield f"{at}error: {event.error.message} ({event.error.code})"
+        if event.error.hint:
+            yield f"{at}hint: {event.error.hint}"
+
+
+def _turn_finished(event: TurnFinished, at: str) -> str:
+    parts = [event.finish, tokens_text(event.usage), seconds_text(event.seconds)]
+    said = f": {_short(event.text.strip())}" if event.text.strip() else ""
+    return f"{at}{event.model} answered ({', '.join(filter(None, parts))}){said}"
+
+
+def _tool_finished(event: ToolFinished, at: str) -> str:
+    size = counted(len(event.content), "character")
+    said = size if event.kind == "ok" else _short(event.content)
+    kept = f", whole in {event.full}" if event.full else ""
+    took = seconds_text(event.seconds)
+    return f"{at}tool {event.tool}: {event.kind}, {took}{kept}: {said}"
+
+
+def _at(place: Place) -> str:
+    where = [part for part in (place.step, place.item) if part is not None]
+    return f"{' '.join(where)}: " if where else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -1,0 +1,66 @@
+"""What a run came to, in one line: counted from its events, for people."""
+
+from collections.abc import Sequence
+
+from aish.vocab.deltas import Usage
+from aish.vocab.events import RunFinished, Stamped, StepFinished, ToolFinished
+
+_MINUTE = 60
+_TEN_SECONDS = 9.95
+
+
+class Tally:
+    """Counts steps and tool calls."""
+
+    def __init__(self) -> None:
+        self._steps = 0
+        self._calls = 0
+
+    def take(self, stamped: Stamped) -> None:
+        """Count one event."""
+        match stamped.event:
+            case StepFinished(status=status) if status != "skipped":
+                self._steps += 1
+            case ToolFinished():
+                self._calls += 1
+            case _:
+                pass
+
+    def parts(self, finished: RunFinished) -> Sequence[str]:
+        """The closing line in its parts, the status first."""
+        parts = [finished.status, counted(self._steps, "step")]
+        if self._calls:
+            parts.append(counted(self._calls, "tool call"))
+        if finished.denials:
+            parts.append(f"{len(finished.denials)} denied")
+        if tokens := tokens_text(finished.usage):
+            parts.append(tokens)
+        if finished.cost_usd is not None:
+            parts.append(f"${finished.cost_usd:.4f}")
+        parts.append(seconds_text(finished.seconds))
+        if finished.folder:
+            parts.append(finished.folder)
+        return parts
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def tokens_text(usage: Usage) -> str:
+    """`412 in / 96 out tokens`; what is unknown is `?`, and empty if all of it is."""
+    if usage.input is None and usage.output is None:
+        return ""
+    known = ("?" if count is None else f"{count:,}" for count in (usage.input, usage.output))
+    return "{} in / {} out tokens".format(*known)
+
+
+def seconds_text(seconds: float) -> str:
+    """A duration as people say it: `0.03 s`, `1.8 s`, `2 min 5 s`."""
+    if seconds < 1:
+        return f"{seconds:.2f} s"
+    if seconds < _TEN_SECONDS:
+        return f"{seconds:.1f} s"
+    minutes, rest = divmod(round(seconds), _MINUTE)
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
