@@ -91,54 +91,51 @@ def safe_utf8(text: str) -> str:
 
 
 _NOT_LATIN = r"\u0370-\u03ff\u0400-\u052f\u0531-\u058f"
-_LOOKALIKE = re.compile(
+_LOOKALIKE = (
     r"[\uff01-\uff5e\u2460-\u24ff\U0001d400-\U0001d7ff\U0001f130-\U0001f189]"
     rf"|[A-Za-z][{_NOT_LATIN}]|[{_NOT_LATIN}][A-Za-z]"
 )
-_SIGNS: tuple[tuple[str, re.Pattern[str]], ...] = (
-    ("escape sequence", re.compile(r"[\x1b\x9b\x9d\x90\x9e\x9f]")),
-    ("control character", re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)")),
-    ("bidi control", re.compile(rf"[{_BIDI}]")),
-    ("tag character", re.compile(r"[\U000e0000-\U000e007f]")),
-    ("invisible character", re.compile(rf"[{_INVISIBLE}\u2028\u2029]|{_SELECTOR}")),
-    ("lone surrogate", _SURROGATE),
+_SIGNS: tuple[tuple[str, str], ...] = (
+    ("escape sequence", r"[\x1b\x9b\x9d\x90\x9e\x9f]"),
+    ("control character", r"[\x00-\x08\x0b\x0c\x0e-\x1a\x1c-\x1f\x7f-\x9f]|\r(?!\n)"),
+    ("bidi control", rf"[{_BIDI}]"),
+    ("tag character", r"[\U000e0000-\U000e007f]"),
+    ("invisible character", rf"[{_INVISIBLE}\u2028\u2029]|{_SELECTOR}"),
+    ("lone surrogate", _SURROGATE.pattern),
     ("lookalike letters", _LOOKALIKE),
-    ("text pushed out of sight", re.compile(r"\n[ \t]*(?:\n[ \t]*){9}|[ \t]{40}")),
+    ("text pushed out of sight", r"\n[ \t]*(?:\n[ \t]*){9}|[ \t]{40}"),
 )
 # Asked of the text after compatibility forms were folded and invisible characters taken out.
-_POISON: tuple[tuple[str, re.Pattern[str]], ...] = (
+_POISON: tuple[tuple[str, str], ...] = (
     (
         "hidden markup",
-        re.compile(r"<!--|</?(?:important|system|secret|instructions?|hidden)\b", re.IGNORECASE),
+        r"<!--|</?(?:important|system|secret|instructions?|hidden)\b",
     ),
     (
         "orders to the model",
-        re.compile(
+        (
             r"\b(?:ignore|disregard|forget|override)\b.{0,40}"
             r"\b(?:instructions?|rules|prompts?|guidelines|above|previous|prior)\b"
             r"|\byou (?:must|should) (?:always|never|first)\b|\bsystem prompt\b"
             r"|\b(?:before|after|instead of) (?:using|calling|running|invoking)"
-            r" (?:this|any|other|the)\b",
-            re.IGNORECASE | re.DOTALL,
+            r" (?:this|any|other|the)\b"
         ),
     ),
     (
         "secrecy",
-        re.compile(
+        (
             r"\b(?:do not|don't|never|without)\b.{0,20}"
-            r"\b(?:tell|telling|mention|mentioning|inform|informing|reveal|notify|notifying)\b",
-            re.IGNORECASE | re.DOTALL,
+            r"\b(?:tell|telling|mention|mentioning|inform|informing|reveal|notify|notifying)\b"
         ),
     ),
     (
         "private files",
-        re.compile(
+        (
             r"\.(?:ssh|aws|gnupg|netrc|kube|env)\b|\bid_(?:rsa|ed25519)\b|/etc/(?:passwd|shadow)"
-            r"|\bmcp\.json\b",
-            re.IGNORECASE,
+            r"|\bmcp\.json\b"
         ),
     ),
-    ("encoded block", re.compile(r"[A-Za-z0-9+/_-]{120}")),
+    ("encoded block", r"[A-Za-z0-9+/_-]{120}"),
 )
 
 
@@ -146,7 +143,8 @@ def suspicious(text: str) -> tuple[str, ...]:
     """The names of what is odd in a description that a server gives of itself (P9)."""
     import unicodedata
 
-    signs = [name for name, sign in _SIGNS if sign.search(text)]
+    signs = [name for name, sign in _SIGNS if re.search(sign, text)]
     folded = unicodedata.normalize("NFKC", _ODD.sub("", text))
-    signs += [name for name, sign in _POISON if sign.search(folded)]
+    flags = re.IGNORECASE | re.DOTALL
+    signs += [name for name, sign in _POISON if re.search(sign, folded, flags)]
     return tuple(signs)

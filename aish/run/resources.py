@@ -20,7 +20,8 @@ from aish.run.local_command import LocalCommands
 from aish.run.plan import Plan
 from aish.run.tools import AllTools
 from aish.system.children import Reaper
-from aish.system.schema import SchemaProblem, SchemaWorker, check_any
+from aish.system.schema import SchemaProblem, check_any
+from aish.system.schema_client import SchemaWorker
 from aish.vocab.events import NOWHERE, Notice, ServerInfo
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Approver, Clock, Emit, Model

@@ -5,7 +5,6 @@ the file was for says so.
 """
 
 import os
-import secrets
 import stat
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def atomic_write(path: Path, data: bytes) -> None:
         finally:
             os.close(descriptor)
         return
-    beside = path.with_name(f".{path.name[:100]}.{secrets.token_hex(8)}")
+    beside = path.with_name(f".{path.name[:100]}.{os.urandom(8).hex()}")
     try:
         _write_new(beside, data, durable=True)
         beside.replace(path)

@@ -50,6 +50,9 @@ class SchemaProblem:
         return f"{spell_path(self.path)}: {self.message}" if self.path else self.message
 
 
+TOO_LONG = SchemaProblem((), "schema took too long", "schema")
+
+
 def spell_path(path: Iterable[str | int]) -> str:
     """A path as it would be written: `lines[0].text`, `["odd key"].x`."""
     parts: list[str] = []

@@ -1,0 +1,102 @@
+"""The worker process for schemas that are not simple: started late, asked in turn, killed (X7)."""
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from aish.system.child import Child, start_child
+from aish.system.children import child_environment
+from aish.system.reaper import Reaper
+from aish.system.schema import Schema
+from aish.system.schema_problem import TOO_LONG, SchemaProblem
+from aish.vocab.json import JsonValue
+
+PATIENCE = 1.0
+_START_PATIENCE = 20.0
+_LONGEST_ANSWER = 1 << 20
+_WORKER = (
+    "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
+    " from aish.system.schema_worker import main; main()"
+)
+_ENDED = SchemaProblem((), "the schema checker has ended", "schema")
+
+
+class SchemaWorker:
+    """The worker process: started when it is first needed, killed when it takes too long."""
+
+    def __init__(self, reaper: Reaper | None = None) -> None:
+        self._reaper = reaper
+        self._child: Child | None = None
+        self._lock = anyio.Lock()
+
+    async def check(self, schema: Schema, value: JsonValue) -> tuple[SchemaProblem, ...]:
+        """The problems of a value, in at most a second of evaluation."""
+        try:
+            request = json.dumps([schema, value], default=_plain).encode() + b"\n"
+        except (RecursionError, ValueError, TypeError):
+            return (SchemaProblem((), "cannot be written as JSON", "schema"),)
+        async with self._lock:
+            return await self._exchange(request)
+
+    async def close(self) -> None:
+        """End the process, if there is one."""
+        child, self._child = self._child, None
+        if child is not None:
+            await child.stop(0)
+
+    async def _exchange(self, request: bytes) -> tuple[SchemaProblem, ...]:
+        """One request and its answer; whatever goes wrong costs the process."""
+        answer: bytes | None = None
+        try:
+            child = self._child = self._child or await self._start()
+            with anyio.move_on_after(PATIENCE):
+                await child.write(request)
+                answer = await _line(child)
+        except OSError:
+            return (_ENDED,)
+        finally:
+            if not answer:
+                await self.close()
+        if answer is None:
+            return (TOO_LONG,)
+        if not answer:
+            return (_ENDED,)
+        return tuple(
+            SchemaProblem(tuple(path), message, keyword, key, tuple(allowed))
+            for path, message, keyword, key, allowed in json.loads(answer)
+        )
+
+    async def _start(self) -> Child:
+        """A worker that has loaded what it needs; the wait for that is not the schema's fault."""
+        paths = json.dumps([path for path in sys.path if path])
+        self._child = child = await start_child(
+            [sys.executable, "-I", "-S", "-c", _WORKER, paths],
+            cwd="/",
+            env=child_environment({}, {}),
+            reaper=self._reaper,
+        )
+        with anyio.move_on_after(_START_PATIENCE):
+            if await _line(child):
+                return child
+        raise OSError("the schema checker did not start")
+
+
+async def _line(child: Child) -> bytes:
+    """One line of a worker; empty when there is none, or one without end."""
+    line = b""
+    while not line.endswith(b"\n"):
+        piece = await child.read()
+        line += piece
+        if not piece or len(line) > _LONGEST_ANSWER:
+            return b""
+    return line
+
+
+def _plain(value: Any) -> Any:
+    """What JSON can write of a mapping that is no dict."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    raise TypeError
