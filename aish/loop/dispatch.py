@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aish.loop import wording
 from aish.loop.cutting import Cut, cut
 from aish.loop.equipment import Equipment, UsedCall
-from aish.loop.media import describe
+from aish.loop.media import can_be_attached, describe
 from aish.policy.gate import Decision, Proposal
 from aish.system.schema_problem import spell_path
 from aish.text import safe_utf8
@@ -124,7 +124,8 @@ async def dispatch(
     started = equipment.clock.monotonic()
     result = await _call(proposal, equipment, sampler)
     seconds = equipment.clock.monotonic() - started
-    shown = _shown(result, equipment, proposal.place, sees_images=sees_images)
+    attached = tuple(filter(can_be_attached, result.media)) if sees_images else ()
+    shown = _shown(result, attached, equipment, proposal.place)
     if result.kind == "rpc_error":
         text = f"{name}: {result.content.removeprefix('[aish] ')}"
         equipment.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
@@ -138,7 +139,7 @@ async def dispatch(
         content=shown.text,
         structured=result.structured,
         seconds=seconds,
-        media=result.media if sees_images else (),
+        media=attached,
         full=shown.full,
         whole=result.content,
     )
@@ -176,12 +177,14 @@ async def _call_once(
         left = 0
 
 
-def _shown(result: ToolResult, equipment: Equipment, place: Place, *, sees_images: bool) -> Cut:
+def _shown(
+    result: ToolResult, attached: tuple[Media, ...], equipment: Equipment, place: Place
+) -> Cut:
     """The result as the model sees it: never empty, never too long, media named (L18, M7)."""
     lines = [_text(result)]
     for number, media in enumerate(result.media, 1):
         path = _kept(_media_name(place, number, media), media.data, equipment, place)
-        lines.append(describe(media, path, attached=sees_images))
+        lines.append(describe(media, path, attached=media in attached))
     content = "\n".join(line for line in lines if line)
 
     def keep(data: bytes) -> str | None:

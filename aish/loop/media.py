@@ -1,7 +1,12 @@
-"""How a reply names the images and sounds that come with it (M7)."""
+"""What becomes of the images and sounds that come with a reply (M7)."""
 
 from aish.text import for_line
 from aish.vocab.tools import Media
+
+
+def can_be_attached(media: Media) -> bool:
+    """Whether a model that sees can be sent it: chat completions know images only."""
+    return media.mime_type.startswith("image/")
 
 
 def describe(media: Media, path: str | None, *, attached: bool) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from aish.errors import StepFailedError
 from aish.loop.assemble import Assembled, assemble
 from aish.loop.conversation import Conversation, IllegalTurnError
-from aish.loop.media import describe
+from aish.loop.media import can_be_attached, describe
 from aish.loop.usage import add_usage
 from aish.text import safe_utf8
 from aish.vocab.deltas import FinishReason, Usage
@@ -127,7 +127,7 @@ def _said(message: JsonValue, *, sees_images: bool) -> _Said:
         if isinstance(piece, str):
             lines.append(safe_utf8(piece))
             continue
-        attached = sees_images and role == "user"
+        attached = sees_images and role == "user" and can_be_attached(piece)
         lines.append(describe(piece, None, attached=attached))
         if attached:
             found.append(piece)

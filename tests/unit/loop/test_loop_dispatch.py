@@ -236,8 +236,12 @@ def test_an_image_alone_is_not_an_empty_result() -> None:
 
 
 @pytest.mark.requirement("M7")
-def test_a_model_that_sees_images_gets_them() -> None:
-    media = (Media("image/png", b"\x89PNG"), Media("image/png", b"\x89PNG2"))
+def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
+    media = (
+        Media("image/png", b"\x89PNG"),
+        Media("audio/wav", b"RIFF"),
+        Media("image/png", b"\x89PNG2"),
+    )
     equipment = (subject := kit(ToolResult("ok", "", media=media))).equipment()
 
     async def seen() -> UsedCall:
@@ -246,9 +250,12 @@ def test_a_model_that_sees_images_gets_them() -> None:
         return await dispatch(approved, equipment, sees_images=True)
 
     got = anyio.run(seen)
-    assert got.media == media
-    assert got.content.splitlines()[0] == "[aish] attached: image/png, 4 bytes"
-    assert len(subject.kept) == 2
+    assert got.media == (media[0], media[2])
+    first, second, third = got.content.splitlines()
+    assert first == "[aish] attached: image/png, 4 bytes"
+    assert second.startswith("[aish] not shown to this model: audio/wav, 4 bytes, saved as ")
+    assert third == "[aish] attached: image/png, 5 bytes"
+    assert len(subject.kept) == 3
 
 
 @pytest.mark.requirement("M7")
