@@ -42,7 +42,7 @@ class ChatModel:
         self._pace = pace
         self._origin = origin_of(entry.base_url)
         self._cooldown = cooldowns.of(self._origin)
-        self._encoder = Encoder(_dialect(entry, self._origin))
+        self._encoder = Encoder(_dialect(entry))
 
     @property
     def alias(self) -> str:
@@ -182,7 +182,7 @@ async def open_model(
             await transport.aclose()
 
 
-def _dialect(entry: ModelEntry, origin: str) -> Dialect:
+def _dialect(entry: ModelEntry) -> Dialect:
     params = {**smollm2.PARAMS, **entry.params} if entry.embedded else entry.params
     return Dialect(
         model=entry.model or (smollm2.NAME if entry.embedded else entry.alias),
@@ -191,7 +191,8 @@ def _dialect(entry: ModelEntry, origin: str) -> Dialect:
         json_schema=entry.json_schema,
         tool_role=entry.tool_role,
         vision=entry.vision,
-        origin=origin,
+        # As `Finish.model`, which the loop writes into the turns.
+        origin=entry.alias,
     )
 
 

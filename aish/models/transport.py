@@ -71,7 +71,12 @@ class Reader(Protocol):
 
     @property
     def done(self) -> bool:
-        """Whether the endpoint has said everything."""
+        """Whether nothing more can come."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer is over, so that a broken connection is no loss."""
         ...
 
     def feed(self, chunk: bytes) -> list[Delta]:
@@ -130,7 +135,7 @@ class Exchange:
         except (asyncio.CancelledError, httpx.HTTPError) as error:
             failure = _translated(error, watch, self._entry)
             # An endpoint that has said everything may end as it likes.
-            if not (reader.done and isinstance(failure, AttemptError)):
+            if not (reader.complete and isinstance(failure, AttemptError)):
                 raise failure from None
         finally:
             watch.waiting = False
@@ -145,8 +150,8 @@ class Exchange:
         if reader.progress != self._progress:
             self._progress = reader.progress
             self._watch.progressed()
-            if reader.done:
-                self._watch.end_within(TRAILER_SECONDS)
+        if reader.done:
+            self._watch.end_within(TRAILER_SECONDS)
         return batch
 
     def _body(self) -> httpx.AsyncByteStream:

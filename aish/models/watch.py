@@ -48,13 +48,16 @@ class Watch:
 
     def progressed(self) -> None:
         """The answer has grown. Comments and pings are no reason to call this (L4)."""
+        first = self._last is None
         self._last = self._loop.time()
+        if first:
+            # From now on the idle deadline counts, which may be the nearer one.
+            self._rearm()
 
     def end_within(self, seconds: float) -> None:
         """Everything has been said: wait no longer than this for the end of the body."""
         self._turn_ends = min(self._turn_ends, self._loop.time() + seconds)
-        self._timer.cancel()
-        self._timer = self._loop.call_at(self._turn_ends, self._fire)
+        self._rearm()
 
     def claims(self) -> bool:
         """Whether a cancellation just caught was this watch's own."""
@@ -65,6 +68,10 @@ class Watch:
     def close(self) -> None:
         """Stop watching."""
         self._timer.cancel()
+
+    def _rearm(self) -> None:
+        self._timer.cancel()
+        self._timer = self._loop.call_at(self._due()[0], self._fire)
 
     def _due(self) -> tuple[float, str]:
         """The nearest deadline and its name in the pipeline file."""

@@ -9,8 +9,8 @@ In a test:
 A reply is a `Reply`, or a callable that gets the parsed request and returns one; instead of a
 list, one callable may answer everything (what it raises is raised at the end of the `with`). The
 parts of a reply are bytes (one write, and one HTTP chunk, each), a `Gate` (stops until the test
-opens it), `CUT` or `RESET`. `GET …/models` is answered without using up the script. When the
-script is over the answer is a 500 that asks not to be retried.
+opens it), a `Pause`, `CUT` or `RESET`. `GET …/models` is answered without using up the script.
+When the script is over the answer is a 500 that asks not to be retried.
 
 As a program it streams a fixed number of deltas, at little cost, for benchmarks:
 
@@ -94,7 +94,14 @@ class Gate:
         await event.wait()
 
 
-Part = bytes | Gate | Break
+@dataclass(frozen=True)
+class Pause:
+    """The pace of an endpoint that dribbles; never a way to wait for a test."""
+
+    seconds: float
+
+
+Part = bytes | Gate | Break | Pause
 Framing = Literal["chunked", "length", "close", "raw"]
 
 
@@ -102,7 +109,7 @@ Framing = Literal["chunked", "length", "close", "raw"]
 class Reply:
     """`framing="raw"` means that the parts hold the head too; the connection closes after it."""
 
-    parts: tuple[Part, ...] = ()
+    parts: Iterable[Part] = ()
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
     framing: Framing = "chunked"
@@ -437,6 +444,8 @@ class ModelEndpoint:
                 await writer.drain()
             elif isinstance(part, Gate):
                 await self._pass(part, reader)
+            elif isinstance(part, Pause):
+                await asyncio.sleep(part.seconds)
             else:
                 await _break(part, writer)
                 return False

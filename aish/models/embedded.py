@@ -1,0 +1,158 @@
+"""A small model in a child process: llama.cpp's own server on a free loopback port (L11)."""
+
+import json
+import os
+import secrets
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+
+import anyio
+
+from aish.config.pipeline import ModelEntry
+from aish.errors import UnavailableError
+from aish.models import smollm2
+from aish.system.children import Child, Reaper, child_environment, start_child
+from aish.vocab.json import JsonValue
+
+READY_SECONDS = 60.0
+CONTEXT_TOKENS = 8192
+_GRACE = 2.0
+_MAGIC = b"GGUF"
+_ANSWER_CAP = 64 * 1024
+_SERVER = Path(__file__).with_name("embedded_server.py")
+_INSTALL = "pip install 'aish-pipelines[local]'"
+
+
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """A running model; `entry` is the file's, with `base_url` filled in."""
+
+    base_url: str
+    key: str
+    entry: ModelEntry
+    pid: int
+
+
+@asynccontextmanager
+async def start_embedded(
+    entry: ModelEntry, *, reaper: Reaper | None, folder: Path | None
+) -> AsyncGenerator[Embedded]:
+    """Start the model of an `embedded` entry, and stop it at the end.
+
+    What llama.cpp prints goes to `model-ALIAS.log` in `folder`, if there is one.
+
+    Raises:
+        UnavailableError: something is not installed, or the model file is no good.
+    """
+    where = f"model `{entry.alias}`"
+    path = model_file(entry)
+    if find_spec("xllamacpp") is None:
+        raise UnavailableError("llama.cpp is not installed", where=where, hint=_INSTALL)
+    key = secrets.token_urlsafe(24)
+    log = folder / f"model-{entry.alias}.log" if folder is not None else None
+    try:
+        child = await start_child(
+            # -P: what lies in the current folder is not to be imported.
+            [sys.executable, "-P", str(_SERVER)],
+            cwd="/",
+            env=_environment(),
+            reaper=reaper,
+            stderr_to=log,
+        )
+    except OSError as error:
+        raise UnavailableError(f"cannot start a process: {error}", where=where) from error
+    try:
+        address = await _address(child, entry, path, key, log)
+        base_url = f"{address}/v1"
+        yield Embedded(base_url, key, replace(entry, base_url=base_url), child.pid)
+    finally:
+        await child.stop(_GRACE)
+
+
+def model_file(entry: ModelEntry) -> Path:
+    """The `.gguf` that `embedded` names.
+
+    Raises:
+        UnavailableError: it is not there, or is something else.
+    """
+    where = f"model `{entry.alias}`"
+    if entry.embedded == smollm2.NAME:
+        return _packaged(where)
+    path = Path(entry.embedded or "")
+    try:
+        with path.open("rb") as file:
+            magic = file.read(len(_MAGIC))
+    except OSError as error:
+        why = error.strerror or type(error).__name__
+        raise UnavailableError(f"cannot read the model file `{path}`: {why}", where=where) from None
+    if magic != _MAGIC:
+        raise UnavailableError(
+            f"`{path}` is not a GGUF file",
+            where=where,
+            hint="`embedded` takes `smollm2`, or the path of a `.gguf`",
+        )
+    return path
+
+
+def _packaged(where: str) -> Path:
+    """The file inside the package, which is found and not imported."""
+    spec = find_spec(smollm2.PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec is not None else ():
+        for path in sorted(Path(folder).glob("*.gguf")):
+            return path
+    raise UnavailableError(
+        f"the model file of `{smollm2.NAME}` is not installed",
+        where=where,
+        hint=f"{_INSTALL} && {smollm2.INSTALL}",
+    )
+
+
+def _environment() -> dict[str, str]:
+    # Where a library waits for work by spinning, a busy machine is ten times slower.
+    quiet: dict[str, str | None] = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+    found: dict[str, str | None] = {"PYTHONPATH": None, "LD_LIBRARY_PATH": None}
+    return child_environment(quiet | found, os.environ)
+
+
+async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: Path | None) -> str:
+    """Tell the child what to serve and wait until it says where."""
+    ours = entry.embedded == smollm2.NAME
+    told: dict[str, JsonValue] = {
+        "path": str(path),
+        "model": entry.model or smollm2.NAME,
+        "key": key,
+        "context": CONTEXT_TOKENS,
+        "seed": 1,
+        "template": smollm2.TEMPLATE.read_text(encoding="utf-8") if ours else None,
+    }
+    answer = bytearray()
+    with anyio.move_on_after(READY_SECONDS) as patience:
+        with suppress(BrokenPipeError):
+            await child.write(json.dumps(told).encode() + b"\n")
+        while not answer.endswith(b"\n") and len(answer) < _ANSWER_CAP:
+            if not (chunk := await child.read()):
+                break
+            answer += chunk
+    if patience.cancelled_caught:
+        raise _failed(child, entry, log, f"it was not ready within {READY_SECONDS:g} s")
+    if not answer:
+        raise _failed(child, entry, log, "its process ended")
+    said = json.loads(answer)
+    if "address" not in said:
+        raise _failed(child, entry, log, str(said.get("error")))
+    return str(said["address"])
+
+
+def _failed(child: Child, entry: ModelEntry, log: Path | None, why: str) -> UnavailableError:
+    """With what llama.cpp complained of first."""
+    complaints = [line for line in child.stderr_tail.splitlines() if " E " in line[:24]]
+    first = f": {complaints[0].split(' E ', 1)[1].strip()}" if complaints else ""
+    return UnavailableError(
+        f"the embedded model did not start: {why}{first}",
+        where=f"model `{entry.alias}`",
+        hint=f"the whole log is in `{log}`" if log is not None else None,
+    )

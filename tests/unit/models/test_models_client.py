@@ -1,0 +1,430 @@
+"""Failures, retries and fallbacks of a model (L5 to L9), against a real endpoint."""
+
+import json
+import socket
+from email.utils import formatdate
+
+import anyio
+import pytest
+from model_endpoint import (
+    CUT,
+    RESET,
+    Answer,
+    ModelEndpoint,
+    Reply,
+    delta,
+    json_reply,
+    sse,
+    stream_reply,
+    text_reply,
+    tool_reply,
+)
+from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
+
+from aish.config.pipeline import ModelEntry, RetryPolicy
+from aish.errors import AishError, StepFailedError, UnavailableError
+from aish.models.fallback import with_fallbacks
+from aish.models.pace import Cooldowns
+from aish.system.secrets import Secrets
+from aish.vocab.deltas import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import ToolCall
+
+pytestmark = pytest.mark.anyio
+
+HALF = sse([delta(content="half an ans")], done=False)
+BUSY = json_reply(503, {"error": {"message": "busy"}})
+
+
+def limited(**headers: str) -> Reply:
+    return json_reply(
+        429,
+        {"error": {"code": "rate_limit_exceeded"}},
+        {name.replace("_", "-"): value for name, value in headers.items()},
+    )
+
+
+async def told(
+    *replies: Answer, clock: Ticking | None = None, **changes: object
+) -> tuple[list[Delta], ModelEndpoint]:
+    """What a model says with this script behind it, and its endpoint."""
+    with ModelEndpoint(replies) as endpoint:
+        async with a_model(an_entry(endpoint.base_url, **changes), clock=clock) as model:
+            return await turn(model), endpoint
+
+
+async def fails(
+    *replies: Answer,
+    clock: Ticking | None = None,
+    said: list[Delta] | None = None,
+    tries: int = 3,
+    **changes: object,
+) -> tuple[AishError, ModelEndpoint]:
+    """What a turn fails with."""
+    with ModelEndpoint(replies) as endpoint:
+        entry = an_entry(endpoint.base_url, retry=RetryPolicy(attempts=tries), **changes)
+        async with a_model(entry, clock=clock) as model:
+            with pytest.raises(AishError) as caught:
+                await turn(model, said=said)
+    return caught.value, endpoint
+
+
+# Answers ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("L3", "L6")
+async def test_a_tool_call_comes_once_and_whole_after_the_text() -> None:
+    said, _ = await told(tool_reply([("c1", "repo__file_read", '{"path": "README.md"}')], "Let me"))
+    assert [type(piece) for piece in said] == [TextPiece, ToolCall, Finish]
+    assert said[1] == ToolCall("c1", "repo__file_read", '{"path": "README.md"}')
+
+
+async def test_what_the_entry_says_goes_into_the_body() -> None:
+    said, endpoint = await told(text_reply("hi"), params={"temperature": 0.5, "seed": 7})
+    assert text_of(said) == "hi"
+    assert endpoint.asked[0]["temperature"] == pytest.approx(0.5)
+    assert endpoint.asked[0]["seed"] == 7
+
+
+async def test_an_embedded_model_gets_careful_params_which_the_file_can_change() -> None:
+    with ModelEndpoint([text_reply("hi"), text_reply("hi")]) as endpoint:
+        plain = an_entry(endpoint.base_url, embedded="smollm2", model=None)
+        changed = an_entry(endpoint.base_url, embedded="smollm2", params={"temperature": 1})
+        for entry in (plain, changed):
+            async with a_model(entry) as model:
+                await turn(model, a_request(tools=(a_tool("repo__file_read"),)))
+    first, second = endpoint.asked
+    assert first["model"] == "smollm2"
+    assert first["temperature"] == 0
+    assert first["parallel_tool_calls"] is False
+    assert second["temperature"] == 1
+
+
+@pytest.mark.requirement("L2")
+async def test_tools_are_sent_as_they_are_and_left_out_where_there_are_none() -> None:
+    schema: JsonObject = {
+        "type": "object",
+        "properties": {"path": {"type": "string"}},
+        "required": ["path"],
+    }
+    with ModelEndpoint([text_reply("hi"), text_reply("hi")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            await turn(model, a_request(tools=(a_tool("repo__file_read", schema),)))
+            await turn(model)
+    assert endpoint.asked[0]["tools"][0]["function"]["parameters"] == schema
+    assert "tools" not in endpoint.asked[1]
+
+
+# Statuses -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("L7")
+@pytest.mark.parametrize("status", [400, 404, 409, 413, 418, 422])
+async def test_a_refused_request_fails_the_step_with_status_and_body(status: int) -> None:
+    refusal = json_reply(status, {"error": {"message": "no such model"}})
+    error, _ = await fails(refusal, tries=1)
+    if status != 409:
+        assert isinstance(error, StepFailedError)
+    assert error.message == f'HTTP {status}: {{"error": {{"message": "no such model"}}}}'
+    assert str(error).startswith("model `cloud`: HTTP ")
+
+
+@pytest.mark.requirement("L7")
+async def test_a_body_is_shown_up_to_400_characters() -> None:
+    error, _ = await fails(Reply(parts=(("é" * 3000).encode(),), status=422))
+    assert error.message == "HTTP 422: " + "é" * 400
+
+
+@pytest.mark.requirement("L7")
+async def test_an_empty_body_shows_the_reason() -> None:
+    error, _ = await fails(Reply(status=404))
+    assert error.message == "HTTP 404: Not Found"
+
+
+@pytest.mark.requirement("L7", "X4")
+async def test_a_secret_in_an_error_is_masked_even_where_the_text_is_cut() -> None:
+    key = "sk-planted-0123456789"
+    secrets = Secrets()
+    secrets.add("CLOUD_KEY", key)
+    body = f"bad key {key} " + "x" * 355 + key
+    with ModelEndpoint([Reply(parts=(body.encode(),), status=400)]) as endpoint:
+        entry = an_entry(endpoint.base_url, key_env="CLOUD_KEY")
+        async with a_model(entry, key=key, secrets=secrets) as model:
+            with pytest.raises(StepFailedError) as caught:
+                await turn(model)
+    assert "bad key <secret:CLOUD_KEY>" in caught.value.message
+    assert "planted" not in caught.value.message
+    assert endpoint.requests[0].headers["authorization"] == f"Bearer {key}"
+
+
+@pytest.mark.requirement("L7")
+@pytest.mark.parametrize("status", [401, 403])
+async def test_refused_credentials_name_the_variable(status: int) -> None:
+    error, endpoint = await fails(json_reply(status, {"error": "no"}), key_env="CLOUD_KEY")
+    assert isinstance(error, UnavailableError)
+    assert error.hint == f"is the key in `CLOUD_KEY` one for {endpoint.origin}?"
+    error, _ = await fails(json_reply(status, {"error": "no"}))
+    assert error.hint == "`models.cloud.key_env` names the variable that holds the key"
+
+
+# Streams that are no answers ----------------------------------------------------------------
+
+
+@pytest.mark.requirement("L7")
+async def test_an_error_inside_a_stream_is_an_error_with_the_alias() -> None:
+    broken = sse([{"error": {"message": "context overflow", "code": 400}}])
+    error, endpoint = await fails(stream_reply(HALF, broken))
+    assert isinstance(error, StepFailedError)
+    assert "context overflow" in error.message
+    assert error.where == "model `cloud`"
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("L7", "L8")
+async def test_an_error_inside_a_stream_that_may_pass_is_tried_again() -> None:
+    broken = sse([{"error": {"message": "overloaded", "code": 503}}])
+    said, _ = await told(stream_reply(HALF, broken), text_reply("better"))
+    assert [type(piece) for piece in said] == [TextPiece, Withdrawn, Retrying, TextPiece, Finish]
+
+
+@pytest.mark.requirement("L7", "L8")
+@pytest.mark.parametrize("ending", [(), (CUT,), (RESET,)])
+async def test_a_stream_that_breaks_off_is_withdrawn_and_tried_again(
+    ending: tuple[object, ...],
+) -> None:
+    clock = Ticking()
+    said, endpoint = await told(
+        stream_reply(HALF, *ending),  # type: ignore[arg-type]  # parts, one by one
+        text_reply("a whole answer"),
+        clock=clock,
+    )
+    assert [type(piece) for piece in said] == [TextPiece, Withdrawn, Retrying, TextPiece, Finish]
+    withdrawn, retrying = said[1], said[2]
+    assert isinstance(withdrawn, Withdrawn)
+    assert isinstance(retrying, Retrying)
+    assert retrying.endpoint == endpoint.origin
+    assert retrying.attempt == 2
+    assert retrying.reason == withdrawn.reason
+    assert [retrying.delay] == clock.slept
+    assert endpoint.asked[0] == endpoint.asked[1]
+
+
+@pytest.mark.requirement("L7")
+async def test_no_call_of_a_stream_that_broke_off_is_told() -> None:
+    opening = {"index": 0, "id": "c1", "function": {"name": "repo__file_read", "arguments": "{}"}}
+    torn = stream_reply(sse([delta(tool_calls=[opening])], done=False))
+    said: list[Delta] = []
+    error, endpoint = await fails(torn, torn, torn, said=said)
+    assert isinstance(error, UnavailableError)
+    assert "after 3 tries" in error.message
+    assert len(endpoint.requests) == 3
+    assert not [piece for piece in said if isinstance(piece, ToolCall | Finish)]
+
+
+@pytest.mark.requirement("L7", "L8")
+async def test_what_the_last_try_showed_is_withdrawn_too() -> None:
+    said: list[Delta] = []
+    await fails(stream_reply(HALF, CUT), stream_reply(HALF, CUT), said=said, tries=2)
+    kinds = [type(piece) for piece in said]
+    assert kinds == [TextPiece, Withdrawn, Retrying, TextPiece, Withdrawn]
+
+
+@pytest.mark.requirement("L8")
+async def test_an_empty_stream_is_tried_again() -> None:
+    said, _ = await told(stream_reply(), text_reply("hi"))
+    assert [type(piece) for piece in said] == [Retrying, TextPiece, Finish]
+
+
+@pytest.mark.requirement("L7")
+async def test_a_page_from_a_proxy_is_not_an_answer() -> None:
+    page = Reply(
+        parts=(b"<html><body>\x1b[2JSign in</body>",), headers={"content-type": "text/html"}
+    )
+    error, _ = await fails(page, page, page)
+    assert "<html>" in error.message
+    assert "\x1b" not in error.message
+
+
+@pytest.mark.requirement("L7")
+async def test_a_call_cut_by_the_token_limit_fails_the_step() -> None:
+    opening = {"index": 0, "id": "c1", "function": {"name": "x__y", "arguments": '{"path": "RE'}}
+    cut = stream_reply(sse([delta(tool_calls=[opening]), delta("length")]))
+    error, endpoint = await fails(cut)
+    assert isinstance(error, StepFailedError)
+    assert "truncated tool call" in error.message
+    assert len(endpoint.requests) == 1
+
+
+async def test_a_connection_that_breaks_after_the_answer_is_no_loss() -> None:
+    said, _ = await told(stream_reply(sse([delta(content="hi"), delta("stop")]), RESET))
+    assert text_of(said) == "hi"
+    assert isinstance(said[-1], Finish)
+
+
+# Retries ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("L8")
+async def test_a_server_that_is_not_there_is_tried_and_then_named() -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        origin = f"http://127.0.0.1:{free.getsockname()[1]}"
+        clock, said = Ticking(), list[Delta]()
+        async with a_model(an_entry(f"{origin}/v1"), clock=clock) as model:
+            with pytest.raises(UnavailableError) as caught:
+                await turn(model, said=said)
+    assert [type(piece) for piece in said] == [Retrying, Retrying]
+    assert len(clock.slept) == 2
+    assert caught.value.message.startswith(f"no connection to {origin}: ")
+    assert caught.value.message.endswith(" (after 3 tries)")
+    assert caught.value.hint == f"is the server running at {origin}?"
+    assert caught.value.exit_code == 5
+
+
+@pytest.mark.requirement("L8")
+async def test_a_busy_endpoint_is_tried_as_often_as_the_file_says() -> None:
+    error, endpoint = await fails(*[BUSY] * 9, tries=5)
+    assert isinstance(error, UnavailableError)
+    assert len(endpoint.requests) == 5
+
+
+@pytest.mark.requirement("L8")
+async def test_x_should_retry_wins() -> None:
+    final = json_reply(503, {}, {"x-should-retry": "false"})
+    error, endpoint = await fails(final)
+    assert isinstance(error, UnavailableError)
+    assert len(endpoint.requests) == 1
+    again = json_reply(400, {}, {"x-should-retry": "true"})
+    said, _ = await told(again, text_reply("hi"))
+    assert text_of(said) == "hi"
+
+
+@pytest.mark.requirement("L8")
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({"retry_after": "30"}, 30.0),
+        ({"retry_after": formatdate(Ticking().now() + 45, usegmt=True)}, 45.0),
+        ({"retry_after_ms": "1500", "retry_after": "30"}, 1.5),
+    ],
+)
+async def test_the_endpoint_is_given_the_time_it_asks_for(
+    headers: dict[str, str], seconds: float
+) -> None:
+    clock = Ticking()
+    said, _ = await told(limited(**headers), text_reply("hi"), clock=clock)
+    assert clock.slept == pytest.approx([seconds], abs=1.0)
+    assert text_of(said) == "hi"
+
+
+@pytest.mark.requirement("L8")
+async def test_a_hint_over_two_minutes_gives_up_at_once() -> None:
+    clock = Ticking()
+    error, endpoint = await fails(limited(retry_after="121"), clock=clock)
+    assert isinstance(error, UnavailableError)
+    assert "it asks to wait 121 s" in error.message
+    assert not clock.slept
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("L8")
+async def test_no_try_is_waited_for_that_the_steps_deadline_would_cut() -> None:
+    clock = Ticking()
+    with anyio.fail_after(20):
+        error, endpoint = await fails(limited(retry_after="30"), clock=clock)
+    assert isinstance(error, UnavailableError)
+    assert "no time left" in error.message
+    assert not clock.slept
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("L8")
+async def test_a_quota_that_is_used_up_is_not_asked_again() -> None:
+    quota = json_reply(429, {"error": {"code": "insufficient_quota", "message": "pay"}})
+    error, endpoint = await fails(quota)
+    assert isinstance(error, UnavailableError)
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("L8")
+async def test_a_429_cools_the_endpoint_down_for_everyone() -> None:
+    clock, cooldowns = Ticking(), Cooldowns()
+    with ModelEndpoint([limited(retry_after="40"), text_reply("hi")]) as endpoint:
+        entry = an_entry(endpoint.base_url, retry=RetryPolicy(attempts=1))
+        other = an_entry(endpoint.base_url, alias="other")
+        async with (
+            a_model(entry, clock=clock, cooldowns=cooldowns) as first,
+            a_model(other, clock=clock, cooldowns=cooldowns) as second,
+        ):
+            with pytest.raises(UnavailableError):
+                await turn(first)
+            said = await turn(second)
+    assert clock.slept == [40.0]
+    notice = said[0]
+    assert isinstance(notice, StreamNotice)
+    assert notice.code == "cooldown"
+    assert notice.text == f"waiting 40 s for {endpoint.origin}"
+    assert text_of(said) == "hi"
+
+
+@pytest.mark.requirement("L8")
+async def test_other_endpoints_are_not_cooled_down() -> None:
+    clock, cooldowns = Ticking(), Cooldowns()
+    with (
+        ModelEndpoint([limited(retry_after="40")]) as busy,
+        ModelEndpoint([text_reply("hi")]) as free,
+    ):
+        entry = an_entry(busy.base_url, retry=RetryPolicy(attempts=1))
+        async with (
+            a_model(entry, clock=clock, cooldowns=cooldowns) as first,
+            a_model(an_entry(free.base_url), clock=clock, cooldowns=cooldowns) as second,
+        ):
+            with pytest.raises(UnavailableError):
+                await turn(first)
+            await turn(second)
+    assert not clock.slept
+
+
+@pytest.mark.requirement("L8")
+async def test_a_pause_of_an_hour_fails_every_request_at_once() -> None:
+    clock, cooldowns = Ticking(), Cooldowns()
+    with ModelEndpoint([limited(retry_after="3600")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url), clock=clock, cooldowns=cooldowns) as model:
+            for _ in range(2):
+                with pytest.raises(UnavailableError):
+                    await turn(model)
+    assert len(endpoint.requests) == 1
+    assert not clock.slept
+
+
+# Fallbacks ----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("L9")
+async def test_the_fallback_answers_the_same_turn_and_signs_it() -> None:
+    with ModelEndpoint([BUSY, BUSY]) as down, ModelEndpoint([text_reply("hi")]) as up:
+        first = an_entry(down.base_url, retry=RetryPolicy(attempts=2))
+        second = an_entry(up.base_url, alias="fast", model="small")
+        async with a_model(first) as cloud, a_model(second) as fast:
+            said = await turn(with_fallbacks(cloud, [fast]), a_request("the same"))
+    assert [type(piece) for piece in said] == [Retrying, FellBack, TextPiece, Finish]
+    fell = said[1]
+    assert isinstance(fell, FellBack)
+    assert (fell.source, fell.target) == ("cloud", "fast")
+    assert fell.reason.startswith("HTTP 503: ")
+    finish = said[-1]
+    assert isinstance(finish, Finish)
+    assert finish.model == "fast"
+    assert down.asked[0]["messages"] == up.asked[0]["messages"]
+    assert (down.asked[0]["model"], up.asked[0]["model"]) == ("m", "small")
+
+
+@pytest.mark.requirement("L9", "X5")
+async def test_a_key_stays_with_its_own_endpoint() -> None:
+    with ModelEndpoint([BUSY]) as down, ModelEndpoint([text_reply("hi")]) as up:
+        first: ModelEntry = an_entry(down.base_url, retry=RetryPolicy(attempts=1))
+        second = an_entry(up.base_url, alias="fast")
+        async with a_model(first, key="sk-planted-key") as cloud, a_model(second) as fast:
+            await turn(with_fallbacks(cloud, [fast]))
+    assert down.requests[0].headers["authorization"] == "Bearer sk-planted-key"
+    assert "sk-planted" not in json.dumps(up.requests[0].headers)

@@ -1,0 +1,389 @@
+"""Where bytes go and where they do not (L1, L10, X5, X6), against a real endpoint."""
+
+import itertools
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import anyio
+import httpx
+import pytest
+from model_endpoint import (
+    Gate,
+    ModelEndpoint,
+    Part,
+    Pause,
+    Reply,
+    delta,
+    json_reply,
+    sse,
+    stream_reply,
+    text_reply,
+)
+from model_turns import a_model, a_request, an_entry, text_of, turn
+
+from aish.config.pipeline import ModelEntry, ModelTimeout, RetryPolicy
+from aish.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.models import transport
+from aish.models.client import open_model
+from aish.models.transport import open_client
+from aish.system.secrets import Secrets
+from aish.vocab.deltas import Delta, Finish, TextPiece, Usage
+
+pytestmark = pytest.mark.anyio
+
+CERTIFICATE = Path(__file__).parent / "loopback-test-only.pem"
+PING = b": still here\n\n"
+
+
+def once(base_url: str, **changes: object) -> ModelEntry:
+    """An entry that tries once."""
+    return an_entry(base_url, retry=RetryPolicy(attempts=1), **changes)
+
+
+async def failing(entry: ModelEntry, key: str | None = None) -> AishError:
+    """What a turn fails with."""
+    async with a_model(entry, key=key) as model:
+        with pytest.raises(AishError) as caught:
+            await turn(model)
+    return caught.value
+
+
+@pytest.mark.requirement("L1", "L3")
+async def test_a_turn_is_one_streaming_post_to_chat_completions() -> None:
+    with ModelEndpoint([text_reply("hello there", pieces=["hello ", "there"])]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            said = await turn(model)
+    request = endpoint.requests[0]
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions")
+    assert request.json["stream"] is True
+    assert request.json["model"] == "m"
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["accept-encoding"] == "identity"
+    assert text_of(said) == "hello there"
+    assert said[-1] == Finish("stop", Usage(input=7, output=3), raw="stop", model="cloud")
+
+
+@pytest.mark.requirement("L1")
+async def test_turns_share_a_connection() -> None:
+    with ModelEndpoint([text_reply("one"), text_reply("two"), text_reply("three")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            for word in ("one", "two", "three"):
+                assert text_of(await turn(model)) == word
+        assert endpoint.connections == 1
+
+
+@pytest.mark.requirement("L1")
+async def test_pieces_are_handed_on_as_they_arrive() -> None:
+    gate = Gate()
+    first = sse([delta(content="first")], done=False)
+    rest = sse([delta(content=" second"), delta("stop")])
+    with ModelEndpoint([stream_reply(first, gate, rest)]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            batches = model.stream(a_request())
+            assert await anext(batches) == [TextPiece("first")]
+            gate.open()
+            assert (await anext(batches))[0] == TextPiece(" second")
+            assert [type(d) for batch in [b async for b in batches] for d in batch] == [Finish]
+
+
+@pytest.mark.requirement("L1")
+async def test_seventy_streams_are_spread_over_three_clients() -> None:
+    opened: list[ModelEntry] = []
+
+    def counting(entry: ModelEntry) -> httpx.AsyncBaseTransport:
+        opened.append(entry)
+        return open_client(entry)
+
+    everyone = Gate(opens_at=70)
+    with ModelEndpoint(lambda _: text_reply("hi").but(before_head=everyone)) as endpoint:
+        entry = an_entry(endpoint.base_url)
+        async with (
+            open_model(entry, None, secrets=Secrets(), make_client=counting) as model,
+            anyio.create_task_group() as tasks,
+        ):
+            for _ in range(70):
+                tasks.start_soon(turn, model)
+    assert len(opened) == 3
+    assert endpoint.connections == 70
+
+
+@pytest.mark.parametrize(
+    ("suffix", "path"),
+    [
+        ("/v1", "/v1/chat/completions"),
+        ("/v1/", "/v1/chat/completions"),
+        ("", "/chat/completions"),
+        ("/openai/d?api-version=7", "/openai/d/chat/completions?api-version=7"),
+    ],
+)
+async def test_the_path_is_added_to_the_base_url(suffix: str, path: str) -> None:
+    with ModelEndpoint([text_reply("hi")]) as endpoint:
+        async with a_model(an_entry(endpoint.origin + suffix)) as model:
+            await turn(model)
+    assert endpoint.requests[0].path == path
+
+
+@pytest.mark.requirement("L1", "X5")
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+async def test_a_redirect_is_an_error_and_nothing_goes_to_its_target(status: int) -> None:
+    with ModelEndpoint([text_reply("stolen")]) as elsewhere:
+        target = {"location": f"{elsewhere.base_url}/chat/completions"}
+        with ModelEndpoint([json_reply(status, {}, target)]) as endpoint:
+            error = await failing(once(endpoint.base_url), key="sk-planted-key")
+    assert isinstance(error, StepFailedError)
+    assert error.message.startswith(f"HTTP {status}: ")
+    assert "redirects are not followed" in (error.hint or "")
+    assert not elsewhere.requests
+
+
+@pytest.mark.requirement("L1", "X5")
+async def test_proxies_and_credentials_of_the_environment_are_not_used(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    netrc = tmp_path / "netrc"
+    netrc.write_text("machine 127.0.0.1 login planted password planted\n", encoding="ascii")
+    netrc.chmod(0o600)
+    with (
+        ModelEndpoint([text_reply("stolen")]) as proxy,
+        ModelEndpoint([text_reply("hi")]) as endpoint,
+    ):
+        for name in ("HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "ALL_PROXY", "all_proxy"):
+            monkeypatch.setenv(name, proxy.origin)
+        monkeypatch.setenv("NETRC", str(netrc))
+        monkeypatch.setenv("OPENAI_API_KEY", "sk-planted-key")
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            await turn(model)
+    assert not proxy.requests
+    assert "authorization" not in endpoint.requests[0].headers
+
+
+@pytest.mark.requirement("L1")
+async def test_the_proxy_that_the_entry_names_is_used() -> None:
+    with ModelEndpoint([text_reply("by proxy")]) as proxy:
+        async with a_model(an_entry("http://10.9.8.7/v1", proxy=proxy.origin)) as model:
+            assert text_of(await turn(model)) == "by proxy"
+    assert proxy.requests[0].path == "http://10.9.8.7/v1/chat/completions"
+
+
+@pytest.mark.requirement("X5")
+async def test_cookies_of_an_endpoint_are_not_sent_back() -> None:
+    reply = text_reply("hi")
+    with_cookie = reply.but(headers={**reply.headers, "set-cookie": "session=planted"})
+    with ModelEndpoint([with_cookie, text_reply("hi")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            await turn(model)
+            await turn(model)
+    assert "cookie" not in endpoint.requests[1].headers
+
+
+@pytest.mark.requirement("X5")
+async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_file_says_otherwise() -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    with ModelEndpoint([text_reply("hi")], tls=context) as endpoint:
+        error = await failing(once(endpoint.base_url))
+        assert isinstance(error, UnavailableError)
+        assert "certificate" in error.message
+        assert "verify_tls" in (error.hint or "")
+        assert not endpoint.requests
+        async with a_model(once(endpoint.base_url, verify_tls=False)) as model:
+            assert text_of(await turn(model)) == "hi"
+
+
+async def test_certificates_are_not_loaded_for_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    real = transport._tls
+
+    def watched(*, verify: bool) -> ssl.SSLContext:
+        asked.append(verify)
+        return real(verify=verify)
+
+    monkeypatch.setattr(transport, "_tls", watched)
+    await open_client(an_entry("http://127.0.0.1:1/v1")).aclose()
+    assert asked == [False]
+    await open_client(an_entry("https://127.0.0.1:1/v1")).aclose()
+    assert asked == [False, True]
+
+
+@pytest.mark.requirement("X6")
+async def test_a_compressed_answer_is_refused_unread() -> None:
+    reply = stream_reply(b"\x1f\x8b" + b"\0" * 200_000, headers={"content-encoding": "gzip"})
+    with ModelEndpoint([reply]) as endpoint:
+        error = await failing(once(endpoint.base_url))
+    assert isinstance(error, StepFailedError)
+    assert "compressed (gzip)" in error.message
+
+
+@pytest.mark.requirement("X6", "L7")
+async def test_the_body_of_a_compressed_error_is_not_shown() -> None:
+    reply = json_reply(500, {}, {"content-encoding": "br"})
+    with ModelEndpoint([reply]) as endpoint:
+        error = await failing(once(endpoint.base_url))
+    assert error.message == "HTTP 500: (compressed body)"
+
+
+@pytest.mark.requirement("X6", "L4")
+async def test_an_answer_that_never_ends_is_cut_at_64_mib() -> None:
+    filler = b": " + b"x" * (512 * 1024) + b"\n\n"
+    with ModelEndpoint([stream_reply().but(parts=itertools.repeat(filler))]) as endpoint:
+        error = await failing(once(endpoint.base_url))
+        await endpoint.requests[0].abort_seen()
+    assert isinstance(error, StepFailedError)
+    assert "64 MiB" in error.message
+
+
+@pytest.mark.requirement("X6")
+async def test_an_error_body_that_never_ends_is_cut() -> None:
+    endless = Reply(parts=itertools.repeat(b"no " * 1000), status=400)
+    with ModelEndpoint([endless]) as endpoint:
+        error = await failing(once(endpoint.base_url))
+        await endpoint.requests[0].abort_seen()
+    assert len(error.message) <= len("HTTP 400: ") + 400
+
+
+def hurried(**seconds: float) -> ModelTimeout:
+    """Generous but for what is named."""
+    return ModelTimeout(**({"connect": 10.0, "first_token": 20.0, "idle": 20.0} | seconds))
+
+
+def dribble(part: bytes) -> Iterator[Part]:
+    """One part again and again, for ever."""
+    while True:
+        yield part
+        yield Pause(0.02)
+
+
+@pytest.mark.requirement("L10")
+async def test_a_silent_endpoint_is_given_up_after_first_token() -> None:
+    with ModelEndpoint([text_reply("late").but(before_head=Gate())]) as endpoint:
+        error = await failing(once(endpoint.base_url, timeout=hurried(first_token=0.15)))
+        await endpoint.requests[0].abort_seen()
+    assert isinstance(error, UnavailableError)
+    assert error.message == "no answer within 0.15 s"
+    assert error.hint == "`models.cloud.timeout.first_token` sets this limit"
+
+
+@pytest.mark.requirement("L10", "L4")
+async def test_pings_do_not_pass_for_a_first_token() -> None:
+    with ModelEndpoint([stream_reply().but(parts=dribble(PING))]) as endpoint:
+        error = await failing(once(endpoint.base_url, timeout=hurried(first_token=0.2)))
+    assert error.message == "no answer within 0.2 s"
+
+
+@pytest.mark.requirement("L10", "L4")
+async def test_pings_do_not_keep_a_dead_stream_alive() -> None:
+    parts = itertools.chain([sse([delta(content="hal")], done=False)], dribble(PING))
+    with ModelEndpoint([stream_reply().but(parts=parts)]) as endpoint:
+        error = await failing(once(endpoint.base_url, timeout=hurried(idle=0.2)))
+        await endpoint.requests[0].abort_seen()
+    assert isinstance(error, UnavailableError)
+    assert error.message == "the answer stopped: nothing new for 0.2 s"
+
+
+@pytest.mark.requirement("L10")
+async def test_a_slow_but_steady_answer_is_not_idle() -> None:
+    words = [sse([delta(content=f"{n} ")], done=False) for n in range(12)]
+    parts = [part for word in words for part in (word, Pause(0.04))]
+    reply = stream_reply(*parts, sse([delta("stop")]))
+    with ModelEndpoint([reply]) as endpoint:
+        async with a_model(once(endpoint.base_url, timeout=hurried(idle=0.3))) as model:
+            assert text_of(await turn(model)).split() == [str(n) for n in range(12)]
+
+
+@pytest.mark.requirement("L10")
+async def test_an_answer_that_goes_on_and_on_ends_with_the_turn() -> None:
+    parts = dribble(sse([delta(content="and ")], done=False))
+    with ModelEndpoint([stream_reply().but(parts=parts)]) as endpoint:
+        entry = an_entry(endpoint.base_url, timeout=hurried(turn=0.3))
+        error = await failing(entry)
+        assert len(endpoint.requests) == 1
+    assert isinstance(error, UnavailableError)
+    assert error.message.startswith("the turn took longer than 0.3 s")
+
+
+@pytest.mark.requirement("L10")
+async def test_a_connection_that_does_not_come_about_is_given_up() -> None:
+    with socket.socket() as listener, ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        # A listener whose queue is full takes no more connections and refuses none.
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        origin = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        error = await failing(once(f"{origin}/v1", timeout=hurried(connect=0.2)))
+    assert isinstance(error, UnavailableError)
+    assert error.message == f"no connection to {origin}: none within 0.2 s"
+    assert error.hint == f"is the server running at {origin}?"
+
+
+@pytest.mark.requirement("L10")
+async def test_a_consumer_that_takes_its_time_is_not_interrupted() -> None:
+    first = sse([delta(content="one")], done=False)
+    rest = sse([delta(content=" two"), delta("stop")])
+    with ModelEndpoint([stream_reply(first, rest)]) as endpoint:
+        said: list[Delta] = []
+        async with a_model(once(endpoint.base_url, timeout=hurried(idle=0.1))) as model:
+            async for batch in model.stream(a_request()):
+                said.extend(batch)
+                await anyio.sleep(0.25)
+    assert text_of(said) == "one two"
+
+
+@pytest.mark.requirement("L10")
+@pytest.mark.parametrize("begun", [False, True])
+async def test_cancelling_stops_a_stream_at_once_and_hangs_up(*, begun: bool) -> None:
+    gate = Gate()
+    parts = (sse([delta(content="hal")], done=False),) if begun else ()
+    with ModelEndpoint([stream_reply(*parts, gate)]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            with anyio.fail_after(5):
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(turn, model)
+                    await gate.arrival()
+                    tasks.cancel_scope.cancel()
+            await endpoint.requests[0].abort_seen()
+            endpoint.queue(text_reply("again"))
+            assert text_of(await turn(model)) == "again"
+
+
+@pytest.mark.requirement("L10")
+async def test_leaving_a_stream_early_hangs_up() -> None:
+    with ModelEndpoint([stream_reply(sse([delta(content="hal")], done=False), Gate())]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            batches = model.stream(a_request())
+            await anext(batches)
+            await batches.aclose()  # type: ignore[attr-defined]  # a generator, as it says
+            await endpoint.requests[0].abort_seen()
+
+
+@pytest.mark.requirement("L10")
+async def test_an_outer_deadline_stays_an_outer_deadline() -> None:
+    with ModelEndpoint([text_reply("late").but(before_head=Gate())]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            with anyio.move_on_after(0.1) as scope:
+                await turn(model)
+    assert scope.cancelled_caught
+
+
+@pytest.mark.requirement("L10")
+async def test_an_endpoint_that_does_not_hang_up_after_done_is_not_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transport, "TRAILER_SECONDS", 0.1)
+    body = sse([delta(content="hi"), delta("stop")])
+    with ModelEndpoint([stream_reply(body, Gate())]) as endpoint:
+        async with a_model(once(endpoint.base_url)) as model:
+            with anyio.fail_after(5):
+                said = await turn(model)
+    assert isinstance(said[-1], Finish)
+
+
+async def test_a_base_url_that_is_none_fails_before_anything_is_sent() -> None:
+    with pytest.raises(UsageError):
+        async with a_model(an_entry("localhost:8080/v1")):
+            pass
