@@ -149,13 +149,19 @@ class Channel:
         with suppress(HttpStatusError):
             await self._transport.send(messages.notification(method), self._version_header())
 
-    async def listen(self, manner: Manner) -> None:
-        """Hear what the server says unasked, until it stops."""
+    @property
+    def has_session(self) -> bool:
+        """Whether the server keeps a session over HTTP."""
+        return self._transport.has_session
+
+    async def listen(self, manner: Manner, heard: anyio.Event) -> None:
+        """Hear what the server says unasked, until it stops; `heard` says that it is open."""
         if manner.modern:
+            heard.set()
             wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
             await self.ask("subscriptions/listen", wanted, manner)
         else:
-            await self._transport.listen(self._version_header())
+            await self._transport.listen(heard, self._version_header())
 
     def _version_header(self) -> Headers:
         return (("mcp-protocol-version", self._version),) if self._version else ()

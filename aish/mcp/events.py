@@ -12,7 +12,7 @@ from aish.mcp.http import HttpDoor
 from aish.mcp.messages import Answer, NotAMessageError
 from aish.mcp.pending import Pending
 from aish.mcp.streamable import FAILED, Events
-from aish.mcp.transport import Headers, Inbox, Outgoing
+from aish.mcp.transport import Headers, Inbox, Outgoing, hears_already
 
 
 class HttpEvents:
@@ -20,6 +20,8 @@ class HttpEvents:
 
     over_http = False
     """No header of the later revisions, and closing an answer cancels nothing."""
+    has_session = False
+    listen = staticmethod(hears_already)
 
     def __init__(self, door: HttpDoor, tasks: TaskGroup) -> None:
         self._door = door
@@ -56,9 +58,6 @@ class HttpEvents:
         async with self._door.open("POST", headers, body, url=self._address) as reply:
             if reply.status >= FAILED:
                 raise HttpStatusError(reply.status, await reply.read_start())
-
-    async def listen(self, headers: Headers = ()) -> None:
-        """Nothing to do: all comes on the one stream."""
 
     async def close(self) -> None:
         """Close the stream and the connections."""

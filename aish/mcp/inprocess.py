@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from aish.mcp.convert import PARALLEL, UNLISTED
 from aish.mcp.failures import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from aish.mcp.messages import Answer, json_object
-from aish.mcp.transport import Headers, Inbox, Outgoing
+from aish.mcp.transport import Headers, Inbox, Outgoing, hears_already
 from aish.vocab.json import JsonObject
 
 
@@ -69,6 +69,8 @@ class InProcess:
     """A pack that answers requests; its owner shuts it down."""
 
     over_http = False
+    has_session = False
+    listen = staticmethod(hears_already)
 
     def __init__(self, pack: Pack) -> None:
         self._pack = pack
@@ -85,9 +87,6 @@ class InProcess:
 
     async def send(self, body: bytes, headers: Headers = ()) -> None:
         """Notifications mean nothing to a pack: cancellation reaches it as cancellation."""
-
-    async def listen(self, headers: Headers = ()) -> None:
-        """A pack never changes its tools."""
 
     async def close(self) -> None:
         """Nothing to do; who opened the pack shuts it down."""

@@ -73,6 +73,7 @@ class Server:
             with anyio.fail_after(seconds):
                 self._session = await self._begin()
                 self.definitions = await self._list()
+                await self._session.listening()
         except McpError as error:
             await self._fail(error.message)
         except TimeoutError:

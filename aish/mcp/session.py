@@ -29,6 +29,8 @@ from aish.vocab.json import JsonObject, JsonValue
 MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1
 MAX_PAGES = 100
+LISTEN_SECONDS = 0.5
+"""Some servers send the head of a stream only with its first event."""
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
@@ -54,6 +56,7 @@ class Session:
         self._lost = False
         self._restarts = 0
         self._beginning = anyio.Lock()
+        self._heard = anyio.Event()
 
     @property
     def agreement(self) -> Agreement:
@@ -168,14 +171,23 @@ class Session:
         self._restarts += 1
         self._terms.notice("server_restarted", "the server was lost and is reached again")
 
-    def _watch(self) -> None:
-        if self._agreement.announces_tools:
-            self._tasks.start_soon(self._listen)
+    async def listening(self) -> None:
+        """Wait, but not for long, until nothing the server says unasked can be missed."""
+        with anyio.move_on_after(LISTEN_SECONDS):
+            await self._heard.wait()
 
-    async def _listen(self) -> None:
+    def _watch(self) -> None:
+        self._heard = anyio.Event()
+        if self._agreement.announces_tools or self._channel.has_session:
+            self._tasks.start_soon(self._listen, self._heard)
+        else:
+            self._heard.set()
+
+    async def _listen(self, heard: anyio.Event) -> None:
         # A server that cannot be listened to is asked when it is needed.
         with suppress(McpError):
-            await self._channel.listen(self._agreement.manner)
+            await self._channel.listen(self._agreement.manner, heard)
+        heard.set()
 
     def _note(self, method: str) -> None:
         if method == TOOLS_CHANGED:

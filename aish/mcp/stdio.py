@@ -12,7 +12,7 @@ from aish.mcp.failures import ServerEndedError, TransportError
 from aish.mcp.lines import MAX_LINE, Lines
 from aish.mcp.messages import Answer, NotAMessageError
 from aish.mcp.pending import Pending
-from aish.mcp.transport import Headers, Inbox, Outgoing
+from aish.mcp.transport import Headers, Inbox, Outgoing, hears_already
 from aish.system.children import Child, Reaper, start_child
 from aish.system.secrets import Secrets
 
@@ -27,6 +27,8 @@ class Stdio:
     """The transport to a child; its stdout is read by a task of `tasks`."""
 
     over_http = False
+    has_session = False
+    listen = staticmethod(hears_already)
 
     def __init__(
         self,
@@ -100,9 +102,6 @@ class Stdio:
                 # Half a line may be written: nothing that follows could be understood.
                 self._tasks.start_soon(child.stop, 0)
                 raise
-
-    async def listen(self, headers: Headers = ()) -> None:
-        """Nothing to do: all comes on the one stdout."""
 
     async def close(self) -> None:
         """End the child and all that it started."""

@@ -57,6 +57,11 @@ class StreamableHttp:
         self._inbox: Inbox = _nobody
         self._session: Headers = ()
 
+    @property
+    def has_session(self) -> bool:
+        """Whether the server gave us a session id."""
+        return bool(self._session)
+
     async def open(self, inbox: Inbox) -> None:
         """Start without a session; nothing is sent."""
         self._inbox = inbox
@@ -85,7 +90,7 @@ class StreamableHttp:
             if reply.status >= FAILED:
                 raise await self._refusal(reply)
 
-    async def listen(self, headers: Headers = ()) -> None:
+    async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
         """GET the stream of what the server says unasked, for as long as it offers one."""
         cursor = Cursor()
         silent = 0
@@ -94,6 +99,7 @@ class StreamableHttp:
                 await anyio.sleep(cursor.retry)
             silent += 1
             async with self.door.open("GET", self._get_headers(headers, cursor)) as reply:
+                heard.set()
                 if reply.status >= FAILED or not reply.is_events:
                     return
                 events = Events(reply)

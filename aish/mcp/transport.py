@@ -7,6 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
+import anyio
+
 from aish.mcp.messages import Answer, Asked, Noted
 from aish.vocab.json import JsonObject
 
@@ -57,10 +59,26 @@ class Transport(Protocol):
         """
         ...
 
-    async def listen(self, headers: Headers = ()) -> None:
-        """Wait for what the server says unasked, where that needs a stream of its own."""
+    @property
+    def has_session(self) -> bool:
+        """Whether the server keeps a session, and may speak unasked on a stream of its own."""
+        ...
+
+    async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
+        """Hear what the server says unasked, where that needs a stream of its own.
+
+        `heard` is set once nothing that is said can be missed any more.
+
+        Raises:
+            TransportError: the stream was lost.
+        """
         ...
 
     async def close(self) -> None:
         """Let go of the server."""
         ...
+
+
+async def hears_already(heard: anyio.Event, headers: Headers = ()) -> None:  # ruff: ignore[unused-function-argument, unused-async] - `Transport.listen`
+    """`listen` of a transport whose one channel brings all there is."""
+    heard.set()

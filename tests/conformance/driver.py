@@ -1,0 +1,96 @@
+"""The client under test of the MCP conformance suite: our own, driven as a scenario wants it.
+
+The suite appends the server's url to the command and says in the environment which scenario and
+which revision it plays. Every tool is called once, all at the same time, with the arguments of the
+scenario's context where it has some and made-up ones elsewhere.
+"""
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any, cast
+
+import anyio
+
+from aish.config.pipeline import ProtocolChoice, ServerEntry, ServerTimeout
+from aish.mcp.connection import ServerConnection
+from aish.mcp.registry import Registry, open_registry
+from aish.system.children import Reaper
+from aish.vocab.tools import Tool, ToolName
+
+ALIAS = "suite"
+TIMEOUT = ServerTimeout(connect=10, call=20)
+SAMPLES: Mapping[str, Any] = {"string": "text", "integer": 3, "number": 5, "boolean": True}
+ECHO, FOCAL = "json_schema_echo", "json_schema_2020_12_tool"
+
+
+async def accept(_: str, params: Mapping[str, Any]) -> Mapping[str, Any]:  # ruff: ignore[unused-async] - `Elicit`
+    """Answer an elicitation as a person would who presses Enter: with the defaults."""
+    properties = params.get("requestedSchema", {}).get("properties", {})
+    content = {
+        name: schema["default"] if "default" in schema else sample(schema)
+        for name, schema in properties.items()
+    }
+    return {"action": "accept", "content": content}
+
+
+def sample(schema: Mapping[str, Any]) -> Any:
+    """A value that fits a simple schema."""
+    return schema["enum"][0] if "enum" in schema else SAMPLES.get(schema.get("type", ""), {})
+
+
+def arguments_for(registry: Registry, tool: Tool) -> Mapping[str, Any]:
+    """Made-up arguments; the echo tool gets the schema it asks for, as we hold it."""
+    if tool.name.name == ECHO:
+        focal = registry.by_name(ToolName(ALIAS, FOCAL))
+        assert focal is not None
+        return {"schema": focal.input_schema}
+    properties = cast("Mapping[str, Any]", tool.input_schema.get("properties", {}))
+    required = cast("list[str]", tool.input_schema.get("required", []))
+    return {name: sample(properties[name]) for name in required}
+
+
+async def call_everything(registry: Registry, context: Mapping[str, Any]) -> None:
+    calls = [
+        (registry.by_name(ToolName(ALIAS, call["name"])), call["arguments"])
+        for call in context.get("toolCalls", ())
+    ] or [(tool, arguments_for(registry, tool)) for tool in registry.listed()]
+
+    async def one(tool: Tool, arguments: Mapping[str, Any]) -> None:
+        result = await registry.call(tool, arguments, lambda _: None)
+        print(tool.name.name, result.kind, result.content)
+
+    async with anyio.create_task_group() as tasks:
+        for tool, arguments in calls:
+            assert tool is not None
+            tasks.start_soon(one, tool, arguments)
+
+
+async def drive(url: str, version: str, context: Mapping[str, Any]) -> str | None:
+    """Connect and call; the reason why there was no connection."""
+    protocol = cast("ProtocolChoice", version)
+    entry = ServerEntry(alias=ALIAS, url=url, protocol=protocol, timeout=TIMEOUT)
+    reaper = Reaper()
+    async with open_registry(
+        [ServerConnection(entry)],
+        reaper=reaper,
+        logs=None,
+        max_tool_name=64,
+        notice=lambda *said: print(*said, file=sys.stderr),
+        elicit=accept,
+    ) as registry:
+        await call_everything(registry, context)
+        return registry.failure(ALIAS)
+
+
+def main() -> None:
+    version = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "auto")
+    context = json.loads(os.environ.get("MCP_CONFORMANCE_CONTEXT", "{}"))
+    failure = anyio.run(drive, sys.argv[1], version, context)
+    if failure is not None:
+        sys.exit(f"not connected: {failure}")
+
+
+if __name__ == "__main__":
+    main()
