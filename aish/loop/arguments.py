@@ -76,8 +76,6 @@ def _decode(text: str, schema: JsonObject) -> JsonValue:
 
 
 def _strict(text: str) -> JsonValue:
-    if text.count("{") + text.count("[") > _MAX_DEPTH and _depth(text) > _MAX_DEPTH:
-        raise ValueError("nested too deeply")
     try:
         value: JsonValue = _DECODER.decode(text)
         # An escaped half of a pair is JSON, but no encoder can send it on.
@@ -86,19 +84,23 @@ def _strict(text: str) -> JsonValue:
         raise ValueError(f"{error.msg} at line {error.lineno} column {error.colno}") from None
     except UnicodeEncodeError:
         raise ValueError("half of a surrogate pair") from None
+    if text.count("{") + text.count("[") > _MAX_DEPTH and _is_deep(value):
+        raise ValueError("nested too deeply")
     return value
 
 
-def _depth(text: str) -> int:
-    """How deep brackets nest; those inside strings count too, which errs on the strict side."""
-    depth = deepest = 0
-    for character in text:
-        if character in "{[":
-            depth += 1
-            deepest = max(deepest, depth)
-        elif character in "}]":
-            depth -= 1
-    return deepest
+def _is_deep(value: JsonValue) -> bool:
+    """Whether containers nest deeper than they may."""
+    level: list[JsonValue] = [value]
+    for _ in range(_MAX_DEPTH + 1):
+        inner: list[JsonValue] = []
+        for item in level:
+            if isinstance(item, dict):
+                inner.extend(item.values())
+            elif isinstance(item, list):
+                inner.extend(item)
+        level = inner
+    return bool(level)
 
 
 def _with_decoded_properties(value: dict[str, JsonValue], schema: JsonObject) -> JsonObject:

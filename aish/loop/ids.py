@@ -11,11 +11,12 @@ def unique_ids(ids: Sequence[str], place: Place, used: Container[str]) -> tuple[
 
     A made id follows from step, item, turn and index alone, so that a replayed run makes the same.
     """
+    unique: dict[str, None] = {}
     # Those of earlier turns are only looked at, never copied: that would cost more each turn.
-    unique: list[str] = []
+    taken = _Either(unique, used)
     for index, given in enumerate(ids):
-        fit = _is_fit(given) and given not in unique and given not in used
-        unique.append(given if fit else made_id(place, index, _Either(unique, used)))
+        fit = _is_fit(given) and given not in taken
+        unique[given if fit else made_id(place, index, taken)] = None
     return tuple(unique)
 
 

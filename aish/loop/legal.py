@@ -19,20 +19,27 @@ _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 class Wanted:
     """A call as it stands in the history, and what is known of it.
 
-    `tool` is `None` for a name that no visible tool has, `arguments` where they are broken;
-    `refusal` is then the reply. `sent` is the argument text as it came.
+    `asked` is the call as it came, `tool` is `None` for a name that no visible tool has,
+    `arguments` where they are broken, and `why` then says how; `known` are the right names.
     """
 
     call: ToolCall
+    asked: ToolCall
     tool: Tool | None
     arguments: JsonObject | None
-    sent: str
-    refusal: str = ""
+    why: str
+    known: tuple[str, ...]
 
     @property
     def tool_name(self) -> str:
         """`alias__name`, or what is fit to show of a name that no tool has."""
         return str(self.tool.name) if self.tool else self.call.name
+
+    def refusal(self) -> str:
+        """The reply where the call cannot be made."""
+        if self.tool is None:
+            return wording.unknown_tool(self.asked.name, self.known)
+        return wording.not_parseable(self.why)
 
 
 def make_legal(
@@ -40,19 +47,15 @@ def make_legal(
 ) -> tuple[Wanted, ...]:
     """The calls of one turn, with unique ids, sendable names and object arguments."""
     ids = unique_ids([call.id for call in calls], place, used)
-    return tuple(_wanted(call, id, visible) for call, id in zip(calls, ids, strict=True))
+    known = tuple(visible)
+    return tuple(_wanted(call, id, visible, known) for call, id in zip(calls, ids, strict=True))
 
 
-def _wanted(call: ToolCall, id: str, visible: Mapping[str, Tool]) -> Wanted:
+def _wanted(call: ToolCall, id: str, visible: Mapping[str, Tool], known: tuple[str, ...]) -> Wanted:
     tool = visible.get(call.name)
     read = read_arguments(call.arguments, tool.input_schema if tool else {})
     legal = ToolCall(id, _sendable(call.name), read.legal, call.extras)
-    refusal = ""
-    if tool is None:
-        refusal = wording.unknown_tool(call.name, tuple(visible))
-    elif read.value is None:
-        refusal = wording.not_parseable(read.why)
-    return Wanted(legal, tool, read.value, call.arguments, refusal)
+    return Wanted(legal, call, tool, read.value, read.why, known)
 
 
 def _sendable(name: str) -> str:

@@ -97,7 +97,7 @@ class Round:
             self._refuse(index, "denied", wording.NOT_RUN_AFTER_DENIAL)
             return None
         if wanted.tool is None or wanted.arguments is None:
-            self._refuse(index, "bad_arguments", wanted.refusal)
+            self._refuse(index, "bad_arguments", wanted.refusal())
             return None
         ready = await propose(wanted.tool, wanted.arguments, self._equipment, self._places[index])
         if isinstance(ready, Approved):
@@ -133,7 +133,7 @@ class Round:
         wanted = self._wanted[index]
         self._used[index] = refuse(
             wanted.tool_name,
-            wanted.sent if wanted.arguments is None else wanted.arguments,
+            wanted.asked.arguments if wanted.arguments is None else wanted.arguments,
             kind,
             reply,
             self._equipment,

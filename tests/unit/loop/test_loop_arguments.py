@@ -52,6 +52,19 @@ def test_what_is_no_object_is_refused_with_a_reason(text: str, why: str) -> None
 
 
 @pytest.mark.requirement("L17")
+def test_brackets_in_text_are_no_depth() -> None:
+    value = {"text": "{[" * 500, "list": [[]] * 500}
+    assert read_arguments(json.dumps(value), ANY).value == value
+
+
+@pytest.mark.requirement("L17")
+@pytest.mark.parametrize(("depth", "fits"), [(64, True), (65, False)])
+def test_depth_is_counted_in_containers(depth: int, *, fits: bool) -> None:
+    text = '{"a":' * depth + "1" + "}" * depth
+    assert (read_arguments(text, ANY).value is not None) is fits
+
+
+@pytest.mark.requirement("L17")
 def test_a_number_too_long_to_read_is_refused() -> None:
     assert read_arguments('{"a": ' + "1" * 5000 + "}", ANY).value is None
 

@@ -1,4 +1,5 @@
 import json
+import time
 from dataclasses import replace
 
 import anyio
@@ -161,6 +162,18 @@ def test_too_many_calls_in_one_turn_end_it_as_an_error() -> None:
     reply = "[aish] 3 tool calls in one turn, and at most 2 are allowed: none was run"
     assert replies(history) == [reply] * 3
     assert len(model.requests) == 1
+
+
+@pytest.mark.requirement("L16")
+def test_a_flood_of_calls_is_answered_in_no_time() -> None:
+    kit = Kit(Box(tuple(tool(f"tool_number_{n}") for n in range(200))))
+    model = Talker([asks(*[wants("tool_nmuber", "", "same")] * 10_000)])
+    ask = Ask(asked(), model, kit.box.tools, place=PLACE)
+    started = time.process_time()
+    got = outcome(kit, ask)
+    assert time.process_time() - started < 5
+    assert got.status == "failed"
+    assert len(replies(ask.history)) == 10_000
 
 
 @pytest.mark.requirement("L16", "L5")
