@@ -80,6 +80,11 @@ def unknown(path: Path, key: str, allowed: Iterable[str]) -> SchemaProblem:
     )
 
 
+def ambiguous(path: Path) -> SchemaProblem:
+    """A value that fits several forms of `oneOf`."""
+    return SchemaProblem(path, "fits more than one form, of which only one is allowed", "oneOf")
+
+
 def unmet(path: Path, keyword: str, wanted: Any, value: Any, otherwise: str = "") -> SchemaProblem:
     """A value that does not meet one keyword; `otherwise` is said of a keyword unknown here."""
     allowed: tuple[str, ...] = ()

@@ -16,6 +16,7 @@ from typing import Any
 from aish.system.schema_problem import (
     Path,
     SchemaProblem,
+    ambiguous,
     missing,
     nearest,
     show,
@@ -114,8 +115,12 @@ def _problems(error: Any, path: Path) -> list[SchemaProblem]:
         branches: dict[Any, list[SchemaProblem]] = {}
         for inner in error.context:
             found = _problems(inner, (*path, *inner.relative_path))
-            branches.setdefault(inner.relative_schema_path[0], []).extend(found)
+            # A branch that is `false` has an error without a place in the schema.
+            branch = inner.relative_schema_path[0] if inner.relative_schema_path else id(inner)
+            branches.setdefault(branch, []).extend(found)
         return nearest(list(branches.values()), path, value)
+    if word == "oneOf":
+        return [ambiguous(path)]
     return [unmet(path, word, wanted, value, error.message)]
 
 
