@@ -1,7 +1,8 @@
 """For a person who watches: streaming text, framed tool calls, a spinner while nothing comes.
 
 Everything goes to stderr. Text that another sink writes to the same terminal (the answer, on
-stdout) is left to it, and only its line ends are kept track of.
+stdout) is left to it, and only its line ends are kept track of. That sink has to come after this
+one in the event log, so that the spinner is gone before it writes.
 """
 
 from contextlib import AbstractContextManager
@@ -52,6 +53,7 @@ class Console:
         self._streamed: Place | None = None
         self._last_call: Place | None = None
         self._running: dict[Place, str] = {}
+        self._end: RunFinished | None = None
 
     def __call__(self, stamped: Stamped) -> None:
         """Draw what this event is worth."""
@@ -67,8 +69,13 @@ class Console:
         return self._screen.hold()
 
     def close(self) -> None:
-        """Take the spinner away and end the last line."""
+        """Take the spinner away, and say what the run came to.
+
+        Not before: what other sinks print when a run has ended belongs above that line.
+        """
         self._screen.end_line()
+        if self._end is not None:
+            self._closing(self._end)
         self._screen.close()
 
     def _draw(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
@@ -110,7 +117,9 @@ class Console:
             case StepFinished():
                 self._step_finished(event)
             case RunFinished():
-                self._run_finished(event)
+                self._end = event
+                self._screen.rest()
+                self._screen.end_line()
             case TextDelta():
                 self._text(event.place, event.text)
             case _:
@@ -201,9 +210,7 @@ class Console:
             if event.error and event.error.hint:
                 self._screen.line(f"  hint: {for_line(event.error.hint)}")
 
-    def _run_finished(self, event: RunFinished) -> None:
-        self._screen.rest()
-        self._screen.end_line()
+    def _closing(self, event: RunFinished) -> None:
         self._screen.line()
         if event.exit.code:
             said = f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"

@@ -8,7 +8,7 @@ Lone surrogates, which are no text at all, are replaced; so are numbers that JSO
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from aish.text import for_terminal
@@ -16,7 +16,6 @@ from aish.vocab.json import JsonValue
 
 _CI_COMMAND = re.compile(r"#(?=#[A-Za-z]*\[)")
 _DEEPEST = 100
-_WIDEST_IN_ONE_ESCAPE = 0xFFFF
 
 
 def json_text(value: JsonValue, *, indent: int | None = None, spaced: bool = False) -> str:
@@ -29,13 +28,16 @@ def string_text(text: str) -> str:
     return safe_json(json.encoder.encode_basestring(text))
 
 
-def safe_json(text: str) -> str:
-    """JSON text that says the same and can be printed."""
+def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
+    """JSON text that says the same and can be printed.
+
+    `wide` escapes a character beyond the first plane, where two escapes of JSON would not do.
+    """
     if "##" in text:
         text = _CI_COMMAND.sub(r"\\u0023", text)
     if for_terminal(text) == text:
         return text
-    return "".join(map(_escaped, text))
+    return "".join(_escaped(character, wide or _pair) for character in text)
 
 
 def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
@@ -66,14 +68,17 @@ def _tame(value: JsonValue, depth: int) -> JsonValue:
     return [_tame(item, depth + 1) for item in value]
 
 
-def _escaped(character: str) -> str:
+def _escaped(character: str, wide: Callable[[str], str]) -> str:
     if character.isascii() and character != "\x7f":
         return character
     if for_terminal(character) == character:
         return character
-    code = ord(character)
     if "\ud800" <= character <= "\udfff":
         return "\ufffd"
-    if code <= _WIDEST_IN_ONE_ESCAPE:
-        return f"\\u{code:04x}"
+    if character <= "\uffff":
+        return f"\\u{ord(character):04x}"
+    return wide(character)
+
+
+def _pair(character: str) -> str:
     return json.dumps(character)[1:-1]

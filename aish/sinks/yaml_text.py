@@ -2,9 +2,10 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from json.encoder import encode_basestring
 from typing import Any
 
-from aish.sinks.json_text import json_text
+from aish.sinks.json_text import json_text, safe_json
 from aish.text import for_terminal
 from aish.vocab.json import JsonValue
 
@@ -42,9 +43,12 @@ def _block(value: Any, indent: str) -> Iterator[str]:
 
 
 def _scalar(value: JsonValue) -> str:
-    if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+    if not isinstance(value, str):
+        return json_text(value)
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
         return value
-    return json_text(value)
+    # YAML does not know the surrogate pairs of JSON, and has an escape of its own for them.
+    return safe_json(encode_basestring(value), lambda character: f"\\U{ord(character):08x}")
 
 
 def _is_literal(text: str) -> bool:

@@ -1,0 +1,36 @@
+import io
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from scripted_events import any_event, ordinary_run, troubled_run
+from syrupy.assertion import SnapshotAssertion
+
+from aish.sinks.plain import Plain
+from aish.text import for_terminal
+from aish.vocab.events import Stamped
+
+
+def written(run: list[Stamped]) -> str:
+    out = io.StringIO()
+    plain = Plain(out)
+    for event in run:
+        plain(event)
+    plain.close()
+    return out.getvalue()
+
+
+@pytest.mark.parametrize("run", [ordinary_run, troubled_run], ids=["ordinary", "troubled"])
+def test_a_run_in_a_ci_log(run: Callable[[], list[Stamped]], snapshot: SnapshotAssertion) -> None:
+    assert written(run()) == snapshot
+
+
+@pytest.mark.requirement("X2", "X3")
+@given(any_event())
+def test_no_text_of_an_event_steers_a_terminal_or_a_ci_runner(event: Stamped) -> None:
+    text = written([event])
+
+    assert for_terminal(text) == text
+    assert not re.search(r"(?m)^\s*::|##\w*\[", text)
+    assert all(line.startswith("[") for line in text.splitlines())
