@@ -17,6 +17,8 @@ from aish.packs.denied import is_denied
 from aish.packs.results import PackError
 
 LONGEST_PATH = 4096
+Where = str | tuple[str, ...]
+"""A path that a model wrote, or segments that came from reading folders and may be odd."""
 # Never wait for the other end of a pipe, never become the owner of a terminal.
 _READ = os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -41,6 +43,11 @@ def segments_of(path: str) -> tuple[str, ...]:
     return segments
 
 
+def shown(where: Where) -> str:
+    """A path as text."""
+    return where if isinstance(where, str) else "/".join(where)
+
+
 def not_found(path: str) -> PackError:
     """The one answer for what is not there and for what may not be seen."""
     message = f"there is no `{path}` here, or it may not be read; dir_list shows what there is"
@@ -62,14 +69,14 @@ class Folder:
             self._root = -1
 
     @contextmanager
-    def file(self, path: str) -> Generator[int, None, None]:
+    def file(self, where: Where) -> Generator[int, None, None]:
         """The descriptor of a regular file, for reading.
 
         Raises:
             PackError: it is not there, not seen, not regular, or cannot be read.
         """
-        with self._opened(path, _READ) as descriptor:
-            mode = os.fstat(descriptor).st_mode
+        with self._opened(where, _READ) as descriptor:
+            path, mode = shown(where), os.fstat(descriptor).st_mode
             if stat.S_ISDIR(mode):
                 raise PackError("not_a_file", f"`{path}` is a folder; dir_list shows what is in it")
             if not stat.S_ISREG(mode):
@@ -77,15 +84,15 @@ class Folder:
             yield descriptor
 
     @contextmanager
-    def folder(self, path: str) -> Generator[int, None, None]:
+    def folder(self, where: Where) -> Generator[int, None, None]:
         """The descriptor of a folder, for listing; `PackError` as with `file`."""
-        with self._opened(path, _FOLDER) as descriptor:
+        with self._opened(where, _FOLDER) as descriptor:
             yield descriptor
 
-    def kind(self, path: str) -> str | None:
+    def kind(self, where: Where) -> str | None:
         """`file`, `folder` or `other`, or `None` where there is nothing to be seen."""
         try:
-            with self._opened(path, os.O_PATH | os.O_CLOEXEC) as descriptor:
+            with self._opened(where, os.O_PATH | os.O_CLOEXEC) as descriptor:
                 mode = os.fstat(descriptor).st_mode
         except PackError as error:
             if error.code == "not_found":
@@ -94,8 +101,9 @@ class Folder:
         return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
     @contextmanager
-    def _opened(self, path: str, flags: int) -> Generator[int, None, None]:
-        segments = segments_of(path)
+    def _opened(self, where: Where, flags: int) -> Generator[int, None, None]:
+        path = shown(where)
+        segments = segments_of(where) if isinstance(where, str) else where
         if is_denied(segments or (".",)):
             raise not_found(path)
         try:

@@ -75,6 +75,8 @@ async def file_search(
 ) -> Answer:
     """Finds lines that contain a text, in one file or in all files below a folder.
 
+    Folders that programs fill, such as `.git` and `node_modules`, are searched only when named.
+
     Args:
         place: The root, which no caller names.
         query: The text to find, exactly as it is written.
@@ -208,7 +210,7 @@ def _found_answer(found: Found) -> Answer:
         )
     data: dict[str, JsonValue] = {
         "matches": [
-            {"path": match.path, "line": match.line, "text": match.text}
+            {"path": for_line(match.path), "line": match.line, "text": match.text}
             for match in found.matches[:count]
         ],
         "files": found.files,

@@ -103,7 +103,7 @@ def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
     """The bytes of a range of lines, and how many line ends were passed."""
     pieces: list[bytes] = []
     size = ends = 0
-    piece = b""
+    tail = b""
     # Four bytes are the most that a character takes.
     while size <= 4 * ROOM and (last is None or ends < last) and stream.tell() < SCAN_LIMIT:
         piece = stream.readline(_PIECE)
@@ -113,7 +113,8 @@ def _kept(stream: BinaryIO, first: int, last: int | None) -> tuple[_Kept, int]:
             pieces.append(piece)
             size += len(piece)
         ends += piece.endswith(b"\n")
-    return _Kept(b"".join(pieces), size > 4 * ROOM, piece[-1:]), ends
+        tail = piece[-1:]
+    return _Kept(b"".join(pieces), size > 4 * ROOM, tail), ends
 
 
 def _rest(stream: BinaryIO, tail: bytes) -> int:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from aish.packs.beneath import Folder
+from aish.packs.beneath import Folder, Where, shown
 from aish.packs.reading import text_stream
 from aish.packs.results import PackError
 from aish.packs.walking import Budget, Entry, walk
@@ -63,7 +63,10 @@ def texts(folder: Folder, wanted: Wanted, found: Found) -> Iterator[tuple[str, s
     began = time.monotonic()
     looked_at = 0
     budget = Budget()
-    for path, size in _files(folder, wanted, budget):
+    for where, size in _files(folder, wanted, budget):
+        if size > LARGEST_FILE:
+            found.skipped += 1
+            continue
         if found.files >= MOST_FILES:
             found.stopped = f"after {MOST_FILES:,} files"
         elif looked_at + size > MOST_BYTES:
@@ -72,13 +75,13 @@ def texts(folder: Folder, wanted: Wanted, found: Found) -> Iterator[tuple[str, s
             found.stopped = f"after {SECONDS:.0f} seconds"
         if found.stopped:
             return
-        text = _text(folder, path)
+        text = _text(folder, where)
         if text is None:
             found.skipped += 1
             continue
         found.files += 1
         looked_at += size
-        yield path, text
+        yield shown(where), text
     if budget.spent:
         found.stopped = "after very many names"
 
@@ -107,7 +110,7 @@ def shown_line(line: str) -> str:
     return line if len(line) <= LONGEST_SHOWN else line[:LONGEST_SHOWN] + "…"
 
 
-def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[str, int]]:
+def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[Where, int]]:
     """Paths and sizes of the files to look into, in order."""
     if folder.kind(wanted.path) != "folder":
         with folder.file(wanted.path) as descriptor:
@@ -116,20 +119,20 @@ def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[str
         return
     for _, entry in walk(folder, wanted.path, budget):
         if _is_wanted(entry, wanted):
-            yield entry.path, entry.size
+            yield entry.segments, entry.size
 
 
 def _is_wanted(entry: Entry, wanted: Wanted) -> bool:
     return entry.kind == "file" and wanted.covers(entry.path)
 
 
-def _text(folder: Folder, path: str) -> str | None:
+def _text(folder: Folder, where: Where) -> str | None:
     """The whole text of a file, or `None` where it is none or too large."""
     try:
-        with folder.file(path) as descriptor:
+        with folder.file(where) as descriptor:
             if os.fstat(descriptor).st_size > LARGEST_FILE:
                 return None
-            stream, _ = text_stream(descriptor, path)
+            stream, _ = text_stream(descriptor, shown(where))
             with stream:
                 return stream.read(LARGEST_FILE).decode("utf-8", "replace")
     except PackError:

@@ -7,13 +7,18 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
-from aish.packs.beneath import Folder, segments_of
+from aish.packs.beneath import Folder, Where, segments_of
 from aish.packs.denied import is_denied
 from aish.packs.results import PackError
 from aish.text import for_line
 
 Kind = Literal["file", "folder", "link", "other"]
 DEEPEST = 64
+LEFT_SHUT = frozenset(
+    {".git", ".hg", ".svn", ".venv", "venv", "node_modules", "__pycache__", ".tox", ".hypothesis"}
+    | {".mypy_cache", ".pytest_cache", ".ruff_cache"}
+)
+"""Folders that programs fill: a walk names them and does not go in, unless it begins there."""
 MOST_ENTRIES = 20_000
 """Names of one folder that are looked at (X6)."""
 MOST_NAMES = 200_000
@@ -22,12 +27,21 @@ MOST_NAMES = 200_000
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a folder; `path` is relative to the root, `shown` fit for a line of text."""
+    """One name in a folder; `segments` lead to it from the root."""
 
-    path: str
-    name: str
+    segments: tuple[str, ...]
     kind: Kind
     size: int
+
+    @property
+    def name(self) -> str:
+        """Its own name."""
+        return self.segments[-1]
+
+    @property
+    def path(self) -> str:
+        """The path from the root."""
+        return "/".join(self.segments)
 
     @property
     def shown(self) -> str:
@@ -51,10 +65,10 @@ class Budget:
     spent: bool = False
 
 
-def list_folder(folder: Folder, path: str, after: str = "") -> Listing:
+def list_folder(folder: Folder, where: Where, after: str = "") -> Listing:
     """What is in a folder and may be seen; `PackError` where there is no such folder."""
-    segments = segments_of(path)
-    with folder.folder(path) as descriptor, os.scandir(descriptor) as scan:
+    segments = segments_of(where) if isinstance(where, str) else where
+    with folder.folder(where) as descriptor, os.scandir(descriptor) as scan:
         read = list(islice(scan, MOST_NAMES + 1))
         seen = [
             each for each in read if each.name > after and not is_denied((*segments, each.name))
@@ -67,7 +81,7 @@ def list_folder(folder: Folder, path: str, after: str = "") -> Listing:
 def walk(
     folder: Folder, path: str, budget: Budget, depth: int = DEEPEST
 ) -> Iterator[tuple[int, Entry]]:
-    """All entries below a folder, parents first, with how deep they are; `.git` is left shut."""
+    """All entries below a folder, parents first, with how deep they are."""
     waiting = _below(folder, path, 1, budget)
     while waiting:
         level, entry = waiting.pop()
@@ -76,17 +90,17 @@ def walk(
             return
         budget.left -= 1
         yield level, entry
-        if entry.kind == "folder" and level < depth and entry.name != ".git":
+        if entry.kind == "folder" and level < depth and entry.name not in LEFT_SHUT:
             try:
-                waiting.extend(_below(folder, entry.path, level + 1, budget))
+                waiting.extend(_below(folder, entry.segments, level + 1, budget))
             except PackError:
                 # Gone, or not ours to read: its name is all there is to say.
                 continue
 
 
-def _below(folder: Folder, path: str, level: int, budget: Budget) -> list[tuple[int, Entry]]:
+def _below(folder: Folder, where: Where, level: int, budget: Budget) -> list[tuple[int, Entry]]:
     """The entries of one folder, the first of them last, to be taken from the end."""
-    listing = list_folder(folder, path)
+    listing = list_folder(folder, where)
     budget.spent = budget.spent or listing.incomplete
     return [(level, entry) for entry in reversed(listing.entries)]
 
@@ -96,8 +110,8 @@ def _entry(segments: tuple[str, ...], each: os.DirEntry[str]) -> Entry:
         status = each.stat(follow_symlinks=False)
     except OSError:
         # Removed since it was listed.
-        return Entry("/".join((*segments, each.name)), each.name, "other", 0)
-    return Entry("/".join((*segments, each.name)), each.name, _kind(status), status.st_size)
+        return Entry((*segments, each.name), "other", 0)
+    return Entry((*segments, each.name), _kind(status), status.st_size)
 
 
 def _kind(status: os.stat_result) -> Kind:

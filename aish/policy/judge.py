@@ -10,7 +10,7 @@ from aish.policy.commands import (
     is_command_tool,
     spells_out,
 )
-from aish.policy.rules import Rule
+from aish.policy.rules import LOCAL_COMMAND, Rule
 from aish.policy.texts import Fit, fit_value
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool
@@ -33,6 +33,9 @@ def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema
     if not rule.covers(tool.name):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` is not a glob for `{tool.name}`")
     permits = rule.list not in {"ask", "deny"}
+    if permits and tool.unlisted and tool.name != LOCAL_COMMAND and not rule.exact:
+        # Or a rule that denies the tool by its own name would be walked around by the older one.
+        return Judgement(rule, Fit.NO, "it is an older name of a tool: only its exact name")
     if permits and tool.annotations.destructive and not tool.trusted and not rule.exact:
         why = "the tool calls itself destructive and its server is not trusted: only its exact name"
         return Judgement(rule, Fit.NO, why)

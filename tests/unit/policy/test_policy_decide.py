@@ -302,3 +302,13 @@ def test_parallel_and_idempotent_come_from_our_own_rules_or_a_pack() -> None:
     assert not rules.is_parallel(tool("a__b"))
     assert rules.is_idempotent(tool("repo__get"))
     assert not rules.is_idempotent(tool("repo__put"))
+
+
+@pytest.mark.requirement("K2", "X1", "X12")
+def test_an_older_name_is_no_way_around_a_rule_about_the_tool() -> None:
+    older = Tool(ToolName("repo", "read_file"), "repo__read_file", "", {}, unlisted=True)
+    rules = policy(("repo__*",), deny=("repo__file_read",))
+    assert decide(rules, older, {}).verdict == "ask"
+    assert decide(policy(("repo__read_file",)), older, {}).verdict == "auto"
+    local = Tool(ToolName("shell", "run"), "shell__run", "", {}, unlisted=True)
+    assert decide(policy(("shell__*",)), local, {"argv": ["ls"]}).verdict == "auto"

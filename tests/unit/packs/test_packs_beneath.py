@@ -1,0 +1,249 @@
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aish.packs import openat2
+from aish.packs.beneath import Folder, segments_of
+from aish.packs.results import PackError
+
+SECRET = b"from outside"
+ROUNDS = 10_000
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    """A root with a file in a folder, and a secret beside it."""
+    inside = tmp_path / "root"
+    (inside / "docs").mkdir(parents=True)
+    (inside / "docs" / "a.md").write_bytes(b"inside")
+    (inside / "README.md").write_bytes(b"inside")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "a.md").write_bytes(SECRET)
+    return inside
+
+
+@pytest.fixture(params=[True, False], ids=["openat2", "walk"])
+def folder(root: Path, request: pytest.FixtureRequest) -> Iterator[Folder]:
+    """The root opened in both ways: with the system call, and as on older kernels."""
+    if request.param and not openat2.is_available():
+        pytest.skip("this kernel has no openat2")
+    opened = Folder(root, kernel=request.param)
+    yield opened
+    opened.close()
+
+
+def content(folder: Folder, path: str) -> bytes:
+    with folder.file(path) as descriptor:
+        return os.read(descriptor, 1000)
+
+
+def attempt(folder: Folder, path: str) -> bytes | str:
+    """The content, or the code of the failure."""
+    try:
+        return content(folder, path)
+    except PackError as error:
+        return error.code
+
+
+def refusal(folder: Folder, path: str) -> str:
+    with pytest.raises(PackError) as caught:
+        content(folder, path)
+    return caught.value.code
+
+
+@pytest.mark.requirement("K4")
+@pytest.mark.parametrize(
+    "path", ["README.md", "./README.md", "docs/a.md", "docs//a.md", "docs/./a.md"]
+)
+def test_files_beneath_the_root_are_read(folder: Folder, path: str) -> None:
+    assert content(folder, path) == b"inside"
+
+
+@pytest.mark.requirement("K4", "X1")
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("..", "outside"),
+        ("../outside/a.md", "outside"),
+        ("docs/../../outside/a.md", "outside"),
+        ("docs/..", "outside"),
+        ("/etc/passwd", "outside"),
+        ("//etc/passwd", "outside"),
+        ("/", "outside"),
+        ("/proc/self/root/etc/passwd", "outside"),
+        ("a\0b", "bad_path"),
+        ("README.md\0", "bad_path"),
+        ("a\nb", "bad_path"),
+        ("a\x1b[2J", "bad_path"),
+        ("\ud800", "bad_path"),
+        ("x" * 5000, "bad_path"),
+        ("x" * 300, "not_found"),
+        ("nothing", "not_found"),
+        ("README.md/x", "not_found"),
+        ("~/x", "not_found"),
+        ("docs", "not_a_file"),
+        (".", "not_a_file"),
+        ("", "not_a_file"),
+    ],
+)
+def test_paths_that_are_none_or_lead_out_are_refused(folder: Folder, path: str, code: str) -> None:
+    assert refusal(folder, path) == code
+
+
+@pytest.mark.requirement("K4", "X1")
+def test_links_out_of_the_root_are_not_followed(folder: Folder, root: Path) -> None:
+    outside = root.parent / "outside"
+    (root / "file").symlink_to(outside / "a.md")
+    (root / "relative").symlink_to("../outside/a.md")
+    (root / "folder").symlink_to(outside)
+    (root / "docs" / "up").symlink_to("../..")
+    (root / "loop").symlink_to("loop")
+    (root / "chain").symlink_to("docs/up/outside/a.md")
+    for path in ("file", "relative", "folder/a.md", "docs/up/outside/a.md", "loop", "chain"):
+        assert refusal(folder, path) in {"outside", "not_found"}
+
+
+@pytest.mark.requirement("K4", "X1")
+def test_magic_links_of_proc_are_not_followed(tmp_path: Path) -> None:
+    for kernel in (True, False):
+        folder = Folder(Path("/proc/self"), kernel=kernel)
+        for path in ("root/etc/hostname", "cwd", "fd/0", "exe"):
+            assert refusal(folder, path) in {"outside", "not_found"}
+        folder.close()
+
+
+@pytest.mark.requirement("K4")
+def test_links_within_the_root_are_followed_where_the_kernel_makes_it_safe(root: Path) -> None:
+    if not openat2.is_available():
+        pytest.skip("this kernel has no openat2")
+    (root / "link").symlink_to("docs/a.md")
+    (root / "here").symlink_to(".")
+    folder = Folder(root)
+    assert content(folder, "link") == b"inside"
+    assert content(folder, "here/here/docs/a.md") == b"inside"
+    assert folder.kind("here") == "folder"
+    folder.close()
+
+
+@pytest.mark.requirement("K5", "X1")
+def test_a_link_is_no_way_around_what_is_denied(folder: Folder, root: Path) -> None:
+    (root / ".env").write_text("SECRET")
+    (root / ".ssh").mkdir()
+    (root / ".ssh" / "known").write_text("SECRET")
+    (root / "notes.txt").symlink_to(".env")
+    (root / "keys").symlink_to(".ssh")
+    for path in ("notes.txt", "keys/known"):
+        assert refusal(folder, path) in {"outside", "not_found"}
+
+
+@pytest.mark.requirement("K4", "X6")
+@pytest.mark.parametrize("make", ["fifo", "socket"])
+def test_only_regular_files_are_read_and_nothing_waits(
+    folder: Folder, root: Path, make: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if make == "fifo":
+        os.mkfifo(root / "odd")
+        assert refusal(folder, "odd") == "not_a_file"
+    else:
+        monkeypatch.chdir(root)
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("odd")
+            assert refusal(folder, "odd") in {"not_a_file", "unreadable"}
+
+
+@pytest.mark.requirement("K4")
+@pytest.mark.parametrize("kernel", [True, False])
+def test_devices_are_not_read(*, kernel: bool) -> None:
+    folder = Folder(Path("/dev"), kernel=kernel)
+    assert refusal(folder, "zero") == "not_a_file"
+    assert refusal(folder, "null") == "not_a_file"
+    folder.close()
+
+
+@pytest.mark.requirement("K4", "X1")
+def test_a_folder_swapped_for_a_link_never_shows_what_is_outside(
+    folder: Folder, root: Path
+) -> None:
+    """Somebody puts a link in the place of a folder, over and over, while we read."""
+    spare = root / "spare"
+    link = root / "link"
+    link.symlink_to(root.parent / "outside")
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            (root / "docs").rename(spare)
+            link.rename(root / "docs")
+            (root / "docs").rename(link)
+            spare.rename(root / "docs")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        seen = {attempt(folder, "docs/a.md") for _ in range(ROUNDS)}
+    finally:
+        done.set()
+        swapping.join()
+    assert b"inside" in seen
+    assert seen <= {b"inside", "outside", "not_found"}
+
+
+@pytest.mark.requirement("K4", "X1")
+def test_a_file_swapped_for_a_link_never_shows_what_is_outside(folder: Folder, root: Path) -> None:
+    done = threading.Event()
+
+    def swap() -> None:
+        while not done.is_set():
+            (root / "new").symlink_to(root.parent / "outside" / "a.md")
+            (root / "new").replace(root / "README.md")
+            (root / "new").write_bytes(b"inside")
+            (root / "new").replace(root / "README.md")
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    try:
+        seen = {attempt(folder, "README.md") for _ in range(ROUNDS)}
+    finally:
+        done.set()
+        swapping.join()
+    assert b"inside" in seen
+    assert seen <= {b"inside", b"", "outside", "not_found"}
+
+
+@pytest.mark.requirement("K4")
+def test_the_root_stays_the_folder_that_was_opened(folder: Folder, root: Path) -> None:
+    root.rename(root.parent / "moved")
+    (root.parent / "outside").rename(root)
+    assert content(folder, "docs/a.md") == b"inside"
+
+
+@pytest.mark.requirement("K4")
+def test_no_descriptor_is_left_open(folder: Folder, root: Path) -> None:
+    (root / "file").symlink_to(root.parent / "outside" / "a.md")
+    os.mkfifo(root / "pipe")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in ("README.md", "docs/a.md", "docs", "file", "pipe", "docs/x/y", "..", ".env"):
+        with suppress(PackError):
+            content(folder, path)
+        with suppress(PackError):
+            folder.kind(path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.requirement("K4")
+@given(st.text(max_size=40))
+def test_no_text_becomes_segments_that_go_up(text: str) -> None:
+    try:
+        segments = segments_of(text)
+    except PackError:
+        return
+    assert not set(segments) & {"", ".", ".."}
+    assert all("/" not in segment and "\0" not in segment for segment in segments)
