@@ -4,6 +4,7 @@ The tree stops here: rooms raise these, `cli.boundary` turns them into a sentenc
 an exit code. A failure that only the model should hear of is a tool result, not an exception.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -116,3 +117,15 @@ class UnavailableError(AishError):
 
     exit_code = ExitCode.UNAVAILABLE
     code = "unavailable"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str | None:
+    """The hint with the nearest of the known names, if one is near."""
+    from difflib import get_close_matches
+
+    names = list(known)
+    folded = {known_name.lower(): known_name for known_name in reversed(names)}
+    near = get_close_matches(name, names, n=1, cutoff=0.6) or [
+        folded[match] for match in get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
+    ]
+    return f"did you mean `{near[0]}`" if near else None

@@ -1,0 +1,65 @@
+"""The tree of a whole file into a `Pipeline` (design 10.1: configuration ends at the loader)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from pathlib import Path
+
+from aish.config.decode_models import decode_models
+from aish.config.decode_rules import decode_policy_tests, decode_rules
+from aish.config.decode_servers import decode_servers
+from aish.config.decode_steps import StepsReader, decode_prompts, loop_limits, on_denied
+from aish.config.documents import Documents
+from aish.config.nodes import MappingNode, positions_of, to_data
+from aish.config.pipeline import Limits, LoopLimits, Pipeline
+from aish.config.reading import Table
+from aish.errors import Problem
+from aish.vocab.json import JsonValue
+
+
+def decode(
+    root: MappingNode, path: Path, overrides: Sequence[str], problems: list[Problem]
+) -> Pipeline:
+    """The pipeline of a tree that fits the schema; what else is wrong goes to `problems`."""
+    top = Table(root, "", problems)
+    mcp, limits = top.part("mcp"), top.part("limits")
+    documents = Documents()
+    prompts = decode_prompts(top.part("prompts"), documents)
+    denied = on_denied(top, "fail")
+    bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
+    steps = StepsReader(prompts, documents, bounds, denied).steps(top)
+    data = to_data(root)
+    assert isinstance(data, Mapping)
+    return Pipeline(
+        file=path,
+        name=top.text("name") or path.stem,
+        description=top.text("description") or "",
+        inputs={
+            name: inputs.mapping(name)
+            for inputs in (top.part("inputs"),)
+            for name in inputs.node.entries
+        },
+        env=top.texts("env"),
+        secrets=top.texts("secrets"),
+        models=decode_models(top.part("models")),
+        model=top.text("model"),
+        servers=decode_servers(mcp.part("servers")),
+        rules=decode_rules(mcp),
+        prompts=prompts,
+        steps=steps,
+        outputs=top.mapping("outputs") if top.has("outputs") else None,
+        limits=Limits(time=limits.seconds("time", 0.0) or None),
+        on_denied=denied,
+        policy_tests=decode_policy_tests(top),
+        overrides=tuple(overrides),
+        digest=_digest(data, documents.hashes),
+        data=data,
+        positions=positions_of(root),
+    )
+
+
+def _digest(data: JsonValue, hashes: Mapping[str, str]) -> str:
+    """SHA-256 of the canonical JSON of the data and of the files it names."""
+    whole = {"pipeline": data, "files": dict(hashes)}
+    canonical = json.dumps(whole, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
+    return sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,164 @@
+"""`prompts:` and `steps:` into what runs, the short form of one step included (F1, F2)."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+from aish.config.documents import Documents
+from aish.config.nodes import MappingNode, ScalarNode
+from aish.config.pipeline import (
+    CallStep,
+    LoopLimits,
+    OnDenied,
+    Output,
+    Prompt,
+    PromptStep,
+    RunStep,
+    Step,
+)
+from aish.config.reading import Table
+from aish.errors import did_you_mean
+
+ONE_STEP = "main"
+KINDS = ("prompt", "call", "run")
+_PROMPT_ONLY = ("model", "system", "tools", "tool_choice", "params", "output")
+_BELONGS = {**dict.fromkeys(_PROMPT_ONLY, "prompt"), "with": "call"}
+_NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class StepsReader:
+    """What the steps of a file have in common."""
+
+    prompts: Mapping[str, Prompt]
+    documents: Documents
+    limits: LoopLimits
+    on_denied: OnDenied
+
+    def steps(self, top: Table) -> tuple[Step, ...]:
+        """All steps; one that stands at the top is called `main`."""
+        kinds = [key for key in KINDS if top.has(key)]
+        if top.has("steps"):
+            for key in (*kinds, "id", "with", "system", "tools", "tool_choice", "params", "output"):
+                if top.has(key):
+                    message = f"`{key}` at the top is for a pipeline without `steps`"
+                    top.problem(key, message, "put it into one of the steps")
+            tables = [
+                Table(node, path, top.problems)
+                for path, node in top.items("steps")
+                if isinstance(node, MappingNode)
+            ]
+            return tuple(step for table in tables if (step := self._step(table)) is not None)
+        if not kinds:
+            return ()
+        step = self._step(top)
+        return () if step is None else (step,)
+
+    def _step(self, table: Table) -> Step | None:
+        kinds = [key for key in KINDS if table.has(key)]
+        if len(kinds) != 1:
+            if kinds:
+                named = " and ".join(f"`{key}`" for key in kinds)
+                message = f"a step does one thing, and this has {named}"
+                table.problem(kinds[1], message, "make two steps of it")
+            else:
+                table.problem(None, "a step needs `prompt`, `call` or `run`")
+            return None
+        kind = kinds[0]
+        for key, owner in _BELONGS.items():
+            # At the top, `model` is the default of the file and stands there with any step.
+            if table.has(key) and owner != kind and (table.path or key != "model"):
+                table.problem(key, f"`{key}` is for steps with `{owner}`")
+        if kind == "prompt":
+            return self._prompt_step(table)
+        return self._call(table) if kind == "call" else self._run(table)
+
+    def _prompt_step(self, table: Table) -> PromptStep:
+        prompt, name = self._prompt(table)
+        output = table.child("output")
+        return PromptStep(
+            id=_id(table),
+            prompt=prompt,
+            prompt_name=name,
+            model=table.text("model"),
+            system=table.text("system"),
+            tools=table.texts("tools") if table.has("tools") else None,
+            tool_choice=table.text("tool_choice") or "auto",
+            params=table.mapping("params"),
+            output=None if output is None else Output(self.documents.schema(output, "schema")),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+        )
+
+    def _prompt(self, table: Table) -> tuple[Prompt, str | None]:
+        text = table.text("prompt")
+        if text is None:
+            return read_prompt(table, "prompt", self.documents), None
+        if text in self.prompts:
+            return self.prompts[text], text
+        if _NAME.match(text):
+            hint = did_you_mean(text, self.prompts) or (
+                f"for a prompt of this one word write `prompt: {{user: {text}}}`"
+            )
+            table.problem("prompt", f"unknown prompt `{text}`", hint)
+        return Prompt(user=text), None
+
+    def _call(self, table: Table) -> CallStep:
+        return CallStep(
+            id=_id(table),
+            call=table.text("call") or "",
+            arguments=table.mapping("with"),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+        )
+
+    def _run(self, table: Table) -> RunStep:
+        return RunStep(
+            id=_id(table),
+            run=table.text("run") or table.texts("run"),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+        )
+
+
+def decode_prompts(prompts: Table, documents: Documents) -> dict[str, Prompt]:
+    """Every prompt by its name."""
+    return {name: read_prompt(prompts, name, documents) for name in prompts.node.entries}
+
+
+def read_prompt(table: Table, key: str, documents: Documents) -> Prompt:
+    """A prompt: a text, or a mapping with `user` or `file`, and `system`."""
+    node = table.raw(key)
+    if isinstance(node, ScalarNode):
+        return Prompt(user=str(node.value))
+    parts = table.part(key)
+    if parts.has("user") and parts.has("file"):
+        parts.problem("file", "a prompt has `user` or `file`, not both")
+    if parts.has("file"):
+        user, file = documents.text(parts, "file"), parts.absolute("file")
+        return Prompt(user=user, system=parts.text("system"), file=file)
+    if not parts.has("user"):
+        table.problem(key, "a prompt needs `user` or `file`")
+    return Prompt(user=parts.text("user") or "", system=parts.text("system"))
+
+
+def loop_limits(table: Table, default: LoopLimits) -> LoopLimits:
+    """The bounds that stand in `table`, over those around it."""
+    return LoopLimits(
+        max_tool_depth=table.whole("max_tool_depth", default.max_tool_depth),
+        max_calls_per_turn=table.whole("max_calls_per_turn", default.max_calls_per_turn),
+        result_limit=table.size("result_limit", default.result_limit),
+    )
+
+
+def on_denied(table: Table, default: OnDenied) -> OnDenied:
+    """What a denial means here."""
+    return cast("OnDenied", table.text("on_denied") or default)
+
+
+def _id(table: Table) -> str:
+    return table.text("id") or ONE_STEP

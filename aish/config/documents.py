@@ -1,0 +1,116 @@
+"""The other files a pipeline names: prompts and schemas, read when it is loaded (F8)."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+
+from aish.config.merge import parse_mapping
+from aish.config.nodes import to_data
+from aish.config.reading import Table
+from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text
+from aish.vocab.json import JsonObject, JsonValue
+
+MAX_DEPTH = 64
+
+
+@dataclass(slots=True)
+class Documents:
+    """Reads each file when it is asked for and remembers what was in it, for the digest."""
+
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    def text(self, table: Table, key: str) -> str:
+        """The text of the file an entry names; empty where it cannot be read."""
+        path = table.absolute(key)
+        assert path is not None
+        try:
+            text = read_text(path, REFERENCED_LIMIT)
+        except UnreadableError as error:
+            table.problem(key, f"the file `{table.text(key)}` {_reason(error)}")
+            return ""
+        self.hashes[str(table.text(key))] = sha256(text.encode()).hexdigest()
+        return text
+
+    def schema(self, table: Table, key: str) -> JsonObject:
+        """The JSON Schema that stands at an entry or in the file it names."""
+        name = table.text(key)
+        if name is None:
+            return table.mapping(key)
+        text = self.text(table, key)
+        if not text.strip():
+            if str(name) in self.hashes:
+                table.problem(key, f"the file `{name}` is empty")
+            return {}
+        try:
+            return as_object(text, name)
+        except ValueError as error:
+            table.problem(key, f"the file `{name}` holds no JSON Schema: {error}")
+            return {}
+
+
+def as_object(text: str, name: str) -> JsonObject:
+    """A JSON object, or a YAML mapping.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    value = parse_document(text, name)
+    if not isinstance(value, Mapping):
+        raise ValueError("a mapping is expected")  # ruff: ignore[type-check-without-type-error] - wrong text, not a wrong call
+    return value
+
+
+def parse_document(text: str, name: str) -> JsonValue:
+    """JSON where it looks like JSON, which may be indented by tabs; else YAML, a mapping.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            return _json(text)
+        except json.JSONDecodeError as error:
+            if name.endswith(".json"):
+                reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
+                raise ValueError(reason) from error
+        except RecursionError as error:
+            raise ValueError("it is nested too deeply") from error
+    root, problems = parse_mapping(text, name)
+    if problems:
+        found = problems[0]
+        place = f"line {found.position.line}, column {found.position.column}"
+        raise ValueError(f"{place}: {found.message}")
+    assert root is not None
+    return to_data(root)
+
+
+def _json(text: str) -> JsonValue:
+    def unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+        made = dict(pairs)
+        if len(made) < len(pairs):
+            names = [key for key, _ in pairs]
+            twice = next(key for key in names if names.count(key) > 1)
+            raise ValueError(f"the key `{twice}` is there twice")
+        return made
+
+    def constant(word: str) -> JsonValue:
+        raise ValueError(f"`{word}` is no number that JSON knows")
+
+    value: JsonValue = json.loads(text, object_pairs_hook=unique, parse_constant=constant)
+    if _depth(value) > MAX_DEPTH:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
+    return value
+
+
+def _depth(value: JsonValue) -> int:
+    if isinstance(value, dict):
+        return 1 + max(map(_depth, value.values()), default=0)
+    if isinstance(value, list):
+        return 1 + max(map(_depth, value), default=0)
+    return 0
+
+
+def _reason(error: UnreadableError) -> str:
+    message = error.problem.message
+    return "is not there" if message == "no such file" else message

@@ -1,0 +1,76 @@
+"""From a path to a `Pipeline`, or to everything that is wrong with the file (F10)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from aish.config.decode import decode
+from aish.config.merge import read_with_bases
+from aish.config.nodes import MappingNode, in_file_order, nearest_position
+from aish.config.overrides import overridden, parse_override
+from aish.config.pipeline import Pipeline
+from aish.config.shape import is_unknown_key, pipeline_schema, shape_problems
+from aish.errors import PipelineError, Position, Problem
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What could be read of a file.
+
+    `pipeline` is there although there are problems where these do not stand in the way of looking
+    for more, such as a misspelt key.
+    """
+
+    pipeline: Pipeline | None
+    problems: tuple[Problem, ...]
+
+
+def load_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Pipeline:
+    """The pipeline of a file, its bases and overrides merged in.
+
+    Nothing is resolved and nothing is contacted.
+
+    Raises:
+        PipelineError: all that is wrong with it, in the order of the file.
+    """
+    reading = read_pipeline(path, overrides=overrides)
+    if reading.pipeline is None or reading.problems:
+        raise PipelineError(reading.problems)
+    return reading.pipeline
+
+
+def read_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Reading:
+    """As much of a file as can be read, with its problems."""
+    gathered = read_with_bases(path)
+    problems = gathered.problems
+    if gathered.root is None:
+        return Reading(None, in_file_order(problems))
+    root = _overridden(gathered.root, overrides, problems)
+    shape = shape_problems(root)
+    problems += shape
+    if not all(map(is_unknown_key, shape)):
+        return Reading(None, in_file_order(problems))
+    pipeline = decode(root, path, overrides, problems)
+    return Reading(pipeline, in_file_order(problems))
+
+
+def lookup_position(pipeline: Pipeline, path: str) -> Position:
+    """Where `path` stands, or the nearest thing around it that stands anywhere."""
+    return nearest_position(pipeline.positions, path, str(pipeline.file))
+
+
+def _overridden(
+    root: MappingNode, overrides: Sequence[str], problems: list[Problem]
+) -> MappingNode:
+    for number, text in enumerate(overrides, 1):
+        override = parse_override(text, number)
+        changed = (
+            override
+            if isinstance(override, Problem)
+            else overridden(root, override, pipeline_schema())
+        )
+        if isinstance(changed, Problem):
+            problems.append(changed)
+        else:
+            root = changed
+    return root

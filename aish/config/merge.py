@@ -1,0 +1,139 @@
+"""`extends`: files under files, merged into one tree in which each value keeps its place (F8)."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at
+from aish.config.source import parse_yaml
+from aish.config.text_file import UnreadableError, read_text
+from aish.errors import Position, Problem
+
+MAX_FILES = 64
+
+
+@dataclass(slots=True)
+class Gathered:
+    """The merged tree of a file and its bases, and everything that was wrong on the way."""
+
+    root: MappingNode | None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_with_bases(path: Path) -> Gathered:
+    """The tree of `path`, its bases merged in."""
+    reader = _Reader()
+    root = reader.read(path, ())
+    return Gathered(root, reader.problems)
+
+
+def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Problem]]:
+    """The mapping that a text holds, or why it holds none."""
+    parsed = parse_yaml(text, file)
+    if parsed.problems:
+        return None, list(parsed.problems)
+    root = parsed.root
+    if isinstance(root, MappingNode):
+        return root, []
+    if root is None or (isinstance(root, ScalarNode) and root.value is None):
+        message, hint = "the file is empty", "`aish init` writes a pipeline to begin with"
+        return None, [Problem(Position(file, 1, 1), "", message, hint)]
+    kind = "a list" if isinstance(root, ListNode) else "a single value"
+    return None, [Problem(root.position, "", f"a mapping is expected here, and this is {kind}")]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """Reads each file once, however many name it."""
+
+    problems: list[Problem] = field(default_factory=list)
+    known: dict[Path, MappingNode | None] = field(default_factory=dict)
+
+    def read(self, path: Path, above: tuple[Path, ...]) -> MappingNode | None:
+        key = path.resolve() if path.exists() else path
+        if key in self.known:
+            return self.known[key]
+        self.known[key] = None
+        root = self._parse(path)
+        if root is not None:
+            root = self._with_bases(root, path, (*above, key))
+        self.known[key] = root
+        return root
+
+    def _parse(self, path: Path) -> MappingNode | None:
+        try:
+            text = read_text(path)
+        except UnreadableError as error:
+            self.problems.append(error.problem)
+            return None
+        root, problems = parse_mapping(text, str(path))
+        self.problems += problems
+        return root
+
+    def _with_bases(
+        self, root: MappingNode, path: Path, above: tuple[Path, ...]
+    ) -> MappingNode | None:
+        whole: MappingNode | None = None
+        complete = True
+        for named, place in self._bases(root):
+            base_path = path.parent / str(named.value)
+            base = self._base(base_path, named, place, above)
+            if base is None:
+                complete = False
+                continue
+            whole = base if whole is None else merged(whole, base)
+        if not complete:
+            return None
+        own = MappingNode(root.position, dict(root.entries), dict(root.keys))
+        own.entries.pop("extends", None)
+        own.keys.pop("extends", None)
+        return own if whole is None else merged(whole, own)
+
+    def _base(
+        self, path: Path, named: ScalarNode, place: str, above: tuple[Path, ...]
+    ) -> MappingNode | None:
+        key = path.resolve() if path.is_file() else path
+        if key in above:
+            chain = " → ".join(f"`{name.name}`" for name in (*above[above.index(key) :], key))
+            self._problem(named, place, f"files extend each other in a circle: {chain}")
+            return None
+        if not path.is_file():
+            kind = "is a folder" if path.is_dir() else "is not there"
+            self._problem(named, place, f"the file `{path}` {kind}")
+            return None
+        if len(self.known) >= MAX_FILES:
+            self._problem(named, place, f"more than {MAX_FILES} files in one pipeline")
+            return None
+        return self.read(path, above)
+
+    def _bases(self, root: MappingNode) -> list[tuple[ScalarNode, str]]:
+        """The names under `extends`, with the path of each."""
+        value = root.entries.get("extends")
+        if value is None:
+            return []
+        listed = (
+            [(item, at("extends", index)) for index, item in enumerate(value.items)]
+            if isinstance(value, ListNode)
+            else [(value, "extends")]
+        )
+        names: list[tuple[ScalarNode, str]] = []
+        for node, place in listed:
+            if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value:
+                names.append((node, place))
+            else:
+                self._problem(node, place, "the name of a file is expected here")
+        return names
+
+    def _problem(self, node: Node, place: str, message: str) -> None:
+        self.problems.append(Problem(node.position, place, message))
+
+
+def merged(below: MappingNode, over: MappingNode) -> MappingNode:
+    """Mappings deeply merged; lists and scalars of `over` replace those of `below`."""
+    whole = MappingNode(over.position, dict(below.entries), dict(below.keys))
+    for key, value in over.entries.items():
+        under = below.entries.get(key)
+        if isinstance(under, MappingNode) and isinstance(value, MappingNode):
+            whole.put(key, merged(under, value), over.keys[key])
+        else:
+            whole.put(key, value, over.keys[key])
+    return whole

@@ -1,0 +1,175 @@
+"""Typed access to a mapping of the file that is known to fit the schema.
+
+`decode` works with this: each getter has the default of the design, and what only a closer look
+shows (a duration that is none) becomes a problem with its place.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from aish.config.environment import malformed
+from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
+from aish.config.quantities import duration, size
+from aish.errors import Position, Problem
+from aish.vocab.json import JsonValue
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """A mapping at `path`; the problems of all tables of a file are gathered in one list."""
+
+    node: MappingNode
+    path: str
+    problems: list[Problem]
+
+    def raw(self, key: str) -> Node | None:
+        """The node of an entry; `None` where it is left out or null."""
+        node = self.node.entries.get(key)
+        return None if isinstance(node, ScalarNode) and node.value is None else node
+
+    def has(self, key: str) -> bool:
+        """Whether an entry is there and not null."""
+        return self.raw(key) is not None
+
+    def place(self, key: str) -> str:
+        """The path of an entry."""
+        return join(self.path, key)
+
+    def position(self, key: str) -> Position:
+        """Where an entry stands: its value if that is on the line of its key."""
+        there, named = self.node.entries[key].position, self.node.keys[key]
+        return there if (there.file, there.line) == (named.file, named.line) else named
+
+    def problem(self, key: str | None, message: str, hint: str | None = None) -> None:
+        """Something is wrong with an entry, or with the mapping itself."""
+        position = self.node.position if key is None else self.position(key)
+        path = self.path if key is None else self.place(key)
+        self.problems.append(Problem(position, path, message, hint))
+
+    def data(self, key: str) -> JsonValue:
+        """An entry as it is."""
+        node = self.raw(key)
+        return None if node is None else to_data(node)
+
+    def mapping(self, key: str) -> dict[str, JsonValue]:
+        """A mapping as it is; empty if left out."""
+        value = self.data(key)
+        return dict(value) if isinstance(value, Mapping) else {}
+
+    def text(self, key: str) -> str | None:
+        """A text, or `None` if left out."""
+        node = self.raw(key)
+        return node.value if isinstance(node, ScalarNode) and isinstance(node.value, str) else None
+
+    def flag(self, key: str, *, default: bool) -> bool:
+        """True or false."""
+        value = self.data(key)
+        return value if isinstance(value, bool) else default
+
+    def whole(self, key: str, default: int) -> int:
+        """A whole number; `2.0` is one too."""
+        value = self.data(key)
+        return int(value) if isinstance(value, (int, float)) else default
+
+    def seconds(self, key: str, default: float) -> float:
+        """A duration."""
+        text = self.text(key)
+        try:
+            return default if text is None else duration(text)
+        except ValueError as error:
+            self.problem(key, str(error))
+            return default
+
+    def size(self, key: str, default: int) -> int:
+        """A size in bytes."""
+        text = self.text(key)
+        try:
+            return default if text is None else size(text)
+        except ValueError as error:
+            self.problem(key, str(error))
+            return default
+
+    def texts(self, key: str) -> tuple[str, ...]:
+        """A list of texts; one text alone is a list of one."""
+        value = self.data(key)
+        if isinstance(value, str):
+            return (value,)
+        return tuple(map(str, value)) if isinstance(value, list) else ()
+
+    def pairs(self, key: str) -> dict[str, str]:
+        """A mapping from texts to texts."""
+        return {name: str(value) for name, value in self.mapping(key).items()}
+
+    def child(self, key: str) -> "Table | None":
+        """A mapping within, or `None` if left out."""
+        node = self.raw(key)
+        if not isinstance(node, MappingNode):
+            return None
+        return Table(node, self.place(key), self.problems)
+
+    def part(self, key: str) -> "Table":
+        """A mapping within, empty if left out."""
+        return self.child(key) or Table(
+            MappingNode(self.node.position), self.place(key), self.problems
+        )
+
+    def tables(self) -> Iterator[tuple[str, "Table"]]:
+        """The entries that are mappings, by name."""
+        for key in self.node.entries:
+            table = self.child(key)
+            if table is not None:
+                yield key, table
+
+    def items(self, key: str) -> Iterator[tuple[str, Node]]:
+        """The items of a list, each with its path."""
+        node = self.raw(key)
+        if isinstance(node, ListNode):
+            for index, item in enumerate(node.items):
+                yield at(self.place(key), index), item
+
+    def folder_of(self, key: str) -> Path:
+        """The folder of the file in which an entry stands: what its relative path starts from."""
+        node = self.node.entries[key]
+        return Path(node.position.file).parent
+
+    def absolute(self, key: str) -> Path | None:
+        """A path, made absolute; `None` if left out."""
+        text = self.text(key)
+        return None if text is None else _absolute(self.folder_of(key), text)
+
+    def absolutes(self, key: str) -> tuple[Path, ...]:
+        """A list of paths, made absolute."""
+        return tuple(
+            _absolute(Path(node.position.file).parent, node.value)
+            for _, node in self.items(key)
+            if isinstance(node, ScalarNode) and isinstance(node.value, str)
+        )
+
+    def check_references(self, key: str) -> None:
+        """Complain of each `${` in an entry that is no reference to a variable (F7)."""
+        node = self.raw(key)
+        if node is not None:
+            self._check_references(node, self.place(key))
+
+    def _check_references(self, node: Node, path: str) -> None:
+        match node:
+            case ScalarNode(value=str(text)):
+                found = malformed(text)
+                if found is not None:
+                    message = f"`{found}` is no reference to a variable"
+                    hint = "write `${NAME}` or `${NAME:-default}`; `$${` stands for `${` itself"
+                    self.problems.append(Problem(node.position, path, message, hint))
+            case ListNode():
+                for index, item in enumerate(node.items):
+                    self._check_references(item, at(path, index))
+            case MappingNode():
+                for key, value in node.entries.items():
+                    self._check_references(value, join(path, key))
+            case ScalarNode():
+                return
+
+
+def _absolute(folder: Path, text: str) -> Path:
+    # Not resolved: a link in the path is the author's, and is shown as written.
+    return Path.cwd() / folder / text

@@ -1,0 +1,174 @@
+"""The file against its schema, each problem with its place and in words for people (F10)."""
+
+import json
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any
+
+from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
+from aish.errors import Position, Problem, did_you_mean
+from aish.system.paths import schema_text
+from aish.system.schema import SchemaProblem, check
+from aish.system.schema_problem import show
+from aish.vocab.json import JsonObject
+
+SCHEMA = "pipeline.schema.json"
+
+_KINDS: Mapping[str, str] = {
+    "string": "text",
+    "integer": "a whole number",
+    "number": "a number",
+    "boolean": "true or false",
+    "array": "a list",
+    "object": "a mapping",
+    "null": "nothing",
+}
+# Keys of the design that this version does not have yet, by the last part of the place.
+_LATER: Mapping[str, frozenset[str]] = {
+    "": frozenset({"tests", "cassette", "context", "shell", "lock"}),
+    "models": frozenset({"price"}),
+    "mcp": frozenset({"stage"}),
+    "limits": frozenset({"tokens", "cost_usd", "tool_calls", "turns"}),
+    "output": frozenset({"attempts"}),
+}
+_LATER_IN_STEPS = frozenset(
+    {
+        *("pipeline", "when", "foreach", "as", "key", "concurrency", "max_failures", "retry"),
+        *("timeout", "on_error", "expect", "attach", "limits", "context"),
+    }
+)
+
+
+@cache
+def pipeline_schema() -> JsonObject:
+    """`schemas/pipeline.schema.json`."""
+    schema: JsonObject = json.loads(schema_text(SCHEMA))
+    return schema
+
+
+def is_unknown_key(problem: Problem) -> bool:
+    """Whether the rest of the file can be read as if that key were not there."""
+    return problem.message.startswith("unknown key ")
+
+
+def shape_problems(root: MappingNode) -> list[Problem]:
+    """Everything in which the file is not as the schema says."""
+    return [_worded(found, root) for found in check(pipeline_schema(), to_data(root))]
+
+
+def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
+    node, key, path = _find(root, found.path)
+    if found.keyword == "additionalProperties" and found.key is not None:
+        message, hint = f"unknown key `{found.key}`", _unknown_hint(found)
+        return Problem(key, path, message, hint)
+    if found.keyword == "required" and found.key is not None:
+        outer = path[: -len(found.key) - 1] if "." in path else ""
+        return Problem(key, outer, f"the key `{found.key}` is missing", _missing_hint(found))
+    position = node.position if node is not None and _on_one_line(node, key) else key
+    return Problem(position, path, *_value_words(found, node))
+
+
+def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | None]:
+    if found.keyword == "type":
+        return f"{_either(found.allowed)} is expected here, and this is {_kind(node)}", None
+    if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
+        given = node.value if isinstance(node.value, str) else json.dumps(node.value)
+        choices = [choice.strip("'\"") for choice in found.allowed]
+        listed = ", ".join(f"`{choice}`" for choice in choices)
+        message = f"`{given}` is not {'one of ' if len(choices) > 1 else ''}{listed}"
+        return message, did_you_mean(given, choices)
+    if found.keyword == "pattern" and found.path:
+        wanted = _titles().get(found.message.partition(" does not match ")[2])
+        if wanted is not None:
+            return f"`{_given(node, found)}` is not {wanted}", None
+    if found.keyword == "minLength":
+        return "an empty text is of no use here", None
+    if found.keyword == "minItems":
+        return "an empty list is of no use here", None
+    return found.message, None
+
+
+def _given(node: Node | None, found: SchemaProblem) -> str:
+    """What does not match a pattern: the value, or the name of its key."""
+    if isinstance(node, ScalarNode) and found.message.startswith(show(node.value) + " "):
+        return str(node.value)
+    return str(found.path[-1])
+
+
+@cache
+def _titles() -> Mapping[str, str]:
+    """What a pattern of the schema means, by how problems show it."""
+    definitions = pipeline_schema()["$defs"]
+    assert isinstance(definitions, Mapping)
+    return {
+        show(entry["pattern"]): str(entry["title"])
+        for entry in definitions.values()
+        if isinstance(entry, Mapping) and "pattern" in entry
+    }
+
+
+def _unknown_hint(found: SchemaProblem) -> str | None:
+    assert found.key is not None
+    place = _place_name(found.path)
+    later = _LATER_IN_STEPS if place == "steps" else _LATER.get(place, frozenset())
+    if not place:
+        later |= _LATER_IN_STEPS
+    near = did_you_mean(found.key, found.allowed)
+    if found.key in later:
+        return f"`{found.key}` is not supported by this version"
+    listed = ", ".join(f"`{name}`" for name in found.allowed)
+    return near or (f"known here: {listed}" if listed else None)
+
+
+def _missing_hint(found: SchemaProblem) -> str | None:
+    return "write `aish: 1` at the top" if found.path == ("aish",) else None
+
+
+def _place_name(path: Sequence[str | int]) -> str:
+    """The name of what holds the key at `path`: an entry or an item goes by its collection."""
+    above = path[:-1]
+    names = [part for part in above if isinstance(part, str)]
+    if not names:
+        return ""
+    return names[0] if names[0] in {"models", "steps"} and names[-1] != "output" else names[-1]
+
+
+def _find(root: MappingNode, path: Sequence[str | int]) -> tuple[Node | None, Position, str]:
+    """The node at `path`, where its key stands, and the path in words."""
+    node: Node | None = root
+    position, words = root.position, ""
+    for part in path:
+        words = at(words, part) if isinstance(part, int) else join(words, part)
+        if isinstance(node, MappingNode) and part in node.entries:
+            key = str(part)
+            position, node = node.keys[key], node.entries[key]
+        elif isinstance(node, ListNode) and isinstance(part, int) and part < len(node.items):
+            node = node.items[part]
+            position = node.position
+        else:
+            node = None
+    return node, position, words
+
+
+def _on_one_line(node: Node, key: Position) -> bool:
+    return node.position.file == key.file and node.position.line == key.line
+
+
+def _either(types: Sequence[Any]) -> str:
+    return " or ".join(_KINDS.get(str(name), str(name)) for name in types)
+
+
+def _kind(node: Node | None) -> str:
+    match node:
+        case MappingNode():
+            return "a mapping"
+        case ListNode():
+            return "a list"
+        case ScalarNode(value=None) | None:
+            return "nothing"
+        case ScalarNode(value=str()):
+            return "text"
+        case ScalarNode(value=bool()):
+            return f"`{str(node.value).lower()}`"
+        case ScalarNode():
+            return f"the number {node.value}"
