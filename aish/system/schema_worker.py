@@ -66,12 +66,14 @@ def evaluate(schema: Any, value: Any) -> list[SchemaProblem]:
     from referencing import Registry
     from referencing.exceptions import Unresolvable
 
+    if not isinstance(schema, (dict, bool)):
+        return [SchemaProblem((), _BROKEN + "it is neither an object nor a boolean", "schema")]
     kind = validator_for(schema, default=Draft202012Validator)
     try:
         validator = kind(schema, registry=Registry())
         errors = list(itertools.islice(validator.iter_errors(value), _MOST_PROBLEMS))
     except Unresolvable as error:
-        reason = f"it refers to {show(error.ref)}, and nothing is fetched"
+        reason = f"it refers to {show(error.ref)}, which is not in it, and nothing is fetched"
         return [SchemaProblem((), _BROKEN + reason, "schema")]
     except (RecursionError, MemoryError):
         raise
@@ -121,6 +123,8 @@ def _problems(error: Any, path: Path) -> list[SchemaProblem]:
         return nearest(list(branches.values()), path, value)
     if word == "oneOf":
         return [ambiguous(path)]
+    if word in {"minimum", "maximum"} and error.schema.get(f"exclusive{word.title()}") is True:
+        word = f"exclusive{word.title()}"  # as draft 4 has it
     return [unmet(path, word, wanted, value, error.message)]
 
 
