@@ -8,12 +8,11 @@ from pathlib import Path
 
 from aish.cli.boundary import say
 from aish.config.inputs import collect_inputs
-from aish.config.loader import load_pipeline
 from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
 from aish.errors import UsageError
 from aish.run.options import RunOptions
-from aish.run.plan import uses_stdin
+from aish.run.plan import load_checked, uses_stdin
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +28,8 @@ STDIN_LIMIT = 64 * 1024 * 1024
 
 
 def load(file: Path, overrides: Sequence[str] | None) -> Pipeline:
-    """The pipeline of a file; its warnings are said."""
-    return load_pipeline(file, overrides=tuple(overrides or ()))
+    """The pipeline of a file, all of F10 and F11 checked."""
+    return load_checked(file, tuple(overrides or ()))
 
 
 def read_stdin() -> str:

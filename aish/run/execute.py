@@ -196,7 +196,7 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
             status=status_of(end.code),
             exit=end,
             outputs=progress.outputs,
-            usage=total_usage([record.usage for record in records]),
+            usage=total_usage(records),
             cost_usd=None,
             seconds=around.clock.monotonic() - begun,
             denials=tuple(

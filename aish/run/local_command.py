@@ -7,7 +7,7 @@ from pathlib import Path
 
 from aish.system.children import CommandResult, Reaper, child_environment, run_command
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Annotations, Tool, ToolName, ToolResult
+from aish.vocab.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
 
 # A command that prints without end or never ends is stopped here (X6); a run's own limit is
 # usually tighter.
@@ -81,5 +81,5 @@ def _as_tool_result(result: CommandResult) -> ToolResult:
         "stdout": stdout,
         "stderr": stderr,
     }
-    kind = "ok" if result.exit_code == 0 else "handler_error"
+    kind: ResultKind = "ok" if result.exit_code == 0 else "handler_error"
     return ToolResult(kind, stdout or stderr, structured=structured)

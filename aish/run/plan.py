@@ -3,9 +3,12 @@
 A broken file never gets past here, so it never reaches a network (F10).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
+from aish.config.loader import read_pipeline
+from aish.config.nodes import in_file_order
 from aish.config.pipeline import ModelEntry, Pipeline, PromptStep, Step
 from aish.errors import PipelineError, UsageError
 from aish.policy.rules import Policy, compile_policy
@@ -44,26 +47,28 @@ class Plan:
         return alias
 
 
-def checked(pipeline: Pipeline) -> Pipeline:
-    """`pipeline`, or all that is wrong with it.
+def load_checked(path: Path, overrides: Sequence[str]) -> Pipeline:
+    """The pipeline of a file that can be run; its warnings are left for `validate`.
 
     Raises:
-        PipelineError: F11 found problems that are not mere warnings.
+        PipelineError: all that is wrong with it, what no schema can say included (F10, F11).
     """
-    problems = cross_check(pipeline)
-    if any(not problem.warning for problem in problems):
-        raise PipelineError(problems)
-    return pipeline
+    reading = read_pipeline(path, overrides=overrides)
+    found = list(reading.problems)
+    if reading.pipeline is not None:
+        found += cross_check(reading.pipeline)
+    if reading.pipeline is None or any(not problem.warning for problem in found):
+        raise PipelineError(in_file_order(found))
+    return reading.pipeline
 
 
 def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = True) -> Plan:
     """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
 
     Raises:
-        PipelineError: the file is wrong, or a variable it needs is not set.
+        PipelineError: a variable that the file needs is not set.
         UsageError: an option names something the file does not have.
     """
-    pipeline = checked(pipeline)
     if options.model is not None and options.model not in pipeline.models:
         known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
         raise UsageError(f"no model `{options.model}` in {pipeline.file}", hint=f"models: {known}")

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 
 from aish.errors import ExitCode
 from aish.loop.equipment import UsedCall
+from aish.loop.usage import add_usage
 from aish.vocab.deltas import Usage
 from aish.vocab.events import Failure, StepKind, StepStatus
 from aish.vocab.json import JsonValue
@@ -54,19 +55,13 @@ def _call_view(call: UsedCall) -> dict[str, JsonValue]:
     }
 
 
-def total_usage(usages: Sequence[Usage]) -> Usage:
-    """The sum, where a field that nobody reported stays unknown (quirk 34)."""
-
-    def total(values: Sequence[int | None]) -> int | None:
-        known = [value for value in values if value is not None]
-        return sum(known) if known else None
-
-    return Usage(
-        input=total([usage.input for usage in usages]),
-        output=total([usage.output for usage in usages]),
-        cached=total([usage.cached for usage in usages]),
-        reasoning=total([usage.reasoning for usage in usages]),
-    )
+def total_usage(records: Sequence[StepRecord]) -> Usage:
+    """The tokens of all prompt steps; what one of them does not know is not known (quirk 34)."""
+    total: Usage | None = None
+    for record in records:
+        if record.kind == "prompt" and record.status != "skipped":
+            total = add_usage(total, record.usage)
+    return total or Usage()
 
 
 Records = Mapping[str, StepRecord]

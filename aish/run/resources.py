@@ -12,6 +12,7 @@ from aish.mcp.registry import open_registry
 from aish.models.client import open_model
 from aish.models.embedded import start_embedded
 from aish.models.fallback import with_fallbacks
+from aish.models.pace import Cooldowns
 from aish.packs.pack import Pack, open_packs
 from aish.policy.gate import Gate
 from aish.run.credentials import ResolvedModel, ResolvedServer
@@ -78,18 +79,19 @@ async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolb
         children = any(server.entry.command for server in plan.servers)
         registry = await stack.enter_async_context(
             open_registry(
-                [_connection(server, stack) for server in plan.servers],
+                [_connection(server, reaper, stack) for server in plan.servers],
                 reaper=reaper,
                 logs=around.folder.logs if children else None,
                 max_tool_name=min(
                     (model.entry.max_tool_name for model in plan.models.values()), default=64
                 ),
                 notice=_noticer(around.emit),
+                secrets=plan.secrets,
             )
         )
         local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper)
         tools = AllTools(registry, local)
-        equipment = _equipment(plan, around, tools, stack)
+        equipment = _equipment(plan, around, tools, SchemaWorker(reaper), stack)
         yield Toolbox(tools, equipment, registry.servers, reaper)
 
 
@@ -129,9 +131,12 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
 
 
 def _equipment(
-    plan: Plan, around: Surroundings, tools: AllTools, stack: AsyncExitStack
+    plan: Plan,
+    around: Surroundings,
+    tools: AllTools,
+    worker: SchemaWorker,
+    stack: AsyncExitStack,
 ) -> Equipment:
-    worker = SchemaWorker()
     stack.push_async_callback(worker.close)
 
     async def check(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
@@ -149,10 +154,10 @@ def _equipment(
     )
 
 
-def _connection(server: ResolvedServer, stack: AsyncExitStack) -> ServerConnection:
+def _connection(server: ResolvedServer, reaper: Reaper, stack: AsyncExitStack) -> ServerConnection:
     pack: Pack | None = None
     if server.entry.pack:
-        pack = open_packs(server.entry.pack, server.entry.root)
+        pack = open_packs(server.entry.pack, server.entry.root, reaper=reaper)
         stack.push_async_callback(pack.shutdown)
     return ServerConnection(
         entry=server.entry, token=server.token, child_env=server.child_env, pack=pack
@@ -163,12 +168,13 @@ async def _open_models(
     plan: Plan, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
     single: dict[str, Model] = {}
+    cooldowns = Cooldowns()
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:
             ready = await _embedded(resolved, around, reaper, stack)
         single[alias] = await stack.enter_async_context(
-            open_model(ready.entry, ready.key, secrets=plan.secrets)
+            open_model(ready.entry, ready.key, secrets=plan.secrets, cooldowns=cooldowns)
         )
     return {
         alias: with_fallbacks(model, [single[name] for name in plan.models[alias].entry.fallback])
@@ -182,9 +188,7 @@ async def _embedded(
     server = await stack.enter_async_context(
         start_embedded(resolved.entry, reaper=reaper, folder=around.folder.path)
     )
-    return replace(
-        resolved, entry=replace(resolved.entry, base_url=server.base_url), key=server.key
-    )
+    return replace(resolved, entry=server.entry, key=server.key)
 
 
 def _noticer(emit: Emit) -> Callable[[str, str, str], None]:

@@ -87,16 +87,16 @@ def output_of(used: UsedCall) -> JsonValue:
     if used.structured is not None:
         return used.structured
     try:
-        value: JsonValue = json.loads(used.content)
+        value: JsonValue = json.loads(used.whole)
     except ValueError:
-        return used.content
+        return used.whole
     return value
 
 
 def _text(used: UsedCall) -> str:
     if used.tool == str(SHELL_RUN.name) and isinstance(used.structured, dict):
         return str(used.structured.get("stdout", ""))
-    return used.content
+    return used.whole
 
 
 def _why(used: UsedCall) -> str:

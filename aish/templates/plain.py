@@ -52,12 +52,14 @@ def look_up(path: Path, context: Mapping[str, JsonValue]) -> tuple[bool, JsonVal
     """Whether the place is there as plain JSON, and what stands there."""
     value: JsonValue = context
     for key in path:
-        if (isinstance(key, str) and isinstance(value, Mapping) and key in value) or (
-            isinstance(key, int) and isinstance(value, list | tuple) and key < len(value)
-        ):
+        if isinstance(key, str):
+            if not isinstance(value, Mapping) or key not in value:
+                return False, None
             value = value[key]
         else:
-            return False, None
+            if not isinstance(value, list | tuple) or key >= len(value):
+                return False, None
+            value = value[key]
     return True, value
 
 

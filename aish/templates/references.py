@@ -68,10 +68,11 @@ def _in_jinja(source: str) -> Iterator[str]:
         if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
             head = chain(node.node)
             key = node.arg.value
-            return (*head, key) if head is not None and isinstance(key, str) else head
+            return None if head is None else (*head, key if isinstance(key, str) else _INDEX)
         return None
 
-    inner = {id(node.node) for node in tree.find_all((nodes.Getattr, nodes.Getitem)) if chain(node)}
+    inner = {id(node.node) for node in tree.find_all(nodes.Getattr) if chain(node)}
+    inner |= {id(node.node) for node in tree.find_all(nodes.Getitem) if chain(node)}
     for node in tree.find_all((nodes.Name, nodes.Getattr, nodes.Getitem)):
         names = chain(node)
         if names is not None and id(node) not in inner:

@@ -1,6 +1,7 @@
 """`aish plan FILE`."""
 
 import json
+from collections.abc import Mapping
 from typing import Annotated
 
 import typer
@@ -56,6 +57,7 @@ def command(
     plan = make_plan(pipeline, options)
     found = None if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
+    assert isinstance(view, Mapping)
     if format_ is Report.JSON:
         typer.echo(json.dumps(view, ensure_ascii=False, indent=2))
     else:

@@ -15,11 +15,10 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.config.loader import load_pipeline
 from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
-from aish.run.plan import checked
+from aish.run.plan import load_checked
 from aish.text import for_terminal
 from aish.vocab.json import JsonObject
 
@@ -42,7 +41,7 @@ def command(
     Example: aish policy explain aish.yaml --tool repo__file_read --args '{"path": "README.md"}'
     """
     del verbose
-    pipeline = checked(load_pipeline(file, overrides=tuple(overrides or ())))
+    pipeline = load_checked(file, tuple(overrides or ()))
     policy = compile_policy(pipeline.rules, allow=tuple(allow or ()), deny=tuple(deny or ()))
     found = explain(policy, tool_name(tool), _arguments(arguments))
     if format_ is Report.JSON:
