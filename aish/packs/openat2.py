@@ -1,8 +1,9 @@
 """The system call `openat2` of Linux 5.6, which Python does not have (K4)."""
 
-import ctypes
 import errno
 import os
+import struct
+from collections.abc import Callable
 from functools import cache
 
 _NUMBER = 437
@@ -11,14 +12,6 @@ _NO_MAGICLINKS = 0x02
 _NO_SYMLINKS = 0x04
 _BENEATH = 0x08
 _TRIES = 64
-
-
-class _OpenHow(ctypes.Structure):
-    _fields_ = (
-        ("flags", ctypes.c_uint64),
-        ("mode", ctypes.c_uint64),
-        ("resolve", ctypes.c_uint64),
-    )
 
 
 @cache
@@ -50,20 +43,29 @@ def open_beneath(folder: int, path: str, flags: int, *, links: bool) -> int:
 
 
 def _call(folder: int, path: bytes, flags: int, resolve: int) -> int:
-    how = _OpenHow(flags, 0, resolve)
-    found: int = _library().syscall(
-        ctypes.c_long(_NUMBER),
-        ctypes.c_int(folder),
-        ctypes.c_char_p(path),
-        ctypes.byref(how),
-        ctypes.c_size_t(ctypes.sizeof(how)),
-    )
+    # `struct open_how`: flags, mode and resolve, 64 bits each.
+    found = _system_call()(folder, path, struct.pack("=QQQ", flags, 0, resolve))
     if found < 0:
-        number = ctypes.get_errno()
-        raise OSError(number, os.strerror(number), os.fsdecode(path))
+        raise OSError(-found, os.strerror(-found), os.fsdecode(path))
     return found
 
 
 @cache
-def _library() -> ctypes.CDLL:
-    return ctypes.CDLL(None, use_errno=True)
+def _system_call() -> Callable[[int, bytes, bytes], int]:
+    """The call as a function; a negative result is an error number."""
+    # Here, because only runs with a pack on a root need it.
+    import ctypes
+
+    library = ctypes.CDLL(None, use_errno=True)
+
+    def call(folder: int, path: bytes, how: bytes) -> int:
+        found: int = library.syscall(
+            ctypes.c_long(_NUMBER),
+            ctypes.c_int(folder),
+            ctypes.c_char_p(path),
+            ctypes.c_char_p(how),
+            ctypes.c_size_t(len(how)),
+        )
+        return found if found >= 0 else -ctypes.get_errno()
+
+    return call
