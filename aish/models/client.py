@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import anyio
+from anyio.abc import TaskGroup
 
 from aish.config.pipeline import ModelEntry
 from aish.models import smollm2
@@ -76,10 +77,10 @@ class ChatModel:
                 await self._pace.sleep(wait)
             attempt += 1
             shown = False
-            exchange = self._transport.exchange(turn_ends)
+            decoder = _decoder(request)
+            exchange = self._transport.send(body, turn_ends)
             try:
-                await self._transport.post(exchange, body)
-                async for batch in exchange.deltas(_decoder(request)):
+                while batch := await exchange.deltas(decoder):
                     shown = True
                     yield batch if type(batch[-1]) is not Finish else self._signed(batch)
             except (AttemptError, StreamError) as error:
@@ -165,21 +166,38 @@ async def open_model(
         UsageError: `base_url` or a header cannot be used.
     """
     check_base_url(entry)
+    headers = headers_of(entry, key)
     pace = pace or Pace()
-    transport = Transport(
-        entry,
-        headers_of(entry, key),
-        mask=secrets.mask,
-        now=pace.clock.now,
-        make_client=make_client,
-    )
-    try:
-        yield ChatModel(
-            entry, transport, secrets=secrets, pace=pace, cooldowns=cooldowns or Cooldowns()
+    async with _background() as tasks:
+        transport = Transport(
+            entry,
+            headers,
+            mask=secrets.mask,
+            now=pace.clock.now,
+            tasks=tasks,
+            make_client=make_client,
         )
-    finally:
-        with anyio.CancelScope(shield=True):
-            await transport.aclose()
+        try:
+            yield ChatModel(
+                entry, transport, secrets=secrets, pace=pace, cooldowns=cooldowns or Cooldowns()
+            )
+        finally:
+            with anyio.CancelScope(shield=True):
+                await transport.aclose()
+
+
+@asynccontextmanager
+async def _background() -> AsyncGenerator[TaskGroup]:
+    """For tasks that never fail: what the body raises comes out as it is, not in a group."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        try:
+            yield tasks
+        except BaseException as error:  # ruff: ignore[blind-except] - raised again below
+            failure = error
+        tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
 
 
 def _dialect(entry: ModelEntry) -> Dialect:

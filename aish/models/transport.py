@@ -4,17 +4,20 @@ What the bytes mean is `wire`'s business, whether to try again is `client`'s. An
 driven directly: no cookies, no redirects, no environment, nothing between it and the bytes.
 """
 
-import asyncio
 import ssl
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Protocol
 
+import anyio
 import httpx
+from anyio.abc import TaskGroup
 
 from aish.config.pipeline import ModelEntry
 from aish.models.failure import AttemptError, hint_for, not_connected, too_late
+from aish.models.intake import Intake
 from aish.models.retry import BROKEN, REFUSED, judge_status
 from aish.models.watch import Watch
 from aish.vocab.deltas import Delta
@@ -22,13 +25,14 @@ from aish.vocab.deltas import Delta
 PER_CLIENT = 32
 KEEP_ALIVE_SECONDS = 60.0
 TRAILER_SECONDS = 1.0
-RESPONSE_CAP = 64 * 1024 * 1024
+ERROR_BODY_SECONDS = 10.0
 _ERROR_BODY_CAP = 64 * 1024
 _SHOWN = 400
 _OK = 200
 _REDIRECT = 300
 
 MakeClient = Callable[[ModelEntry], httpx.AsyncBaseTransport]
+Check = Callable[[httpx.Response], Awaitable[None]]
 
 
 @cache
@@ -89,101 +93,88 @@ class Reader(Protocol):
 
 
 class Exchange:
-    """One request and its answer; `aclose` ends it whatever happened."""
+    """One request and its answer, spoken by a task of its own (`run`).
 
-    __slots__ = ("_client", "_entry", "_progress", "_response", "_size", "_watch")
+    The consumer's task never waits for the network itself: a deadline that passes, or a consumer
+    that leaves, cancels that one task and nothing else.
+    """
+
+    __slots__ = ("_client", "_entry", "_intake", "_over", "_progress", "_scope", "_watch")
 
     def __init__(self, client: _Client, entry: ModelEntry, turn_ends: float) -> None:
         self._client = client
         self._entry = entry
-        self._watch = Watch(entry.timeout, turn_ends)
-        self._response: httpx.Response | None = None
-        self._size = 0
+        self._intake = Intake()
+        self._scope = anyio.CancelScope()
+        self._watch = Watch(self._scope, self._intake, entry.timeout, turn_ends)
         self._progress = 0
+        self._over = False
         client.busy += 1
 
-    async def send(self, request: httpx.Request) -> httpx.Response:
-        """Send the request and wait for the head of the answer.
+    async def run(self, request: httpx.Request, check: Check) -> None:
+        """Send the request, have the head of the answer checked, take in its body."""
+        failure: Exception | None = None
+        try:
+            with self._scope:
+                await self._talk(request, check)
+        except httpx.HTTPError as error:
+            failure = _in_words(error, self._entry)
+        except Exception as error:  # ruff: ignore[blind-except] - raised again where it is seen
+            failure = error
+        finally:
+            self._watch.close()
+            self._client.busy -= 1
+            if self._watch.expired is not None:
+                failure = too_late(self._watch.expired, self._entry)
+            self._intake.end(failure)
+
+    async def deltas(self, reader: Reader) -> list[Delta]:
+        """What the reader makes of what has come, at least one delta; none at the end.
 
         Raises:
-            AttemptError: there is no connection, or no answer in time.
+            AttemptError: no connection, a status that is no success, a stream that broke off, a
+                deadline that passed.
+            StreamError: the reader cannot make sense of the answer.
         """
-        self._watch.waiting = True
-        try:
-            self._response = await self._client.transport.handle_async_request(request)
-        except (asyncio.CancelledError, httpx.HTTPError) as error:
-            raise _translated(error, self._watch, self._entry) from None
-        finally:
-            self._watch.waiting = False
-        return self._response
-
-    async def deltas(self, reader: Reader) -> AsyncIterator[list[Delta]]:
-        """What the reader makes of the body, as it comes off the network.
-
-        Raises:
-            AttemptError: the stream broke off, a deadline passed, or the body is too large.
-            StreamError: the reader cannot make sense of it.
-        """
-        watch = self._watch
-        watch.waiting = True
-        try:
-            async for chunk in self._body():
-                if batch := self._taken(chunk, reader):
-                    watch.waiting = False
-                    yield batch
-                    watch.waiting = True
-        except (asyncio.CancelledError, httpx.HTTPError) as error:
-            failure = _translated(error, watch, self._entry)
-            # An endpoint that has said everything may end as it likes.
-            if not (reader.complete and isinstance(failure, AttemptError)):
-                raise failure from None
-        finally:
-            watch.waiting = False
-        if last := reader.close():
-            yield last
-
-    def _taken(self, chunk: bytes, reader: Reader) -> list[Delta]:
-        self._size += len(chunk)
-        if self._size > RESPONSE_CAP:
-            raise AttemptError("the answer is larger than 64 MiB", REFUSED)
-        batch = reader.feed(chunk)
-        if reader.progress != self._progress:
-            self._progress = reader.progress
-            self._watch.progressed()
-        if reader.done:
-            self._watch.end_within(TRAILER_SECONDS)
-        return batch
-
-    def _body(self) -> httpx.AsyncByteStream:
-        """As the transport gives it: no decoding, and none of the layers of `aiter_raw`."""
-        stream = self._response.stream if self._response is not None else None
-        if not isinstance(stream, httpx.AsyncByteStream):
-            raise TypeError("there is no asynchronous body to read")
-        return stream
-
-    async def beginning(self, limit: int) -> bytes:
-        """The first bytes of the body, as far as they come in time."""
-        body = bytearray()
-        self._watch.waiting = True
-        try:
-            async for chunk in self._body():
-                body += chunk
-                if len(body) >= limit:
-                    break
-        except (asyncio.CancelledError, httpx.HTTPError) as error:
-            failure = _translated(error, self._watch, self._entry)
-            if not isinstance(failure, AttemptError):
-                raise failure from None
-        finally:
-            self._watch.waiting = False
-        return bytes(body[:limit])
+        while data := await self._take(reader):
+            batch = reader.feed(data)
+            if reader.progress != self._progress:
+                self._progress = reader.progress
+                self._watch.progressed()
+            if reader.done:
+                self._watch.end_within(TRAILER_SECONDS)
+            if batch:
+                return batch
+        if self._over:
+            return []
+        self._over = True
+        return reader.close()
 
     async def aclose(self) -> None:
-        """Give the connection back, or close it if the body was not read to its end."""
-        self._client.busy -= 1
-        self._watch.close()
-        if self._response is not None:
-            await self._response.aclose()
+        """Hang up if the answer is not over, and wait for that."""
+        self._scope.cancel()
+        with anyio.CancelScope(shield=True):
+            await self._intake.ended()
+
+    async def _talk(self, request: httpx.Request, check: Check) -> None:
+        response = await self._client.transport.handle_async_request(request)
+        try:
+            await check(response)
+            intake = self._intake
+            async for chunk in body_of(response):
+                if not intake.put(chunk):
+                    await intake.room()
+        finally:
+            await response.aclose()
+
+    async def _take(self, reader: Reader) -> bytes:
+        try:
+            return await self._intake.take()
+        except AttemptError:
+            # An endpoint that has said everything may end as it likes.
+            if reader.complete:
+                return b""
+            raise
 
 
 class Transport:
@@ -199,9 +190,11 @@ class Transport:
         *,
         mask: Callable[[str], str],
         now: Callable[[], float],
+        tasks: TaskGroup,
         make_client: MakeClient = open_client,
     ) -> None:
         self._entry = entry
+        self._tasks = tasks
         base = httpx.URL(entry.base_url or "")
         self._url = base.copy_with(path=f"{base.path.rstrip('/')}/chat/completions")
         self._headers = httpx.Headers(dict(headers))
@@ -221,16 +214,8 @@ class Transport:
         for client in clients:
             await client.transport.aclose()
 
-    def exchange(self, turn_ends: float) -> Exchange:
-        """Room for one request, which must be done at `turn_ends` of the loop's time."""
-        return Exchange(self._free_client(), self._entry, turn_ends)
-
-    async def post(self, exchange: Exchange, body: bytes) -> None:
-        """Send one request and see that it is answered with success.
-
-        Raises:
-            AttemptError: no connection, no answer in time, or a status of 300 or more.
-        """
+    def send(self, body: bytes, turn_ends: float) -> Exchange:
+        """Send one request, to be done at `turn_ends` of the loop's time; the caller closes it."""
         request = httpx.Request(
             "POST",
             self._url,
@@ -238,12 +223,17 @@ class Transport:
             content=body,
             extensions={"timeout": self._limits},
         )
-        response = await exchange.send(request)
+        exchange = Exchange(self._free_client(), self._entry, turn_ends)
+        self._tasks.start_soon(exchange.run, request, self._check)
+        return exchange
+
+    async def _check(self, response: httpx.Response) -> None:
+        """Raise for everything that is not a plain success."""
         status = response.status_code
         encoding = response.headers.get("content-encoding", "identity").strip().lower()
         compressed = encoding not in {"", "identity"}
         if status >= _REDIRECT or status < _OK:
-            raw = b"(compressed body)" if compressed else await exchange.beginning(_ERROR_BODY_CAP)
+            raw = b"(compressed body)" if compressed else await beginning_of(response)
             text = raw.decode("utf-8", "replace")
             advice = judge_status(status, response.headers, text, self._now())
             shown = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
@@ -261,16 +251,25 @@ class Transport:
         return client
 
 
-def _translated(
-    error: BaseException, watch: Watch, entry: ModelEntry
-) -> AttemptError | asyncio.CancelledError:
-    """The failure in words; a cancellation from outside stays what it is."""
-    if watch.expired is not None:
-        return too_late(watch.expired, entry) if watch.claims() else asyncio.CancelledError()
-    return error if isinstance(error, asyncio.CancelledError) else _in_words(error, entry)
+def body_of(response: httpx.Response) -> httpx.AsyncByteStream:
+    """As the transport gives it: no decoding, and none of the layers of `aiter_raw`."""
+    if not isinstance(response.stream, httpx.AsyncByteStream):
+        raise TypeError("there is no asynchronous body to read")
+    return response.stream
 
 
-def _in_words(error: BaseException, entry: ModelEntry) -> AttemptError:
+async def beginning_of(response: httpx.Response) -> bytes:
+    """The first bytes of an error's body, as far as they come: the status is what matters."""
+    body = bytearray()
+    with suppress(httpx.HTTPError), anyio.move_on_after(ERROR_BODY_SECONDS):
+        async for chunk in body_of(response):
+            body += chunk
+            if len(body) >= _ERROR_BODY_CAP:
+                break
+    return bytes(body[:_ERROR_BODY_CAP])
+
+
+def _in_words(error: httpx.HTTPError, entry: ModelEntry) -> AttemptError:
     why = str(error) or type(error).__name__
     match error:
         case httpx.ConnectTimeout():

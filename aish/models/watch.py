@@ -6,43 +6,39 @@ for the nearest deadline, and when it fires it looks whether that deadline has m
 
 import asyncio
 
+import anyio
+
 from aish.config.pipeline import ModelTimeout
+from aish.models.intake import Intake
 
 _SOON = 1.0
 
 
 class Watch:
-    """Interrupts its task when the endpoint keeps it waiting too long.
-
-    Only while `waiting` is true: never in the code of whoever consumes the stream. As with
-    `asyncio.timeout`, the interruption is a cancellation that `claims` then takes back.
-    """
+    """Cancels a scope when the endpoint keeps it waiting too long; `expired` then says which."""
 
     __slots__ = (
-        "_before",
+        "_intake",
         "_last",
         "_loop",
+        "_scope",
         "_started",
-        "_task",
         "_timeout",
         "_timer",
         "_turn_ends",
         "expired",
-        "waiting",
     )
 
-    def __init__(self, timeout: ModelTimeout, turn_ends: float) -> None:
-        task = asyncio.current_task()
-        if task is None:
-            raise RuntimeError("a watch belongs to a task")
-        self._task = task
-        self._before = task.cancelling()
+    def __init__(
+        self, scope: anyio.CancelScope, intake: Intake, timeout: ModelTimeout, turn_ends: float
+    ) -> None:
+        self._scope = scope
+        self._intake = intake
         self._loop = asyncio.get_running_loop()
         self._timeout = timeout
         self._turn_ends = turn_ends
         self._started = self._loop.time()
         self._last: float | None = None
-        self.waiting = False
         self.expired: str | None = None
         self._timer = self._loop.call_at(self._due()[0], self._fire)
 
@@ -58,12 +54,6 @@ class Watch:
         """Everything has been said: wait no longer than this for the end of the body."""
         self._turn_ends = min(self._turn_ends, self._loop.time() + seconds)
         self._rearm()
-
-    def claims(self) -> bool:
-        """Whether a cancellation just caught was this watch's own."""
-        if self.expired is None:
-            return False
-        return self._task.uncancel() <= self._before
 
     def close(self) -> None:
         """Stop watching."""
@@ -86,8 +76,9 @@ class Watch:
         now = self._loop.time()
         if now < due:
             self._timer = self._loop.call_at(due, self._fire)
-        elif not self.waiting:
+        elif name != "turn" and not self._intake.empty:
+            # It is the consumer who takes its time.
             self._timer = self._loop.call_at(now + _SOON, self._fire)
         else:
             self.expired = name
-            self._task.cancel()
+            self._scope.cancel()

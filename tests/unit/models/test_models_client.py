@@ -10,6 +10,7 @@ from model_endpoint import (
     CUT,
     RESET,
     Answer,
+    Gate,
     ModelEndpoint,
     Reply,
     delta,
@@ -182,8 +183,13 @@ async def test_an_error_inside_a_stream_is_an_error_with_the_alias() -> None:
 
 @pytest.mark.requirement("L7", "L8")
 async def test_an_error_inside_a_stream_that_may_pass_is_tried_again() -> None:
-    broken = sse([{"error": {"message": "overloaded", "code": 503}}])
-    said, _ = await told(stream_reply(HALF, broken), text_reply("better"))
+    gate, broken = Gate(), sse([{"error": {"message": "overloaded", "code": 503}}])
+    said: list[Delta] = []
+    with ModelEndpoint([stream_reply(HALF, gate, broken), text_reply("better")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            async for batch in model.stream(a_request()):
+                said.extend(batch)
+                gate.open()
     assert [type(piece) for piece in said] == [TextPiece, Withdrawn, Retrying, TextPiece, Finish]
 
 

@@ -370,6 +370,37 @@ async def test_an_outer_deadline_stays_an_outer_deadline() -> None:
     assert scope.cancelled_caught
 
 
+async def test_what_goes_wrong_around_an_open_model_comes_out_as_it_is() -> None:
+    with pytest.raises(ZeroDivisionError):
+        async with a_model(an_entry("http://127.0.0.1:9/v1")):
+            _ = 1 // 0
+
+
+@pytest.mark.requirement("X8")
+async def test_closing_a_model_hangs_up_on_streams_that_were_left_open() -> None:
+    with ModelEndpoint([stream_reply(sse([delta(content="hal")], done=False), Gate())]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            batches = model.stream(a_request())
+            await anext(batches)
+        await endpoint.requests[0].abort_seen()
+        await batches.aclose()  # type: ignore[attr-defined]  # a generator, as it says
+
+
+@pytest.mark.requirement("L10")
+async def test_pieces_that_arrive_together_are_handed_on_together() -> None:
+    words = [sse([delta(content=f"{n} ")], done=False) for n in range(1000)]
+    chunks = [b"%x\r\n%b\r\n" % (len(word), word) for word in (*words, sse([delta("stop")]))]
+    head = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+    whole = b"".join([head, *chunks, b"0\r\n\r\n"])
+    with ModelEndpoint([Reply(parts=(whole,), framing="raw")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            batches = [batch async for batch in model.stream(a_request())]
+    assert len(batches) < 100
+    assert text_of([piece for batch in batches for piece in batch]).split() == [
+        str(n) for n in range(1000)
+    ]
+
+
 @pytest.mark.requirement("L10")
 async def test_an_endpoint_that_does_not_hang_up_after_done_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
