@@ -6,10 +6,12 @@ import time
 class SystemClock:
     """`vocab.protocols.Clock` over the machine's clocks."""
 
-    def now(self) -> float:
+    @staticmethod
+    def now() -> float:
         """Seconds since the epoch."""
         return time.time()
 
-    def monotonic(self) -> float:
+    @staticmethod
+    def monotonic() -> float:
         """Seconds of a clock that never goes back."""
         return time.monotonic()

@@ -3,11 +3,13 @@
 import contextlib
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 
 _SCRIPT = Path(__file__).with_name("reaper_process.py")
 _PATIENCE_MS = 3000
+_BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 
 
 class Reaper:
@@ -85,6 +87,7 @@ class Reaper:
                     (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
                 ],
                 setsid=True,
+                setsigmask=_BLOCKED,
             )
         except OSError:
             os.close(self._pipe)

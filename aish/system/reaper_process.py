@@ -3,24 +3,20 @@
 Run as a script by `python -I -S`, it must stay small and import little. It reads lines:
 `+7` a group to kill, `-7` no more; `?9` a pipe (by inode) whose holders are to be killed, `!9` no
 more. The pipe of a child is named before the child is forked and identifies it before its group
-is known.
+is known. The signals of a terminal are blocked from birth.
 """
 
 import contextlib
 import os
-import pathlib
 import signal
 import time
 
 _GRACE = 0.5
 _STEP = 0.02
-_IGNORED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
 
 
 def main() -> None:
     """Follow the lines, then kill."""
-    for ignored in _IGNORED:
-        signal.signal(ignored, signal.SIG_IGN)
     os.closerange(3, 65536)
     spared = {os.getpid(), os.getppid()}
     os.chdir("/")
@@ -78,11 +74,15 @@ def _send(target: int, number: int) -> bool:
 
 def _holders(pipes: set[int], spared: set[int]) -> set[int]:
     """Processes with one of the pipes as their standard input, output or error."""
-    if not pipes or not pathlib.Path("/proc/self/fd").is_dir():
+    if not pipes:
+        return set()
+    try:
+        entries = os.listdir("/proc")  # ruff: ignore[os-listdir] - pathlib is too much to import
+    except OSError:
         return set()
     names = {f"pipe:[{inode}]" for inode in pipes}
     found: set[int] = set()
-    for entry in os.listdir("/proc"):  # ruff: ignore[os-listdir] - pathlib is too much to import
+    for entry in entries:
         if entry.isdigit() and int(entry) not in spared:
             for descriptor in "012":
                 with contextlib.suppress(OSError):
