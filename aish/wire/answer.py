@@ -50,7 +50,7 @@ class Answer:
         """The endpoint's own word for the end, the last it sent."""
         self.usage = Usage()
         self.begun = False
-        """Whether any choice has come."""
+        """Whether a choice has come that `take` was given."""
         self.whole = False
         """Whether it came in one piece, not as a stream (quirk 18)."""
         self._reasoning: dict[str, list[str]] = {}
@@ -150,7 +150,9 @@ class Answer:
 
     def _add_calls(self, calls: Any, *, whole: bool) -> None:
         add = self.slots.add_whole if whole else self.slots.add
-        for item in [calls] if isinstance(calls, dict) else calls or ():
+        if isinstance(calls, dict):
+            calls = [calls]
+        for item in calls if isinstance(calls, list) else ():
             if isinstance(item, dict):
                 add(item)
         if self.slots.guessed:

@@ -176,15 +176,18 @@ class ChatDecoder:
         self._answer.notice("unreadable_event", message)
 
     def _end_events(self) -> None:
-        self._closing = True
         if not self.done:
+            self._take_frames(self._reader.settled_frames())
+        if not self.done:
+            self._closing = True
             try:
                 self._take_frames(self._reader.last_frames())
             except UnreadableStreamError:
                 raise IncompleteStreamError("the stream ended inside an event") from None
-        if error := self._stray.error(begun=self._answer.begun):
+        begun = self.progress > 0
+        if error := self._stray.error(begun=begun):
             raise error
-        if not (self.done or self._answer.begun):
+        if not (self.done or begun):
             raise EmptyStreamError("the answer is empty")
 
     def _end_json(self, text: str) -> None:

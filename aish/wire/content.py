@@ -36,16 +36,13 @@ def _part(part: Any) -> Iterator[tuple[Kind, str]]:
     if isinstance(part, str):
         yield "text", part
         return
-    kind = part.get("type") if isinstance(part, dict) else None
-    if kind in {"text", "output_text", None} and isinstance(part, dict) and _is_text(part):
-        yield "text", part["text"]
+    fields = part if isinstance(part, dict) else {}
+    kind = str(fields.get("type"))
+    if kind in {"text", "output_text", "None"} and isinstance(fields.get("text"), str):
+        yield "text", fields["text"]
     elif kind in {"thinking", "reasoning"}:
-        yield "reasoning", reasoning_text(part.get("thinking") or part)
-    elif kind == "refusal" and isinstance(part.get("refusal"), str):
-        yield "refusal", part["refusal"]
+        yield "reasoning", reasoning_text(fields.get("thinking") or fields)
+    elif kind == "refusal" and isinstance(fields.get("refusal"), str):
+        yield "refusal", fields["refusal"]
     else:
-        yield "unknown", kind if isinstance(kind, str) else "unnamed"
-
-
-def _is_text(part: dict[str, Any]) -> bool:
-    return isinstance(part.get("text"), str)
+        yield "unknown", kind

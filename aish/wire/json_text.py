@@ -16,8 +16,10 @@ DONE: Final = "[DONE]"
 SHOWN: Final = 200
 
 _DECODER: Final = json.JSONDecoder(strict=False)
-# What may follow the place where a parser stops: nothing, part of a literal, of an escape.
-_BREAKS_OFF: Final = re.compile(r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-|\\?u?[0-9a-fA-F]{0,3}")
+# What may stand where a parser stops: nothing, or part of a literal, a number, an escape.
+_BREAKS_OFF: Final = re.compile(
+    r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-?(I[a-z]*)?|Na?|\.|[eE][-+]?|\\?u?[0-9a-fA-F]{0,3}"
+)
 _SPACE: Final = " \t\r\n"
 raw_decode: Final = _DECODER.raw_decode
 """One value from the beginning of a text, and where it ends; raises `ValueError`."""

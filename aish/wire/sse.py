@@ -63,7 +63,7 @@ class SseReader:
         Raises:
             LimitError: as with `feed`.
         """
-        return _events(self.last_frames())
+        return _events(self.settled_frames() + self.last_frames())
 
     def frames(self, chunk: bytes) -> list[Frame]:
         """The same as `feed` without decoding, and with the lines that are no fields."""
@@ -74,8 +74,15 @@ class SseReader:
             chunk = self._whole_events(chunk)
         return _blocks(chunk)
 
+    def settled_frames(self) -> list[Frame]:
+        """The event that only a CR at the end of the last chunk kept waiting."""
+        if not self._cr:
+            return []
+        self._cr = False
+        return _blocks(self._take_whole(b"\n"))
+
     def last_frames(self) -> list[Frame]:
-        """The same as `close` without decoding, and with the lines that are no fields."""
+        """The event that the end of the body cut short, as far as it came."""
         rest = self._head + bytes(self._waiting)
         self._waiting.clear()
         self._head = b""

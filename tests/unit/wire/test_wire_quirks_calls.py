@@ -1,0 +1,220 @@
+"""Quirks of tool calls (rows 36 to 57 of the table of quirks), cut at every byte."""
+
+import pytest
+from wire_streams import (
+    DONE,
+    PLACE,
+    Broken,
+    Row,
+    call,
+    calls,
+    check,
+    chunk,
+    decoded,
+    ends,
+    finished,
+    row,
+    said,
+)
+
+from aish.vocab.deltas import Extras, StreamNotice, TextPiece
+from aish.vocab.tools import ToolCall
+from aish.wire.call_ids import made_id
+from aish.wire.errors import MalformedToolCallError, TruncatedToolCallError
+
+FIRST, SECOND = (made_id(PLACE, index, ()) for index in range(2))
+A = ToolCall("i", "a", '{"x":1}')
+B = ToolCall("j", "b", '{"y":2}')
+CALLS = finished("tool_calls")
+END = ends("tool_calls") + DONE
+NO_INDEX = StreamNotice("missing_index", "pieces of tool calls come without an index")
+LEAKED = StreamNotice("leaked_call", "the answer has a tool call as text; text is never executed")
+NAMELESS = Broken(
+    MalformedToolCallError, "name was never sent", retryable=True, code="malformed_tool_call"
+)
+TRUNCATED = Broken(
+    TruncatedToolCallError, "truncated tool call", retryable=False, code="truncated_tool_call"
+)
+
+
+def in_pieces(id: str, name: str, *parts: str, **at: int) -> bytes:
+    """A call as the documentation has it: the name first, then its arguments in pieces."""
+    opening = calls(call(name, "", id=id, type="function", **at))
+    return opening + b"".join(calls(call(None, part, **at)) for part in parts)
+
+
+ONE = in_pieces("i", "a", '{"x"', ":1}", index=0)
+TWO = in_pieces("j", "b", '{"y"', ":2}", index=1)
+
+ROWS = [
+    row("L5", "one call in pieces", ONE + END, A, CALLS),
+    row("L5", "two calls in pieces", ONE + TWO + END, A, B, CALLS),
+    row("L5", "interleaved pieces",
+        calls(call("a", '{"x"', index=0, id="i"), call("b", '{"y"', index=1, id="j"))
+        + calls(call(None, ":2}", index=1)) + calls(call(None, ":1}", index=0)) + END,
+        A, B, CALLS),
+    row("L6", "text before a call", said("Let me look.") + ONE + END,
+        TextPiece("Let me look."), A, CALLS),
+    row("Q36 L5", "no index, by id",
+        calls(call("a", '{"x"', id="i")) + calls(call("b", '{"y"', id="j"))
+        + calls(call(None, ":1}", id="i")) + calls(call(None, ":2}", id="j")) + END,
+        NO_INDEX, A, B, CALLS),
+    row("Q36 L5", "null index, by name",
+        calls(call("a", '{"x"', index=None)) + calls(call(None, ":1}", index=None))
+        + calls(call("b", '{"y":2}', index=None)) + END,
+        NO_INDEX, ToolCall(FIRST, "a", '{"x":1}'), ToolCall(SECOND, "b", '{"y":2}'), CALLS),
+    row("Q36", "no index, the same tool twice",
+        calls(call("a", '{"x":1}')) + calls(call("a", '{"x":2}')) + END,
+        NO_INDEX, ToolCall(FIRST, "a", '{"x":1}'), ToolCall(SECOND, "a", '{"x":2}'), CALLS),
+    row("Q37", "index 0 for all, new ids",
+        in_pieces("i", "a", '{"x":1}', index=0) + in_pieces("j", "b", '{"y":2}', index=0) + END,
+        A, B, CALLS),
+    row("Q37", "index 0 for all, new name after whole arguments",
+        calls(call("a", '{"x":1}', index=0)) + calls(call("b", '{"y":2}', index=0)) + END,
+        ToolCall(FIRST, "a", '{"x":1}'), ToolCall(SECOND, "b", '{"y":2}'), CALLS),
+    row("Q37", "index 0 for all, the same name and id",
+        calls(call("a", '{"x":1}', index=0, id="i"))
+        + calls(call("a", '{"x":2}', index=0, id="i")) + END,
+        A, ToolCall(SECOND, "a", '{"x":2}'), CALLS),
+    row("Q37", "pieces of two calls under one index, told by id",
+        calls(call("a", '{"x"', index=0, id="i")) + calls(call("b", '{"y"', index=0, id="j"))
+        + calls(call(None, ":1}", index=0, id="i")) + calls(call(None, ":2}", index=0, id="j"))
+        + END, A, B, CALLS),
+    row("Q37", "a new id with each piece of one call",
+        calls(call("a", '{"x"', index=0, id="i")) + calls(call(None, ":1}", index=0, id="k")) + END,
+        A, CALLS),
+    row("Q38 L16", "no id", calls(call("a", '{"x":1}', index=0)) + END,
+        ToolCall(FIRST, "a", '{"x":1}'), CALLS),
+    row("Q38 L16", "empty id", calls(call("a", '{"x":1}', index=0, id="")) + END,
+        ToolCall(FIRST, "a", '{"x":1}'), CALLS),
+    row("Q40 L16", "one id twice",
+        calls(call("a", '{"x":1}', index=0, id="i"), call("a", '{"x":2}', index=1, id="i")) + END,
+        A, ToolCall(SECOND, "a", '{"x":2}'), CALLS),
+    row("Q43", "null never overwrites",
+        calls(call("a", '{"x"', index=0, id="i"))
+        + calls({"index": 0, "id": None, "type": None,
+                 "function": {"name": None, "arguments": ":1}"}}) + END, A, CALLS),
+    row("Q44", "the name in each piece",
+        calls(call("a", '{"x"', index=0, id="i")) + calls(call("a", ":1}", index=0)) + END,
+        A, CALLS),
+    row("Q44", "the name again after whole arguments",
+        calls(call("a", '{"x":1}', index=0, id="i")) + calls(call("a", "", index=0)) + END,
+        A, CALLS),
+    row("Q45", "an empty name in later pieces",
+        calls(call("a", '{"x"', index=0, id="i")) + calls(call("", ":1}", index=0)) + END,
+        A, CALLS),
+    row("Q46", "a name in pieces",
+        calls(call("get_", index=0, id="i")) + calls(call("time", "", index=0))
+        + calls(call(None, "{}", index=0)) + END,
+        ToolCall("i", "get_time", "{}"), CALLS, tools=["get_time"]),
+    row("Q46", "a known name is not gone on with",
+        calls(call("get", index=0, id="i")) + calls(call("_x", "{}", index=0)) + END,
+        ToolCall("i", "get", "{}"), CALLS, tools=["get"]),
+    row("Q46", "a known name within another",
+        calls(call("get", index=0, id="i")) + calls(call("_time", "{}", index=0)) + END,
+        ToolCall("i", "get_time", "{}"), CALLS, tools=["get", "get_time"]),
+    row("Q47", "no name at all", calls(call(None, '{"x":1}', index=0, id="i")) + END, NAMELESS),
+    row("Q47", "empty pieces", calls({"index": 0, "function": {}}) + END, NAMELESS),
+    row("Q47", "an empty element", calls({}) + END, NAMELESS),
+    row("Q48", "a whole call and the finish in one",
+        calls(call("a", '{"x":1}', index=0, id="i"), finish="tool_calls") + DONE, A, CALLS),
+    row("Q48", "a whole call, then the finish",
+        calls(call("a", '{"x":1}', index=0, id="i")) + ends("tool_calls"), A, CALLS),
+    row("Q49", "arguments as an object",
+        calls(call("a", {"x": [1, "é"]}, index=0, id="i")) + END,
+        ToolCall("i", "a", '{"x":[1,"é"]}'), CALLS),
+    row("Q50", "empty arguments go through as they are",
+        calls(call("a", "", index=0, id="i")) + END, ToolCall("i", "a", ""), CALLS),
+    row("Q50", "blank arguments go through as they are",
+        calls(call("a", " ", index=0, id="i")) + END, ToolCall("i", "a", " "), CALLS),
+    row("Q50", "null for arguments is nothing said",
+        calls({"index": 0, "id": "i", "function": {"name": "a", "arguments": None}}) + END,
+        ToolCall("i", "a", ""), CALLS),
+    row("Q51", "double-encoded arguments go through as they are",
+        calls(call("a", '"{\\"x\\":1}"', index=0, id="i")) + END,
+        ToolCall("i", "a", '"{\\"x\\":1}"'), CALLS),
+    row("Q52", "broken arguments go through as they are",
+        calls(call("a", '{"x":NaN} so', index=0, id="i")) + END,
+        ToolCall("i", "a", '{"x":NaN} so'), CALLS),
+    row("Q52", "cut arguments under the right finish reason go through",
+        calls(call("a", '{"x":', index=0, id="i")) + END, ToolCall("i", "a", '{"x":'), CALLS),
+    row("Q53", "calls under another finish reason", ONE + ends("stop"), A,
+        finished("tool_calls", "stop")),
+    row("Q53", "calls and text under another finish reason",
+        said("On it.") + ONE + ends("stop"), TextPiece("On it."),
+        StreamNotice("calls_despite_finish", "text and tool calls under finish reason `stop`"),
+        A, finished("tool_calls", "stop")),
+    row("Q53", "cut calls under another finish reason",
+        calls(call("a", '{"x":"', index=0, id="i")) + ends("stop"),
+        Broken(MalformedToolCallError, "arguments break off", retryable=True)),
+    row("Q54", "the finish without calls", END,
+        Broken(MalformedToolCallError, "`tool_calls` without a call", retryable=True)),
+    row("Q54", "the finish without calls but with text", said("Looking.") + END,
+        Broken(MalformedToolCallError, "`tool_calls` without a call", retryable=True)),
+    row("Q55 L7", "length inside arguments",
+        calls(call("a", '{"x":', index=0, id="i")) + ends("length") + DONE, TRUNCATED),
+    row("Q55 L7", "length before arguments",
+        calls(call("a", "", index=0, id="i")) + ends("length"), TRUNCATED),
+    row("Q55 L7", "length before the name", calls(call(None, None, index=0, id="i"))
+        + ends("length"), TRUNCATED),
+    row("Q55 L7", "length after a call", ONE + ends("length"), A, finished("tool_calls", "length")),
+    row("Q56", "control tokens in a name",
+        calls(call("ls<|channel|>commentary", "{}", index=0, id="i"),
+              call("functions.ls", "{}", index=1, id="j")) + END,
+        ToolCall("i", "ls<|channel|>commentary", "{}"), ToolCall("j", "functions.ls", "{}"), CALLS,
+        tools=["ls"]),
+    row("Q57", "a call with tags in the text",
+        said("<tool_") + said('call>{"name": "x"}') + ends(),
+        TextPiece('<tool_call>{"name": "x"}'), LEAKED, finished(), tools=["ls"]),
+    row("Q57", "a call like a function in the text", said('ls{"path": "."}') + ends(),
+        TextPiece('ls{"path": "."}'), LEAKED, finished(), tools=["ls"]),
+    row("Q57", "a call as an object in the text",
+        said('{"name": "ls", "arguments": {}}') + ends(),
+        TextPiece('{"name": "ls", "arguments": {}}'), LEAKED, finished(), tools=["ls"]),
+    row("Q57", "text that only names a tool", said("I used ls, see {a}") + ends(),
+        TextPiece("I used ls, see {a}"), finished(), tools=["ls"]),
+    row("Q60 L12", "fields of a call that we do not know",
+        calls(call("a", '{"x"', index=0, id="i",
+                   extra_content={"google": {"thought_signature": "c2ln"}}))
+        + calls({"index": 0, "function": {"arguments": ":1}", "signature": "s"}}) + END,
+        ToolCall("i", "a", '{"x":1}', {
+            "extra_content": {"google": {"thought_signature": "c2ln"}},
+            "function": {"signature": "s"}}), CALLS),
+    row("Q60 L12", "fields of a message that we do not know",
+        chunk({"reasoning_details": [{"type": "reasoning.text", "text": "a"}], "x": {"y": 1}})
+        + chunk({"reasoning_details": [{"type": "reasoning.text", "text": "a"}], "x": {"z": 2}})
+        + ONE + END,
+        A, Extras({"reasoning_details": [{"type": "reasoning.text", "text": "a"}] * 2,
+                   "x": {"y": 1, "z": 2}}), CALLS),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", ROWS)
+def test_calls_come_to_the_same_however_their_stream_is_cut(stream: Row) -> None:
+    check(stream)
+
+
+@pytest.mark.requirement("Q38", "L16")
+def test_a_made_id_is_the_same_in_every_run_and_in_no_other_place() -> None:
+    raw = calls(call("a", "{}", index=0)) + END
+    told = [decoded([raw]) for _ in range(2)]
+    assert told[0] == told[1] == [ToolCall(FIRST, "a", "{}"), CALLS]
+    assert FIRST != SECOND
+
+
+@pytest.mark.requirement("Q40", "L16")
+def test_a_made_id_is_none_that_the_model_uses_elsewhere() -> None:
+    raw = calls(call("a", "{}", index=0), call("a", "{}", index=1, id=FIRST)) + END
+    told = decoded([raw])
+    assert isinstance(told, list)
+    ids = [delta.id for delta in told if isinstance(delta, ToolCall)]
+    assert len(set(ids)) == 2
+    assert ids[1] == FIRST
+
+
+@pytest.mark.requirement("Q36", "L5")
+def test_the_missing_index_is_noticed_once() -> None:
+    raw = b"".join(calls(call("a", "{}", id=str(number))) for number in range(5)) + END
+    told = decoded([raw])
+    assert isinstance(told, list)
+    assert told.count(NO_INDEX) == 1

@@ -1,0 +1,174 @@
+"""Quirks of framing (rows 1 to 22 of the table of quirks), cut at every byte."""
+
+import json
+
+import pytest
+from wire_streams import (
+    DONE,
+    Broken,
+    Row,
+    call,
+    calls,
+    check,
+    chunk,
+    decoded,
+    ends,
+    event,
+    finished,
+    row,
+    said,
+)
+
+from aish.vocab.deltas import StreamNotice, TextPiece, Usage
+from aish.vocab.tools import ToolCall
+from aish.wire.errors import (
+    EmptyStreamError,
+    InBandError,
+    IncompleteStreamError,
+    UnreadableStreamError,
+)
+
+HELLO = (TextPiece("Hello"), finished())
+STREAM = said("Hel") + said("lo") + ends() + DONE
+COMPLETION = {
+    "choices": [
+        {"index": 0, "message": {"role": "assistant", "content": "Hello"}, "finish_reason": "stop"}
+    ],
+    "usage": {"prompt_tokens": 3, "completion_tokens": 1},
+}
+CALLING = {
+    "choices": [
+        {
+            "message": {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [
+                    call("a", '{"x": 1}', id="one"),
+                    call("a", '{"x": 2}', id="two"),
+                ],
+            },
+            "finish_reason": "tool_calls",
+        }
+    ]
+}
+BODY = json.dumps(COMPLETION).encode()
+PAGE = b"<!DOCTYPE html>\n<html>\n<title>502\x1b[31m Bad gateway</title>\n</html>\n"
+COMMENTS = StreamNotice("comment_as_data", "comments come framed as data")
+TAIL = StreamNotice("unframed_text", "text without a frame after the answer")
+
+ROWS = [
+    row("L4", "plain", STREAM, *HELLO),
+    row("Q1 L4", "comments", b": OPENROUTER PROCESSING\n\n:\n\n" + STREAM, *HELLO),
+    row("Q1 L4", "comment inside an event", b": a\n" + said("Hello") + b":b\n" + ends(), *HELLO),
+    row(
+        "Q2",
+        "comments framed as data",
+        b"data: : OPENROUTER PROCESSING\n\ndata: : OPENROUTER PROCESSING\n\n" + STREAM,
+        COMMENTS,
+        *HELLO,
+    ),
+    row("Q6", "unicode line ends", said("a\u2028b\u2029c\u0085d\x0be") + ends(),
+        TextPiece("a\u2028b\u2029c\u0085d\x0be"), finished()),
+    row("Q7", "byte order mark", b"\xef\xbb\xbf" + STREAM, *HELLO),
+    row("Q7", "byte order mark before JSON", b"\xef\xbb\xbf" + BODY, TextPiece("Hello"),
+        finished(usage=Usage(3, 1))),
+    row("Q8", "characters of many bytes", said("é你😀") + ends() + DONE, TextPiece("é你😀"),
+        finished()),
+    row("Q9", "no space after the colon", STREAM.replace(b"data: ", b"data:"), *HELLO),
+    row("Q10", "data over several lines",
+        said("Hello").replace(b', "finish', b',\ndata: "finish') + ends() + DONE, *HELLO),
+    row("Q12", "no blank line at the end", STREAM[:-2], *HELLO),
+    row("Q12", "one line end at the end", STREAM[:-1], *HELLO),
+    row("Q12", "the finish without a blank line", (said("Hello") + ends())[:-2], *HELLO),
+    row("Q13", "no marker at the end", said("Hello") + ends(), *HELLO),
+    row("Q14", "no finish reason", said("Hello") + DONE, TextPiece("Hello"), finished(raw="")),
+    row("Q14", "empty finish reason", said("Hello") + ends("") + DONE, TextPiece("Hello"),
+        finished(raw="")),
+    row("Q14", "a whole call without finish reason",
+        calls(call("a", '{"x":', index=0, id="i")) + calls(call(None, "1}", index=0)) + DONE,
+        ToolCall("i", "a", '{"x":1}'), finished("tool_calls", "")),
+    row("Q14", "an open call without finish reason",
+        calls(call("a", '{"x":', index=0, id="i")) + DONE,
+        Broken(IncompleteStreamError, "inside a tool call", retryable=True)),
+    row("Q14", "a call without arguments that needs none",
+        calls(call("a", "", index=0, id="i")) + DONE,
+        ToolCall("i", "a", ""), finished("tool_calls", ""), tools=["a"], required={"a": False}),
+    row("Q14", "a call without arguments that needs some",
+        calls(call("a", "", index=0, id="i")) + DONE,
+        Broken(IncompleteStreamError, "inside a tool call", retryable=True),
+        tools=["a"], required={"a": True}),
+    row("Q15 L7", "end without finish reason or marker", said("Hello"),
+        Broken(IncompleteStreamError, "before the answer did", retryable=True)),
+    row("Q15 L7", "no call of an incomplete stream counts",
+        calls(call("a", "{}", index=0, id="i")),
+        Broken(IncompleteStreamError, "before the answer did", retryable=True)),
+    row("Q16 L7", "cut inside an event", (said("Hel") + said("lo"))[:-20],
+        Broken(IncompleteStreamError, "inside an event", retryable=True)),
+    row("Q16 L7", "cut inside a name", said("Hello") + b"dat",
+        Broken(IncompleteStreamError, "before the answer did", retryable=True)),
+    row("Q16 L7", "cut inside the marker", said("Hello") + b"data: [DO",
+        Broken(IncompleteStreamError, "inside an event", retryable=True)),
+    row("Q16", "cut after the finish reason", said("Hello") + ends() + b'data: {"cho',
+        TextPiece("Hello"), StreamNotice("unreadable_event", 'an event is no JSON: {"cho'),
+        finished()),
+    row("Q17", "events behind line ends", b"\n\n" + STREAM, *HELLO),
+    row("Q18 L7", "one completion", BODY, TextPiece("Hello"), finished(usage=Usage(3, 1))),
+    row("Q18", "one completion with calls", b" \n " + json.dumps(CALLING, indent=1).encode(),
+        ToolCall("one", "a", '{"x": 1}'), ToolCall("two", "a", '{"x": 2}'),
+        finished("tool_calls")),
+    row("Q18", "one completion, cut", BODY[:-30],
+        Broken(IncompleteStreamError, "inside its JSON", retryable=True)),
+    row("Q18", "one completion as an event", event(COMPLETION), TextPiece("Hello"),
+        finished(usage=Usage(3, 1))),
+    row("Q18", "JSON that is no completion", b'{"ok": true}',
+        Broken(UnreadableStreamError, 'not a chat completion: {"ok": true}', retryable=False)),
+    row("Q19", "one completion and the marker", BODY + b"\n\ndata: [DONE]\n\n",
+        TextPiece("Hello"), finished(usage=Usage(3, 1))),
+    row("Q19", "one completion and a bare marker", BODY + b"[DONE]",
+        TextPiece("Hello"), finished(usage=Usage(3, 1))),
+    row("Q19", "one completion and noise", BODY + b"\n--boundary--", TextPiece("Hello"), TAIL,
+        finished(usage=Usage(3, 1))),
+    row("Q20", "nothing", b"", Broken(EmptyStreamError, "empty", retryable=True)),
+    row("Q20", "line ends", b"\n\n", Broken(EmptyStreamError, "empty", retryable=True)),
+    row("Q20", "comments", b": ping\n\n: ping\n\n",
+        Broken(EmptyStreamError, "empty", retryable=True)),
+    row("Q20", "the marker alone", DONE,
+        Broken(EmptyStreamError, "without an answer", retryable=True)),
+    row("Q21", "text without a frame", said("Hel") + b"Error: the model crashed\n\n",
+        Broken(UnreadableStreamError, "Error: the model crashed", retryable=True)),
+    row("Q21", "text without a frame before the finish",
+        said("Hel") + b"CUDA out of memory\n" + ends() + DONE,
+        Broken(UnreadableStreamError, "CUDA out of memory", retryable=True)),
+    row("Q21", "JSON without a frame",
+        said("Hel") + b'{\n"error": {"message": "down", "code": 503}\n}\n',
+        Broken(InBandError, "HTTP 503: down", retryable=True, code=503)),
+    row("Q21", "text framed as data", said("Hel") + b"data: upstream died\n\n" + ends(),
+        Broken(UnreadableStreamError, "upstream died", retryable=True)),
+    row("Q21 L4", "unknown fields are no text", b"foo: bar\n" + STREAM, *HELLO),
+    row("Q21", "text after the answer", said("Hello") + ends() + b"bye\n\n" + DONE,
+        TextPiece("Hello"), TAIL, finished()),
+    row("Q22", "a page", PAGE,
+        Broken(UnreadableStreamError,
+               "not a chat completion: <!DOCTYPE html>⏎<html>⏎<title>502\\x1b[31m Bad gateway",
+               retryable=False)),
+    row("Q22", "a long text", b"data centre on fire " * 12,
+        Broken(UnreadableStreamError, "data centre on fire data centre", retryable=False)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", ROWS)
+@pytest.mark.requirement("Q3", "Q4", "Q5")
+def test_a_stream_comes_to_the_same_however_it_is_framed_and_cut(stream: Row) -> None:
+    check(stream)
+
+
+@pytest.mark.requirement("Q22")
+def test_two_hundred_characters_of_a_page_are_shown() -> None:
+    told = decoded([b"<p>" + b"x" * 500])
+    assert isinstance(told, UnreadableStreamError)
+    assert told.message == "not a chat completion: <p>" + "x" * 197 + "…"
+
+
+@pytest.mark.requirement("Q14")
+def test_what_follows_the_marker_is_not_read() -> None:
+    assert decoded([STREAM + chunk({"content": "more"}) + b"noise"]) == list(HELLO)
