@@ -69,13 +69,11 @@ def parse_document(text: str, name: str) -> JsonValue:
     """
     if text.lstrip()[:1] in {"{", "["}:
         try:
-            return _json(text)
+            return parse_json(text)
         except json.JSONDecodeError as error:
             if name.endswith(".json"):
                 reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
                 raise ValueError(reason) from error
-        except RecursionError as error:
-            raise ValueError("it is nested too deeply") from error
     root, problems = parse_mapping(text, name)
     if problems:
         found = problems[0]
@@ -85,22 +83,32 @@ def parse_document(text: str, name: str) -> JsonValue:
     return to_data(root)
 
 
-def _json(text: str) -> JsonValue:
-    def unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-        made = dict(pairs)
-        if len(made) < len(pairs):
-            names = [key for key, _ in pairs]
-            twice = next(key for key in names if names.count(key) > 1)
-            raise ValueError(f"the key `{twice}` is there twice")
-        return made
+def parse_json(text: str) -> JsonValue:
+    """JSON as the standard has it: no key twice, no `NaN`, and not too deep.
 
-    def constant(word: str) -> JsonValue:
-        raise ValueError(f"`{word}` is no number that JSON knows")
+    Raises:
+        ValueError: it is something else.
+    """
+    try:
+        value: JsonValue = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        if _depth(value) <= MAX_DEPTH:
+            return value
+    except RecursionError:
+        pass
+    raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
 
-    value: JsonValue = json.loads(text, object_pairs_hook=unique, parse_constant=constant)
-    if _depth(value) > MAX_DEPTH:
-        raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-    return value
+
+def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
+    made = dict(pairs)
+    if len(made) < len(pairs):
+        names = [key for key, _ in pairs]
+        twice = next(key for key in names if names.count(key) > 1)
+        raise ValueError(f"the key `{twice}` is there twice")
+    return made
+
+
+def _constant(word: str) -> JsonValue:
+    raise ValueError(f"`{word}` is no number that JSON knows")
 
 
 def _depth(value: JsonValue) -> int:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from aish.config.decode import decode
+from aish.config.decode_steps import KINDS
 from aish.config.merge import read_with_bases
 from aish.config.nodes import MappingNode, in_file_order, nearest_position
 from aish.config.overrides import overridden, parse_override
@@ -44,19 +45,28 @@ def read_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Reading:
     gathered = read_with_bases(path)
     problems = gathered.problems
     if gathered.root is None:
-        return Reading(None, in_file_order(problems))
+        return Reading(None, in_file_order(problems, str(path)))
     root = _overridden(gathered.root, overrides, problems)
     shape = shape_problems(root)
     problems += shape
     if not all(map(is_unknown_key, shape)):
-        return Reading(None, in_file_order(problems))
+        return Reading(None, in_file_order(problems, str(path)))
     pipeline = decode(root, path, overrides, problems)
-    return Reading(pipeline, in_file_order(problems))
+    return Reading(
+        pipeline if _has_all_steps(pipeline) else None, in_file_order(problems, str(path))
+    )
 
 
 def lookup_position(pipeline: Pipeline, path: str) -> Position:
     """Where `path` stands, or the nearest thing around it that stands anywhere."""
     return nearest_position(pipeline.positions, path, str(pipeline.file))
+
+
+def _has_all_steps(pipeline: Pipeline) -> bool:
+    """A step that could not be read would be missed by others, which are not to blame."""
+    steps = pipeline.data.get("steps")
+    wanted = len(steps) if isinstance(steps, list) else int("steps" not in pipeline.data)
+    return len(pipeline.steps) == wanted or not any(map(pipeline.data.get, ("steps", *KINDS)))
 
 
 def _overridden(

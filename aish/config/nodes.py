@@ -5,7 +5,7 @@ The tree is made by `source`, put together by `merge` and `overrides`, and read 
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aish.errors import Position, Problem
@@ -106,19 +106,18 @@ def nearest_position(positions: Mapping[str, Position], path: str, file: str) ->
     return Position(file, 1, 1)
 
 
-def in_file_order(problems: list[Problem]) -> tuple[Problem, ...]:
-    """Problems as they stand in their files, the files in the order they were met; none twice."""
-    files = {file: number for number, file in enumerate(dict.fromkeys(_files(problems)))}
-    ordered = sorted(
-        dict.fromkeys(problems),
-        key=lambda found: (
-            files[found.position.file],
-            found.position.line,
-            found.position.column,
-        ),
+def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem, ...]:
+    """Problems as they stand in their files, `first` before the other files; none twice."""
+    found = list(dict.fromkeys(problems))
+    files = dict.fromkeys((first, *(problem.position.file for problem in found)))
+    number = {file: index for index, file in enumerate(files)}
+    return tuple(
+        sorted(
+            found,
+            key=lambda problem: (
+                number[problem.position.file],
+                problem.position.line,
+                problem.position.column,
+            ),
+        )
     )
-    return tuple(ordered)
-
-
-def _files(problems: list[Problem]) -> Iterator[str]:
-    return (problem.position.file for problem in problems)

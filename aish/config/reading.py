@@ -11,6 +11,7 @@ from pathlib import Path
 from aish.config.environment import malformed
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
 from aish.config.quantities import duration, size
+from aish.config.shape import is_unknown_key
 from aish.errors import Position, Problem
 from aish.vocab.json import JsonValue
 
@@ -42,7 +43,12 @@ class Table:
         return there if (there.file, there.line) == (named.file, named.line) else named
 
     def problem(self, key: str | None, message: str, hint: str | None = None) -> None:
-        """Something is wrong with an entry, or with the mapping itself."""
+        """Something is wrong with an entry, or with the mapping itself.
+
+        What a mapping lacks is not said where it has a misspelt key: that is what it lacks.
+        """
+        if key is None and any(_is_unknown_in(self.path, found) for found in self.problems):
+            return
         position = self.node.position if key is None else self.position(key)
         path = self.path if key is None else self.place(key)
         self.problems.append(Problem(position, path, message, hint))
@@ -168,6 +174,11 @@ class Table:
                     self._check_references(value, join(path, key))
             case ScalarNode():
                 return
+
+
+def _is_unknown_in(path: str, problem: Problem) -> bool:
+    above = problem.path[: max(problem.path.rfind("."), problem.path.rfind("["), 0)]
+    return above == path and is_unknown_key(problem)
 
 
 def _absolute(folder: Path, text: str) -> Path:

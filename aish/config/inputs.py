@@ -1,0 +1,160 @@
+"""The inputs of a run: `-i NAME=VALUE`, `--inputs FILE|-`, defaults; each fits its schema (F9)."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from aish.config.documents import parse_document, parse_json
+from aish.config.nodes import to_data
+from aish.config.pipeline import Pipeline
+from aish.config.source import parse_yaml
+from aish.config.text_file import UnreadableError, read_text
+from aish.errors import UsageError, did_you_mean
+from aish.system.schema import SchemaProblem, check, is_simple, spell_path
+from aish.vocab.json import JsonObject, JsonValue
+
+INPUT_LIMIT = 64 * 1024 * 1024
+_OPTION = "-i"
+_TYPES = ("null", "boolean", "integer", "number", "array", "object")
+
+
+def collect_inputs(
+    pipeline: Pipeline,
+    given: Sequence[str],
+    file: str | None,
+    read_stdin: Callable[[], str],
+) -> dict[str, JsonValue]:
+    """Every input of the pipeline with its value, in the order of the file.
+
+    A value given with `-i` wins over one of `--inputs`, and that over the default.
+
+    Raises:
+        UsageError: one is missing, unknown, or does not fit its schema; all of them in one message.
+    """
+    schemas = pipeline.inputs
+    complaints: list[str] = []
+    values = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    source = "--inputs"
+    for name, value in _of_file(file, read_stdin).items():
+        if name in schemas:
+            values[name] = value
+        else:
+            complaints.append(_unknown(name, schemas, source))
+    for text in given:
+        name, value = _parsed(text)
+        if name in schemas:
+            values[name] = as_typed(value, schemas[name])
+        else:
+            complaints.append(_unknown(name, schemas, _OPTION))
+    for name, value in values.items():
+        complaints += [f"the input `{name}`{_said(found)}" for found in fits(schemas[name], value)]
+    missing = [f"`{name}`" for name in schemas if name not in values]
+    if missing:
+        many = "inputs are" if len(missing) > 1 else "input is"
+        complaints.append(f"the {many} missing: {', '.join(missing)}")
+    if complaints:
+        raise UsageError("\n".join(complaints), hint=_hint(pipeline, missing))
+    return {name: values[name] for name in schemas}
+
+
+def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
+    """What is wrong with a value by a schema of the file, whose author is trusted."""
+    if is_simple(schema):
+        return check(schema, value)
+    from aish.system.schema_worker import evaluate
+
+    return tuple(evaluate(schema, value))
+
+
+def as_typed(text: str, schema: JsonObject) -> JsonValue:
+    """A text of the command line as what the schema wants: a number, a list, or the text."""
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(choices, Sequence) and text in choices:
+        return text
+    wanted = _wanted(schema)
+    if wanted == ("string",):
+        return text
+    try:
+        value = _parsed_value(text)
+    except ValueError:
+        return text
+    if wanted and not _is_one_of(value, wanted) and "string" in wanted:
+        return text
+    if not wanted and not (isinstance(choices, Sequence) and value in choices):
+        return text
+    return value
+
+
+def _parsed_value(text: str) -> JsonValue:
+    # JSON is tried first: a large list in YAML takes minutes.
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            return parse_json(text)
+        except json.JSONDecodeError:
+            pass
+    parsed = parse_yaml(text, _OPTION)
+    if parsed.problems or parsed.root is None:
+        raise ValueError(text)
+    return to_data(parsed.root)
+
+
+def _wanted(schema: JsonObject) -> tuple[str, ...]:
+    types = schema.get("type")
+    if isinstance(types, str):
+        return (types,)
+    return tuple(map(str, types)) if isinstance(types, Sequence) else ()
+
+
+def _is_one_of(value: JsonValue, types: Sequence[str]) -> bool:
+    return any(not check({"type": name}, value) for name in types if name in _TYPES)
+
+
+def _parsed(text: str) -> tuple[str, str]:
+    """The name and the text of `NAME=VALUE` or `NAME=@FILE`."""
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise UsageError(
+            f"`{text}` is not NAME=VALUE", where=_OPTION, hint="for example -i since=v2"
+        )
+    if not value.startswith("@"):
+        return name, value
+    return name, _text(Path(value[1:]), f"{_OPTION} {name}")
+
+
+def _of_file(file: str | None, read_stdin: Callable[[], str]) -> Mapping[str, JsonValue]:
+    if file is None:
+        return {}
+    name = "stdin" if file == "-" else file
+    text = read_stdin() if file == "-" else _text(Path(file), "--inputs")
+    try:
+        value = parse_document(text, name)
+    except ValueError as error:
+        raise UsageError(f"`{name}` is neither JSON nor YAML: {error}", where="--inputs") from error
+    if not isinstance(value, Mapping):
+        hint = "write one entry for each input"
+        raise UsageError(f"`{name}` holds no mapping", where="--inputs", hint=hint)
+    return value
+
+
+def _text(path: Path, where: str) -> str:
+    try:
+        return read_text(path, INPUT_LIMIT)
+    except UnreadableError as error:
+        raise UsageError(f"`{path}`: {error.problem.message}", where=where) from error
+
+
+def _unknown(name: str, schemas: Mapping[str, JsonObject], where: str) -> str:
+    near = did_you_mean(name, schemas)
+    return f"{where}: there is no input `{name}`" + (f", {near}" if near else "")
+
+
+def _said(problem: SchemaProblem) -> str:
+    place = f" at {spell_path(problem.path)}" if problem.path else ""
+    return f"{place}: {problem.message}"
+
+
+def _hint(pipeline: Pipeline, missing: Sequence[str]) -> str:
+    if missing:
+        return f"give each as -i NAME=VALUE, such as -i {missing[0].strip('`')}=…"
+    known = ", ".join(f"`{name}`" for name in pipeline.inputs)
+    return f"inputs of {pipeline.file}: {known or 'none'}"

@@ -1,0 +1,45 @@
+"""What no schema can say (F11): names, circles, globs, templates, schemas. Nothing is contacted.
+
+Each `check_*` module yields complaints about one part; here they get their places and their order.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from aish.config.loader import lookup_position, read_pipeline
+from aish.config.nodes import in_file_order
+from aish.config.pipeline import Pipeline
+from aish.errors import Problem
+from aish.run.check_names import name_complaints
+from aish.run.check_schemas import schema_complaints
+from aish.run.check_templates import template_complaints
+from aish.run.check_tools import tool_complaints
+
+
+def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Everything that is wrong or odd with a pipeline that fits the schema, in file order."""
+    complaints = (
+        *name_complaints(pipeline),
+        *tool_complaints(pipeline),
+        *schema_complaints(pipeline),
+        *template_complaints(pipeline),
+    )
+    problems = (
+        Problem(lookup_position(pipeline, c.path), c.path, c.message, c.hint, c.warning)
+        for c in complaints
+    )
+    return in_file_order(problems, str(pipeline.file))
+
+
+def check_file(
+    path: Path, overrides: Sequence[str] = ()
+) -> tuple[Pipeline | None, tuple[Problem, ...]]:
+    """A file with everything that is wrong with it: what loading finds and what `cross_check` does.
+
+    The pipeline is `None` where too little of it could be read to check more.
+    """
+    reading = read_pipeline(path, overrides=overrides)
+    if reading.pipeline is None:
+        return None, reading.problems
+    found = (*reading.problems, *cross_check(reading.pipeline))
+    return reading.pipeline, in_file_order(found, str(path))
