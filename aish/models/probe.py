@@ -1,12 +1,10 @@
 """Whether an endpoint is there and takes the key, without asking its model anything (`doctor`)."""
 
-import httpx
-
 from aish.config.pipeline import ModelEntry
 from aish.errors import UnavailableError
-from aish.models.failure import hint_for, not_connected, origin_of
+from aish.models.failure import AttemptError, hint_for, origin_of
 from aish.models.headers import check_base_url, headers_of
-from aish.models.transport import open_client
+from aish.models.transport import ask_for
 from aish.system.secrets import Secrets
 
 _REFUSED = frozenset({401, 403})
@@ -21,21 +19,11 @@ async def probe(entry: ModelEntry, key: str | None, secrets: Secrets) -> str:
         UsageError: the entry cannot be used to send anything.
     """
     check_base_url(entry)
-    headers = dict(headers_of(entry, key))
-    base = httpx.URL(entry.base_url or "")
-    url = base.copy_with(path=f"{base.path.rstrip('/')}/models")
-    limits = httpx.Timeout(entry.timeout.connect).as_dict()
-    request = httpx.Request("GET", url, headers=headers, extensions={"timeout": limits})
-    transport = open_client(entry)
     try:
-        response = await transport.handle_async_request(request)
-        await response.aclose()
-    except httpx.HTTPError as error:
-        why = secrets.mask(str(error) or type(error).__name__)
-        raise not_connected(why, entry).final(entry.alias) from error
-    finally:
-        await transport.aclose()
-    status = response.status_code
+        status = await ask_for(entry, headers_of(entry, key), "/models")
+    except AttemptError as error:
+        error.message = secrets.mask(error.message)
+        raise error.final(entry.alias) from None
     if status in _REFUSED:
         raise UnavailableError(
             f"HTTP {status}: the credentials are refused",

@@ -9,7 +9,6 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import Protocol
 
 import anyio
 import httpx
@@ -18,6 +17,7 @@ from anyio.abc import TaskGroup
 from aish.config.pipeline import ModelEntry
 from aish.models.failure import AttemptError, hint_for, not_connected, too_late
 from aish.models.intake import Intake
+from aish.models.reader import Reader
 from aish.models.retry import BROKEN, REFUSED, judge_status
 from aish.models.watch import Watch
 from aish.vocab.deltas import Delta
@@ -63,33 +63,6 @@ class _Client:
 
     transport: httpx.AsyncBaseTransport
     busy: int = 0
-
-
-class Reader(Protocol):
-    """Makes deltas of the bytes of an answer: `wire.chat_decode.ChatDecoder`."""
-
-    @property
-    def progress(self) -> int:
-        """Changes when the answer grows."""
-        ...
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more can come."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether the answer is over, so that a broken connection is no loss."""
-        ...
-
-    def feed(self, chunk: bytes) -> list[Delta]:
-        """Take some bytes."""
-        ...
-
-    def close(self) -> list[Delta]:
-        """Take the end of the body."""
-        ...
 
 
 class Exchange:
@@ -249,6 +222,27 @@ class Transport:
         client = _Client(self._make_client(self._entry))
         self._clients.append(client)
         return client
+
+
+async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> int:
+    """The status of one GET below `base_url`, unread.
+
+    Raises:
+        AttemptError: nobody answers there.
+    """
+    base = httpx.URL(entry.base_url or "")
+    url = base.copy_with(path=f"{base.path.rstrip('/')}{path}")
+    limits = httpx.Timeout(entry.timeout.connect).as_dict()
+    request = httpx.Request("GET", url, headers=dict(headers), extensions={"timeout": limits})
+    transport = open_client(entry)
+    try:
+        response = await transport.handle_async_request(request)
+        await response.aclose()
+    except httpx.HTTPError as error:
+        raise _in_words(error, entry) from None
+    finally:
+        await transport.aclose()
+    return response.status_code
 
 
 def body_of(response: httpx.Response) -> httpx.AsyncByteStream:

@@ -263,7 +263,9 @@ class ModelEndpoint:
         tls: ssl.SSLContext | None = None,
         port: int = 0,
         record_bodies: bool = True,
+        models: Reply | None = None,
     ) -> None:
+        self._models = models
         self._answer_all = replies if callable(replies) else None
         self._script: list[Answer] = [] if callable(replies) else list(replies)
         self._tls = tls
@@ -414,7 +416,8 @@ class ModelEndpoint:
             rows = [[r.received, r.answered] for r in self.requests if r.method == "POST"]
             return json_reply(HTTPStatus.OK, rows)
         if request.path.endswith("/models"):
-            return json_reply(HTTPStatus.OK, {"object": "list", "data": [{"id": "scripted"}]})
+            listed = {"object": "list", "data": [{"id": "scripted"}]}
+            return self._models or json_reply(HTTPStatus.OK, listed)
         return json_reply(HTTPStatus.NOT_FOUND, {"error": {"message": "nothing here"}})
 
     async def _answer(
