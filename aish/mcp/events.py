@@ -58,6 +58,7 @@ class HttpEvents:
         async with self._door.open("POST", headers, body, url=self._address) as reply:
             if reply.status >= FAILED:
                 raise HttpStatusError(reply.status, await reply.read_start())
+            await reply.drain()
 
     async def close(self) -> None:
         """Close the stream and the connections."""

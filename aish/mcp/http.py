@@ -8,6 +8,7 @@ import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager, suppress
 
+import anyio
 import httpx
 
 from aish import __version__
@@ -16,7 +17,9 @@ from aish.mcp.transport import Headers
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_ERROR_BODY = 4096
+DRAIN_SECONDS = 0.02
 MAX_REDIRECTS = 3
+MAX_PORT = 65535
 MAX_CONNECTIONS = 32
 KEPT = frozenset({307, 308, 301, 302})
 """Redirects that are followed, with method and body as they were."""
@@ -72,6 +75,11 @@ class Reply:
             parts.append(chunk)
         return b"".join(parts)
 
+    async def drain(self) -> None:
+        """Read what is left, if it comes at once, so that the connection can be used again."""
+        with anyio.move_on_after(DRAIN_SECONDS), suppress(TransportError):
+            await self.read(MAX_ERROR_BODY)
+
     async def read_start(self) -> str:
         """The beginning of an error's body, whatever it is made of."""
         start = b""
@@ -94,13 +102,8 @@ class HttpDoor:
         connect_seconds: float,
         verify_tls: bool,
     ) -> None:
-        try:
-            self.url = httpx.URL(url)
-            base = _base_headers(token, headers)
-        except (httpx.InvalidURL, UnicodeEncodeError) as error:
-            raise TransportError(f"the url or a header is not legal: {error}") from error
-        if self.url.scheme not in {"http", "https"} or not self.url.host:
-            raise TransportError("the url does not begin with http:// or https:// and a host")
+        self.url = _checked_url(url)
+        base = _base_headers(token, headers)
         self._headers = {
             "POST": _items({"accept": JSON_OR_EVENTS, "content-type": "application/json"} | base),
             "GET": _items({"accept": "text/event-stream"} | base),
@@ -157,6 +160,7 @@ class HttpDoor:
                 if response.status_code not in KEPT or location is None:
                     yield Reply(response)
                     return
+                await Reply(response).drain()
                 target = httpx.URL(self.within(location))
                 if response.status_code in LASTING and url is None:
                     self.url = target
@@ -181,8 +185,6 @@ class HttpDoor:
             raise TransportError(f"cannot connect to {self.origin}: {why}") from error
         except httpx.TransportError as error:
             raise _lost(error) from error
-        except (UnicodeEncodeError, ValueError) as error:
-            raise TransportError(f"a header is not legal: {error}") from error
 
     async def close(self) -> None:
         """Close the connections."""
@@ -201,12 +203,24 @@ def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
     """Headers as pairs.
 
     Raises:
-        UnicodeEncodeError: one has a character that HTTP does not allow.
+        TransportError: one has a character that HTTP does not allow.
     """
     for name, value in headers.items():
-        name.encode("ascii")
-        value.encode("ascii")
+        if not (name + value).isascii() or not (name + value).isprintable():
+            raise TransportError(f"the header `{name}` has a character that is not legal")
     return list(headers.items())
+
+
+def _checked_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+    except httpx.InvalidURL as error:
+        raise TransportError(f"the url is not legal: {error}") from error
+    if url.scheme not in {"http", "https"} or not url.host:
+        raise TransportError("the url does not begin with http:// or https:// and a host")
+    if (url.port or 0) > MAX_PORT:
+        raise TransportError(f"the url names a port above {MAX_PORT}")
+    return url
 
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:

@@ -5,7 +5,6 @@ A name depends on the pair (alias, tool) and the limit only, never on which serv
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
 
 from aish.errors import UsageError
 from aish.vocab.tools import ToolName
@@ -23,21 +22,6 @@ def wire_name(name: ToolName, limit: int) -> str:
     pair = f"{name.server}\0{name.name}".encode("utf-8", "surrogatepass")
     suffix = "_" + hashlib.sha256(pair).hexdigest()[:HASH_LENGTH]
     return ILLEGAL.sub("_", joined)[: limit - len(suffix)] + suffix
-
-
-def wire_names(names: Iterable[ToolName], limit: int) -> Mapping[str, ToolName]:
-    """Every tool under its wire name, in the order given.
-
-    Raises:
-        UsageError: two tools would share a name.
-    """
-    found: dict[str, ToolName] = {}
-    for name in names:
-        wire = wire_name(name, limit)
-        if wire in found:
-            raise clash(wire, found[wire], name)
-        found[wire] = name
-    return found
 
 
 def clash(wire: str, first: ToolName, second: ToolName) -> UsageError:

@@ -29,7 +29,6 @@ MAX_RECONNECTS = 5
 DEFAULT_RETRY = 1.0
 MAX_RETRY = 30.0
 MAX_SESSION = 1024
-DRAIN_SECONDS = 0.02
 
 
 class Cursor:
@@ -89,6 +88,7 @@ class StreamableHttp:
         async with self.door.open("POST", (*headers, *self._session), body) as reply:
             if reply.status >= FAILED:
                 raise await self._refusal(reply)
+            await reply.drain()
 
     async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
         """GET the stream of what the server says unasked, for as long as it offers one."""
@@ -101,6 +101,7 @@ class StreamableHttp:
             async with self.door.open("GET", self._get_headers(headers, cursor)) as reply:
                 heard.set()
                 if reply.status >= FAILED or not reply.is_events:
+                    await reply.drain()
                     return
                 events = Events(reply)
                 while (event := await events.next()) is not None:
@@ -152,7 +153,7 @@ class StreamableHttp:
             cursor.see(event)
             answer = self._pass_on(event, number)
             if answer is not None:
-                await events.drain()
+                await reply.drain()
                 return answer
         return None
 
@@ -213,12 +214,6 @@ class Events:
             if self._reader.overrun:
                 raise TransportError("the stream of events is larger than is allowed")
         return self._waiting.pop() if self._waiting else None
-
-    async def drain(self) -> None:
-        """Read what is left, if it comes at once, so that the connection can be used again."""
-        with anyio.move_on_after(DRAIN_SECONDS), suppress(TransportError):
-            while await self.next() is not None:
-                pass
 
 
 def _rpc_error(text: str) -> RpcError | None:

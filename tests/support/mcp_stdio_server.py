@@ -52,15 +52,35 @@ def change_tools() -> None:
     send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
 
 
+ASKING_TOOLS: list[mcp_tools.Message] = [
+    {
+        "name": "ask_client",
+        "description": "Send a request to the client and say what it answered",
+        "inputSchema": {"type": "object", "properties": {"method": {}, "params": {}}},
+    },
+    {
+        "name": "count",
+        "description": "Report progress so many times",
+        "inputSchema": {"type": "object", "properties": {"steps": {"type": "integer"}}},
+    },
+]
+
+
 class Serving:
     """Reads messages and answers them, as well or as badly as the flags say."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.calls = 0
+        self.asked: dict[str, Any] = {}
 
     def line(self, raw: bytes) -> None:
         message = json.loads(raw)
+        if "method" not in message:
+            self.answered(message)
+            return
+        if self.arguments.asks and message["method"] == "tools/call" and self.asks(message):
+            return
         if mcp_tools.is_crash(message):
             print("crashing on purpose", file=sys.stderr, flush=True)
             os._exit(3)
@@ -70,8 +90,46 @@ class Serving:
                 print("dying on purpose", file=sys.stderr, flush=True)
                 os._exit(4)
             if self.arguments.huge_line:
-                write(b"x" * self.arguments.huge_line + b"\n")
+                result = mcp_tools.text_result("x" * self.arguments.huge_line)
+                send({"jsonrpc": "2.0", "id": message["id"], "result": result})
+                return
         self.reply(message)
+
+    def asks(self, message: mcp_tools.Message) -> bool:
+        """Play the tools that need the client; whether this was one of them."""
+        params, number = message["params"], message["id"]
+        arguments = params.get("arguments") or {}
+        if params["name"] == "count":
+            token = params["_meta"]["progressToken"]
+            for step in range(arguments["steps"]):
+                told = {"progressToken": token, "progress": step + 1, "message": f"step {step + 1}"}
+                told |= {"total": arguments["steps"]}
+                send({"jsonrpc": "2.0", "method": "notifications/progress", "params": told})
+            result = mcp_tools.text_result("counted")
+            send({"jsonrpc": "2.0", "id": number, "result": result})
+            return True
+        if params["name"] != "ask_client":
+            return False
+        question = {"method": arguments["method"], "params": arguments.get("params") or {}}
+        if mcp_tools.version_of(message) is None:
+            key = f"question-{number}"
+            self.asked[key] = number
+            send({"jsonrpc": "2.0", "id": key, **question})
+        elif "inputResponses" in params:
+            assert params["requestState"] == "state"
+            text = json.dumps(params["inputResponses"]["q"])
+            result = {"resultType": "complete", **mcp_tools.text_result(text)}
+            send({"jsonrpc": "2.0", "id": number, "result": result})
+        else:
+            result = {"resultType": "input_required", "inputRequests": {"q": question}}
+            send({"jsonrpc": "2.0", "id": number, "result": {**result, "requestState": "state"}})
+        return True
+
+    def answered(self, message: mcp_tools.Message) -> None:
+        """The client's answer to a question becomes the result of the call that led to it."""
+        number = self.asked.pop(message["id"])
+        text = json.dumps(message.get("result", message.get("error")))
+        send({"jsonrpc": "2.0", "id": number, "result": mcp_tools.text_result(text)})
 
     def reply(self, message: mcp_tools.Message) -> None:
         reply = mcp_tools.answer(message, self.arguments.era)
@@ -102,8 +160,16 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--grandchild", action="store_true", help="leave a child of its own")
     parser.add_argument("--grandchild-note", type=Path, help="file for the grandchild's pid")
     parser.add_argument("--ignore-sigterm", action="store_true")
-    parser.add_argument("--huge-line", type=int, nargs="?", const=64 * 1024 * 1024, metavar="N")
+    parser.add_argument(
+        "--huge-line",
+        type=int,
+        nargs="?",
+        const=64 * 1024 * 1024,
+        metavar="N",
+        help="answer calls with a line of so many bytes",
+    )
     parser.add_argument("--change-tools", action="store_true", help="after the first call")
+    parser.add_argument("--asks", action="store_true", help="tools that need the client")
     parser.add_argument("--stderr", type=int, default=0, metavar="N", help="lines on stderr")
     parser.add_argument("--note-cancelled", type=Path, help="file for cancelled request ids")
     parser.add_argument("--print-environment", type=Path, help="file for the environment")
@@ -127,6 +193,8 @@ def main() -> None:
         signal.pause()
         while True:
             signal.pause()
+    if arguments.asks:
+        mcp_tools.TOOLS.extend(ASKING_TOOLS)
     serving = Serving(arguments)
     for raw in sys.stdin.buffer:
         if raw.strip():

@@ -1,0 +1,420 @@
+import json
+from typing import Any
+
+import anyio
+import pytest
+from mcp_emulators import (
+    Legacy,
+    LuaServer,
+    McpEndpoint,
+    Modern,
+    accepted,
+    error,
+    event,
+    events,
+    result,
+)
+from mcp_scenes import Scene, http, play, registry
+from model_endpoint import CUT, RESET, Gate, Recorded, Reply, json_reply
+
+SUM = {"content": [{"type": "text", "text": "3"}]}
+
+
+def answer(request: Recorded, value: Any = SUM) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request.json["id"], "result": value}
+
+
+def called(handler: Any, **fields: Any) -> tuple[Any, McpEndpoint, Any]:
+    """What a call comes to; the endpoint and the notices."""
+    with McpEndpoint(handler) as end:
+
+        async def scene() -> tuple[Any, Any]:
+            async with registry(http(end.url, **fields)) as s:
+                assert s.registry.failure("web") is None
+                return await s.call("web__add", a=1, b=2), s.notices
+
+        found, notices = play(scene)
+        return found, end, notices
+
+
+def failure_of(url: str, **fields: Any) -> str:
+    async def scene() -> str | None:
+        async with registry(http(url, **fields)) as s:
+            return s.registry.failure("web")
+
+    found = play(scene)
+    assert isinstance(found, str)
+    return found
+
+
+@pytest.mark.requirement("M2")
+def test_an_answer_may_come_as_a_stream_of_events_among_others() -> None:
+    def stream(request: Recorded) -> Reply:
+        note = {"jsonrpc": "2.0", "method": "notifications/message", "params": {}}
+        return events(
+            b": ping\n\n", event(note), event("no JSON"), event(answer(request), name="message")
+        )
+
+    found, end, _ = called(Legacy(tools__call=stream))
+    assert found.content == "3"
+    assert end.connections == 1, "the connection is used again"
+
+
+@pytest.mark.requirement("M2")
+@pytest.mark.parametrize("part", [CUT, event("{}")])
+def test_a_stream_that_ends_without_the_answer_is_a_transport_error(part: Any) -> None:
+    found, _, _ = called(Legacy(tools__call=lambda _: events(event("{}"), part)))
+    assert found.kind == "transport_error"
+    assert found.content.startswith("[aish] tool transport error: the ")
+
+
+@pytest.mark.requirement("M2")
+def test_a_stream_that_broke_off_is_resumed_where_it_stopped() -> None:
+    waiting: list[dict[str, Any]] = []
+
+    def broken(request: Recorded) -> Reply:
+        waiting.append(answer(request))
+        return events(b"id: e-1\nretry: 1\ndata: \n\n")
+
+    def resumed(request: Recorded) -> Reply:
+        assert request.headers["last-event-id"] == "e-1"
+        return events(event(waiting[0], id="e-2"))
+
+    found, _, _ = called(Legacy(tools__call=broken, GET=resumed))
+    assert found.content == "3"
+
+
+@pytest.mark.requirement("M2")
+@pytest.mark.parametrize(
+    ("reply", "why"),
+    [
+        (accepted(), "HTTP 202 without an answer to a request"),
+        (Reply((b"<html>hello",), framing="length"), "the answer is not JSON: <html>hello"),
+        (Reply((b'{"error":"x"}',), framing="length"), "the answer is not a JSON-RPC message"),
+        (json_reply(200, {"jsonrpc": "2.0", "id": 99, "result": {}}), "belongs to another request"),
+        (json_reply(200, {}, {"content-encoding": "gzip"}), "the server compressed its answer"),
+        (Reply((b'{"jso', CUT)), "the connection was lost"),
+        (Reply((RESET,)), "the connection was lost"),
+    ],
+)
+def test_an_answer_that_is_none_is_a_transport_error(reply: Reply, why: str) -> None:
+    found, _, _ = called(Legacy(tools__call=lambda _: reply))
+    assert found.kind == "transport_error"
+    assert found.content.startswith("[aish] tool transport error: ")
+    assert why in found.content
+
+
+@pytest.mark.requirement("M2", "X6")
+def test_a_body_without_end_is_cut_off() -> None:
+    endless = Reply(b"x" * 1024 * 1024 for _ in range(64))
+    found, _, _ = called(Legacy(tools__call=lambda _: endless))
+    assert "larger than 33554432 bytes" in found.content
+
+
+@pytest.mark.requirement("M2", "X6")
+def test_an_event_without_end_is_cut_off() -> None:
+    endless = events(b"data: ", *(b"x" * 1024 * 1024 for _ in range(64)))
+    found, _, _ = called(Legacy(tools__call=lambda _: endless))
+    assert "the stream of events is larger than is allowed" in found.content
+
+
+@pytest.mark.requirement("M2")
+def test_a_batch_is_an_answer_too() -> None:
+    def batch(request: Recorded) -> Reply:
+        note = {"jsonrpc": "2.0", "method": "notifications/message"}
+        return json_reply(200, [note, answer(request)])
+
+    assert called(Legacy(tools__call=batch))[0].content == "3"
+
+
+@pytest.mark.requirement("M2")
+def test_a_session_is_kept_and_ended() -> None:
+    _, end, _ = called(Legacy(session="s-1"))
+    later = [r for r in end.requests if r.headers.get("mcp-session-id") == "s-1"]
+    assert [r.method for r in end.requests][-1] == "DELETE"
+    assert "initialize" not in [r.json["method"] for r in later if r.method == "POST"]
+    assert len(later) == len(end.requests) - 2
+
+
+@pytest.mark.requirement("M2")
+def test_a_session_the_server_forgot_is_begun_again_and_the_call_made() -> None:
+    sessions: list[str] = []
+
+    class Forgetful(Legacy):
+        def usual(self, request: Recorded) -> Reply:
+            if request.method == "POST" and request.json["method"] == "initialize":
+                self.session = f"s-{len(sessions)}"
+                sessions.append(self.session)
+            elif request.headers.get("mcp-session-id") == "s-0" and request.method == "POST":
+                if request.json["method"] == "tools/call":
+                    return json_reply(404, {"error": "no such session"})
+            return super().usual(request)
+
+    found, end, _ = called(Forgetful())
+    assert found.content == "3"
+    assert end.methods.count("initialize") == 2
+    assert end.methods.count("tools/call") == 2
+
+
+@pytest.mark.requirement("M2")
+def test_a_404_without_a_session_is_a_failure() -> None:
+    found, end, _ = called(Legacy(tools__call=lambda _: json_reply(404, {"gone": 1})))
+    assert found.content == '[aish] tool transport error: HTTP 404: {"gone": 1}'
+    assert end.methods.count("tools/call") == 1
+
+
+@pytest.mark.requirement("M3")
+def test_the_token_and_extra_headers_go_with_every_request() -> None:
+    _, end, _ = called(Legacy(), token="secret-token", headers={"X-Team": "blue"})
+    for request in end.requests:
+        assert request.headers["authorization"] == "Bearer secret-token"
+        assert request.headers["x-team"] == "blue"
+
+
+@pytest.mark.requirement("M3")
+def test_without_a_token_there_is_no_header() -> None:
+    _, end, _ = called(Legacy())
+    assert all("authorization" not in r.headers for r in end.requests)
+
+
+@pytest.mark.requirement("M3")
+@pytest.mark.parametrize("status", [301, 302, 307, 308])
+def test_a_redirect_within_the_origin_is_followed_with_its_body(status: int) -> None:
+    def moved(request: Recorded) -> Reply:
+        if request.path == "/mcp":
+            return Reply(status=status, headers={"Location": "/mcp/"}, framing="length")
+        return Legacy()(request)
+
+    found, end, _ = called(moved, token="secret-token")
+    assert found.content == "3"
+    assert end.requests[-1].path == "/mcp/"
+
+
+@pytest.mark.requirement("M3", "X5")
+def test_a_redirect_to_another_origin_is_not_followed() -> None:
+    with McpEndpoint(Legacy()) as other:
+        away = Reply(status=307, headers={"Location": other.url}, framing="length")
+        with McpEndpoint(lambda _: away) as end:
+            why = failure_of(end.url, token="secret-token")
+        assert why == f"the server sent us to another origin, {other.origin}"
+        assert other.requests == []
+
+
+@pytest.mark.requirement("M3")
+def test_redirects_without_end_are_given_up() -> None:
+    around = Reply(status=307, headers={"Location": "/mcp"}, framing="length")
+    with McpEndpoint(lambda _: around) as end:
+        assert failure_of(end.url) == "more than 3 redirects"
+
+
+@pytest.mark.requirement("X5")
+def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    with McpEndpoint(Legacy()) as proxy:
+        monkeypatch.setenv("HTTP_PROXY", proxy.origin)
+        monkeypatch.setenv("ALL_PROXY", proxy.origin)
+        called(Legacy(), token="secret-token")
+        assert proxy.requests == []
+
+
+@pytest.mark.requirement("M3")
+@pytest.mark.parametrize(
+    ("url", "fields", "why"),
+    [
+        ("ftp://127.0.0.1/", {}, "does not begin with http"),
+        ("http://", {}, "does not begin with http"),
+        ("http://127.0.0.1:99999/", {}, "a port above 65535"),
+        ("http://[::1/", {}, "the url is not legal"),
+        (
+            "http://127.0.0.1/",
+            {"headers": {"X": "é"}},
+            "the header `x` has a character that is not legal",
+        ),
+        (
+            "http://127.0.0.1/",
+            {"headers": {"X": "a\r\nY: b"}},
+            "the header `x` has a character that is not legal",
+        ),
+    ],
+)
+def test_an_entry_that_cannot_be_used_is_a_failed_server(
+    url: str, fields: dict[str, Any], why: str
+) -> None:
+    assert why in failure_of(url, **fields)
+
+
+@pytest.mark.requirement("M8")
+def test_a_server_that_is_not_there_says_where_it_was_looked_for() -> None:
+    with McpEndpoint(Legacy()) as end:
+        url = end.url
+    why = failure_of(url)
+    assert why.startswith(f"cannot connect to {url.removesuffix('/mcp')}: ")
+
+
+@pytest.mark.requirement("M8")
+@pytest.mark.parametrize("status", [401, 403, 500, 502])
+def test_http_failures_are_told_apart_from_json_rpc_errors(status: int) -> None:
+    body = {"error": "unauthorized"}
+    found, _, _ = called(Legacy(tools__call=lambda _: json_reply(status, body)))
+    assert found.kind == "transport_error"
+    assert found.content == (
+        f'[aish] tool transport error: HTTP {status}: {{"error": "unauthorized"}}'
+    )
+
+
+@pytest.mark.requirement("M8")
+def test_a_long_error_body_is_cut() -> None:
+    found, _, _ = called(Legacy(tools__call=lambda _: Reply((b"x" * 9000,), status=500)))
+    assert found.content == f"[aish] tool transport error: HTTP 500: {'x' * 400}"
+
+
+@pytest.mark.requirement("M8")
+def test_a_json_rpc_error_with_an_http_status_is_one_in_the_stateless_era() -> None:
+    def refuse(request: Recorded) -> Reply:
+        return error(request, -32602, "bad arguments", status=400)
+
+    modern, _, _ = called(Modern(tools__call=refuse))
+    legacy, _, _ = called(Legacy(tools__call=refuse))
+    assert (modern.kind, modern.content) == (
+        "rpc_error",
+        "[aish] tool dispatch failed: bad arguments",
+    )
+    assert legacy.kind == "transport_error"
+    assert legacy.content.startswith("[aish] tool transport error: HTTP 400: {")
+
+
+@pytest.mark.requirement("M1")
+def test_parameters_are_mirrored_into_headers_and_a_mismatch_renews_the_list() -> None:
+    plain = {"name": "add", "inputSchema": {"type": "object", "properties": {"a": {}}}}
+    region = {"type": "integer", "x-mcp-header": "Region"}
+    mirrored = {"name": "add", "inputSchema": {"type": "object", "properties": {"a": region}}}
+    lists = [plain, mirrored]
+
+    def call(request: Recorded) -> Any:
+        if request.headers.get("mcp-param-region") != "1":
+            return error(request, -32020, "Header mismatch", status=400)
+        return {"resultType": "complete", **SUM}
+
+    server = Modern(
+        tools__list=lambda _: {"resultType": "complete", "tools": [lists.pop(0)]},
+        tools__call=call,
+    )
+    found, end, _ = called(server)
+    assert found.content == "3"
+    assert end.methods == [
+        "server/discover",
+        "tools/list",
+        "tools/call",
+        "tools/list",
+        "tools/call",
+    ]
+
+
+@pytest.mark.requirement("M2")
+def test_the_transport_of_2024_is_used_after_a_post_was_refused_with_404_or_405() -> None:
+    with McpEndpoint(Older()) as end:
+        assert play(lambda: older_scene(end)) == "3"
+        assert [r.method for r in end.requests][:3] == ["POST", "POST", "GET"]
+
+
+class Older:
+    """A server that has 2024's HTTP+SSE only: POSTs go to `/messages`, answers to the stream."""
+
+    def __init__(self, endpoint: str = "/messages?session=1") -> None:
+        self.endpoint = endpoint
+        self.pieces: list[bytes | Gate] = [event(endpoint, name="endpoint")]
+        self.gates = [Gate() for _ in range(8)]
+        self.answers: list[bytes] = []
+
+    def __call__(self, request: Recorded) -> Reply:
+        if request.method == "GET":
+            return Reply(self.stream(), headers={"content-type": "text/event-stream"})
+        if request.path == "/mcp":
+            return Reply(status=405, framing="length")
+        if "id" in request.json:
+            body = Legacy(version="2024-11-05").usual(request).parts
+            data = b"".join(part for part in body if isinstance(part, bytes))
+            self.answers.append(b"event: message\ndata: " + data + b"\n\n")
+            self.gates[len(self.answers) - 1].open()
+        return accepted()
+
+    def stream(self) -> Any:
+        yield event(self.endpoint, name="endpoint")
+        for number, gate in enumerate(self.gates):
+            yield gate
+            yield self.answers[number]
+
+
+async def older_scene(end: McpEndpoint) -> str | None:
+    async with registry(http(end.url)) as s:
+        failure = s.registry.failure("web")
+        return failure or await s.text("web__add", a=1, b=2)
+
+
+@pytest.mark.requirement("M2", "X5")
+def test_an_address_of_another_origin_is_not_used_by_the_transport_of_2024() -> None:
+    with McpEndpoint(Legacy()) as other, McpEndpoint(Older(f"{other.origin}/messages")) as end:
+        assert play(lambda: older_scene(end)) == "HTTP 405"
+        assert other.requests == []
+
+
+@pytest.mark.requirement("M2")
+def test_an_announced_address_alone_changes_nothing() -> None:
+    with LuaServer() as lua:
+
+        async def scene() -> str:
+            async with registry(http(lua.url)) as s:
+                return await s.text("web__status")
+
+        assert play(scene) == "all is well"
+        assert "GET" not in [verb for verb, _, _ in lua.requests]
+
+
+@pytest.mark.requirement("M8")
+def test_the_lua_servers_refusal_is_a_status_and_its_error_text_a_result() -> None:
+    with LuaServer("tok") as lua:
+        assert failure_of(lua.url, token="wrong") == 'HTTP 401: {"error":"unauthorized"}'
+
+        async def scene() -> tuple[Any, Any, Any]:
+            async with registry(http(lua.url, token="tok")) as s:
+                lua._token = "changed"
+                refused = await s.call("web__status")
+                lua._token = "tok"
+                odd = await s.call("web__set_light", room="attic", on=True)
+                return refused, odd, await s.call("web__set_light", room="hall", on=True)
+
+        refused, odd, empty = play(scene)
+        assert refused.content == '[aish] tool transport error: HTTP 401: {"error":"unauthorized"}'
+        assert (odd.kind, odd.content) == ("ok", "Error: no such room")
+        assert (empty.kind, empty.content) == ("ok", "")
+
+
+@pytest.mark.requirement("M9")
+def test_calls_to_one_server_run_side_by_side() -> None:
+    gate = Gate(opens_at=8)
+
+    def slow(request: Recorded) -> Reply:
+        return result(request, SUM).but(before_head=gate)
+
+    async def scene(end: McpEndpoint) -> list[str]:
+        found: list[str] = []
+
+        async def one(s: Scene) -> None:
+            found.append(await s.text("web__add", a=1, b=2))
+
+        async with registry(http(end.url)) as s, anyio.create_task_group() as tasks:
+            for _ in range(8):
+                tasks.start_soon(one, s)
+        return found
+
+    with McpEndpoint(Legacy(tools__call=slow)) as end:
+        assert play(lambda: scene(end)) == ["3"] * 8
+
+
+@pytest.mark.requirement("M2")
+def test_what_a_server_was_asked_is_one_message_per_request() -> None:
+    _, end, _ = called(Legacy())
+    for request in end.requests:
+        assert request.headers["accept"] == "application/json, text/event-stream"
+        assert request.headers["content-type"] == "application/json"
+        assert request.headers["accept-encoding"] == "identity"
+        assert isinstance(json.loads(request.body), dict)

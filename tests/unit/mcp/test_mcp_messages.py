@@ -1,0 +1,121 @@
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aish.mcp import messages
+from aish.mcp.messages import Answer, Asked, NotAMessageError, Noted
+
+pytestmark = pytest.mark.requirement("M8")
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+ENVELOPES = st.fixed_dictionaries(
+    {},
+    optional={
+        "jsonrpc": st.just("2.0") | JSON,
+        "id": st.integers() | st.text() | JSON,
+        "method": st.text() | JSON,
+        "params": JSON,
+        "result": JSON,
+        "error": JSON,
+    },
+)
+
+
+def one(raw: str) -> Any:
+    (message,) = messages.decode(raw)
+    return message
+
+
+@pytest.mark.parametrize("echoed", ["7", '"7"', "7.0"])
+@pytest.mark.requirement("M1")
+def test_an_id_is_recognised_whatever_type_it_is_echoed_as(echoed: str) -> None:
+    found = messages.decode(f'{{"jsonrpc":"2.0","id":{echoed},"result":{{}}}}')
+    assert messages.find_answer(found, 7) == Answer("7", {})
+
+
+@pytest.mark.parametrize("empty", ["[]", "null", "{}"])
+def test_an_empty_result_may_be_an_empty_list(empty: str) -> None:
+    assert one(f'{{"jsonrpc":"2.0","id":1,"result":{empty}}}') == Answer("1", {})
+
+
+def test_a_null_error_beside_a_result_is_no_error() -> None:
+    assert one('{"jsonrpc":"2.0","id":1,"error":null,"result":{"a":1}}').error is None
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "message"),
+    [
+        ('{"code":-32000,"message":"no"}', -32000, "no"),
+        ('"no"', -32603, "no"),
+        ('{"code":5}', 5, "error 5"),
+        ("[1]", -32603, "[1]"),
+    ],
+)
+def test_an_error_is_read_however_it_is_spelled(error: str, code: int, message: str) -> None:
+    found = one(f'{{"jsonrpc":"2.0","id":1,"error":{error}}}').error
+    assert (found.code, found.message) == (code, message)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"error":"unauthorized"}',
+        "unauthorized",
+        "",
+        "[]",
+        "3",
+        '{"jsonrpc":"2.0","id":1}',
+        "[" * 100_000,
+        '{"jsonrpc":"2.0","id":1,"result":' + "9" * 5000 + "}",
+    ],
+)
+def test_what_is_not_json_rpc_is_not_taken_for_it(raw: str) -> None:
+    with pytest.raises(NotAMessageError):
+        messages.decode(raw)
+
+
+def test_requests_and_notifications_are_told_apart() -> None:
+    assert one('{"jsonrpc":"2.0","id":"a","method":"ping"}') == Asked("a", "ping", {})
+    assert one('{"jsonrpc":"2.0","method":"x","params":[]}') == Noted("x", {})
+
+
+def test_a_batch_holds_several_messages() -> None:
+    raw = '[{"jsonrpc":"2.0","method":"n"},{"jsonrpc":"2.0","id":2,"result":{}}]'
+    assert messages.decode(raw) == (Noted("n", {}), Answer("2", {}))
+
+
+def test_an_error_without_id_is_ours_and_a_result_without_id_is_not() -> None:
+    refused = messages.decode('{"jsonrpc":"2.0","id":null,"error":{"code":1,"message":"m"}}')
+    answered = messages.decode('{"jsonrpc":"2.0","id":null,"result":{}}')
+    assert messages.find_answer(refused, 3) is not None
+    assert messages.find_answer(answered, 3) is None
+
+
+def test_lone_surrogates_and_line_separators_survive_on_one_line() -> None:
+    raw = messages.request(1, "tools/call", {"text": "\ud800\u2028\n"})
+    assert raw.isascii()
+    assert b"\n" not in raw
+    assert json.loads(raw)["params"]["text"] == "\ud800\u2028\n"
+
+
+@given(st.binary(max_size=200))
+def test_no_bytes_break_the_decoder(raw: bytes) -> None:
+    try:
+        messages.decode(raw)
+    except NotAMessageError:
+        pass
+
+
+@given(ENVELOPES)
+def test_no_envelope_breaks_the_decoder(value: Any) -> None:
+    try:
+        messages.decode(json.dumps(value))
+    except NotAMessageError:
+        pass

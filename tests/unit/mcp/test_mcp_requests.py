@@ -1,0 +1,178 @@
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from mcp_emulators import Legacy, McpEndpoint, accepted, event, events
+from mcp_scenes import http, play, registry, stdio
+from model_endpoint import Gate, Part, Recorded, Reply
+
+from aish.errors import UnavailableError
+from aish.vocab.json import JsonObject
+
+pytestmark = pytest.mark.requirement("M11")
+
+ERAS = pytest.mark.parametrize("era", ["legacy", "modern"])
+QUESTION = {"message": "Go on?", "requestedSchema": {"type": "object", "properties": {}}}
+
+
+class Poet:
+    """A sampler that answers everything with the same verse."""
+
+    def __init__(self) -> None:
+        self.asked: list[JsonObject] = []
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        self.asked.append(params)
+        content = {"type": "text", "text": "a verse"}
+        return {"role": "assistant", "content": content, "model": "poet"}
+
+
+class Broken:
+    """A sampler whose model is not there."""
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        raise UnavailableError("the model is away")
+
+
+def asked(method: str, params: Any = None, *, era: str = "legacy", **fields: Any) -> Any:
+    """What a server hears that asks this while a call runs; or the failed call."""
+    elicit, sample = fields.pop("elicit", None), fields.pop("sample", None)
+
+    async def scene() -> Any:
+        kid = stdio("--asks", "--era", era, **fields)
+        async with registry(kid, elicit=elicit) as s:
+            arguments = {"method": method, "params": params or {}}
+            found = await s.call("kid__ask_client", sample, **arguments)
+            return json.loads(found.content) if found.kind == "ok" else found
+
+    return play(scene)
+
+
+@ERAS
+def test_elicitation_is_declined_where_nobody_can_be_asked(era: str) -> None:
+    assert asked("elicitation/create", QUESTION, era=era) == {"action": "decline"}
+
+
+@ERAS
+def test_elicitation_asks_the_person_where_there_is_one(era: str) -> None:
+    heard: list[Any] = []
+
+    async def person(alias: str, params: JsonObject) -> JsonObject:
+        heard.append((alias, params))
+        return {"action": "accept", "content": {"name": "Ada"}}
+
+    answer = asked("elicitation/create", QUESTION, era=era, elicit=person)
+    assert answer == {"action": "accept", "content": {"name": "Ada"}}
+    assert heard == [("kid", QUESTION)]
+
+
+@ERAS
+def test_roots_are_what_the_file_declares(era: str, tmp_path: Path) -> None:
+    roots = (tmp_path / "a b", Path("/srv"))
+    assert asked("roots/list", era=era, roots=roots) == {
+        "roots": [
+            {"uri": f"file://{tmp_path}/a%20b", "name": "a b"},
+            {"uri": "file:///srv", "name": "srv"},
+        ]
+    }
+
+
+def test_without_roots_the_list_is_empty() -> None:
+    assert asked("roots/list") == {"roots": []}
+
+
+@ERAS
+def test_sampling_is_answered_by_the_steps_model_where_it_is_allowed(era: str) -> None:
+    poet = Poet()
+    question = {"messages": [], "maxTokens": 5}
+    answer = asked("sampling/createMessage", question, era=era, sampling="allow", sample=poet)
+    assert answer["content"]["text"] == "a verse"
+    assert poet.asked == [question]
+
+
+def test_sampling_is_denied_by_default() -> None:
+    poet = Poet()
+    answer = asked("sampling/createMessage", {"messages": []}, sample=poet)
+    assert answer == {"code": -1, "message": "sampling is denied by the configuration"}
+    assert poet.asked == []
+
+
+def test_sampling_that_is_denied_ends_a_call_of_the_stateless_era() -> None:
+    found = asked("sampling/createMessage", {"messages": []}, era="modern", sample=Poet())
+    assert (found.kind, found.content) == (
+        "rpc_error",
+        "[aish] tool dispatch failed: sampling is denied by the configuration",
+    )
+
+
+def test_sampling_without_a_call_of_a_step_is_refused() -> None:
+    answer = asked("sampling/createMessage", {}, sampling="allow")
+    assert answer["message"] == "sampling is answered only while a step's call runs"
+
+
+def test_a_model_that_fails_to_sample_fails_that_request_only() -> None:
+    answer = asked("sampling/createMessage", {}, sampling="allow", sample=Broken())
+    assert answer == {"code": -32603, "message": "the model is away"}
+
+
+def test_ping_is_answered() -> None:
+    assert asked("ping") == {}
+
+
+@pytest.mark.parametrize("method", ["tasks/get", "x"])
+def test_an_unknown_request_hears_method_not_found(method: str) -> None:
+    assert asked(method) == {"code": -32601, "message": f"method not found: {method}"}
+
+
+def test_a_server_over_http_asks_on_the_stream_of_a_call() -> None:
+    gate = Gate()
+    answers: list[Any] = []
+
+    def call(request: Recorded) -> Reply:
+        question = {"jsonrpc": "2.0", "id": "q1", "method": "elicitation/create", "params": {}}
+
+        def parts() -> Iterator[Part]:
+            yield event(question)
+            yield gate
+            content = [{"type": "text", "text": json.dumps(answers[0])}]
+            result = {"jsonrpc": "2.0", "id": request.json["id"], "result": {"content": content}}
+            yield event(result)
+
+        return events().but(parts=parts())
+
+    def answer(request: Recorded) -> Reply:
+        answers.append(request.json)
+        gate.open()
+        return accepted()
+
+    async def scene(end: McpEndpoint) -> str:
+        async with registry(http(end.url)) as s:
+            return await s.text("web__add", a=1, b=2)
+
+    with McpEndpoint(Legacy(tools__call=call, answer=answer)) as end:
+        said = play(lambda: scene(end))
+    assert json.loads(said) == {"jsonrpc": "2.0", "id": "q1", "result": {"action": "decline"}}
+
+
+def test_what_we_can_do_is_declared() -> None:
+    async def scene(end: McpEndpoint, **fields: Any) -> Any:
+        async with registry(http(end.url, protocol="legacy", **fields)):
+            return end.requests[-4].json["params"]["capabilities"]
+
+    def declared(**fields: Any) -> Any:
+        with McpEndpoint(Legacy()) as end:
+
+            async def run() -> Any:
+                async with registry(http(end.url, protocol="legacy", **fields)):
+                    return end.requests[0].json["params"]["capabilities"]
+
+            return play(run)
+
+    assert declared() == {"elicitation": {}}
+    assert declared(sampling="allow", roots=(Path("/srv"),)) == {
+        "elicitation": {},
+        "roots": {},
+        "sampling": {},
+    }

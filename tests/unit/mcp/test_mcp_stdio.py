@@ -1,0 +1,276 @@
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp_scenes import Scene, command, play, registry, stdio
+
+from aish.system.children import Reaper
+
+pytestmark = pytest.mark.requirement("M10")
+
+
+def failure_of(*flags: str, **fields: Any) -> str:
+    async def scene() -> str | None:
+        async with registry(stdio(*flags, **fields)) as s:
+            return s.registry.failure("kid")
+
+    found = play(scene)
+    assert isinstance(found, str)
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+async def until_gone(pid: int) -> None:
+    """Wait for the end of a process that is not our child."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(watched)
+    finally:
+        os.close(watched)
+
+
+async def read_pid(path: Path) -> int:
+    while not path.exists():
+        await anyio.sleep(0.01)
+    return int(path.read_text(encoding="utf-8"))
+
+
+def test_a_child_gets_six_names_and_what_its_entry_adds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MY_SECRET_KEY", "do not pass this on")
+    file = tmp_path / "environment.json"
+    entry_env = {"EXTRA": "yes", "ABSENT": None}
+
+    async def scene() -> None:
+        async with registry(stdio("--print-environment", str(file), env=entry_env)):
+            pass
+
+    play(scene)
+    names = set(json.loads(file.read_text(encoding="utf-8"))) - {"LC_CTYPE"}
+    assert names == {"PATH", "HOME", "EXTRA"}
+
+
+def test_a_child_runs_in_the_folder_of_its_entry(tmp_path: Path) -> None:
+    where = "import os, sys; print(os.getcwd(), file=sys.stderr)"
+
+    async def scene() -> str | None:
+        async with registry(command(sys.executable, "-c", where, cwd=tmp_path)) as s:
+            return s.registry.failure("kid")
+
+    assert str(tmp_path.resolve()) in str(play(scene))
+
+
+def test_noise_on_stdout_is_tolerated_and_reported_once() -> None:
+    async def scene() -> None:
+        async with registry(stdio("--noise")) as s:
+            for _ in range(3):
+                assert await s.text("kid__add", a=1, b=2) == "3"
+            assert s.notices.texts("stdout_noise") == [
+                "ignores what is not JSON-RPC on its stdout: a banner on stdout, not JSON"
+            ]
+
+    play(scene)
+
+
+def test_a_line_without_end_costs_a_call_and_not_the_server() -> None:
+    async def scene() -> None:
+        async with registry(stdio("--huge-line")) as s:
+            found = await s.call("kid__add", a=1, b=2)
+            assert found.kind == "transport_error"
+            assert found.content == (
+                "[aish] tool transport error: the server wrote a line of more than 33554432 bytes"
+            )
+            assert s.registry.servers[0].state == "ready"
+
+    play(scene)
+
+
+def test_an_answer_of_a_megabyte_is_read_whole() -> None:
+    async def scene() -> None:
+        async with registry(stdio()) as s:
+            assert await s.text("kid__big", n=1_000_000) == "x" * 1_000_000
+            assert await s.text("kid__echo", text="y" * 300_000) == "y" * 300_000
+
+    play(scene)
+
+
+def test_a_child_that_dies_is_restarted_once() -> None:
+    async def scene() -> None:
+        async with registry(stdio("--die-after", "1")) as s:
+            assert await s.text("kid__add", a=1, b=2) == "3"
+            died = await s.call("kid__add", a=1, b=2)
+            assert died.kind == "transport_error"
+            assert died.content == (
+                "[aish] tool transport error: the server ended with exit code 4"
+            )
+            assert await s.text("kid__add", a=3, b=4) == "7"
+            assert s.notices.codes == ["server_restarted"]
+            await s.call("kid__add", a=1, b=2)
+            gone = await s.call("kid__add", a=1, b=2)
+            assert gone.content == (
+                "[aish] tool transport error: the server ended again after it was restarted"
+            )
+
+    play(scene)
+
+
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_restarted_child_of_either_era_is_greeted_as_before(era: str) -> None:
+    async def scene() -> None:
+        async with registry(stdio("--era", era)) as s:
+            await s.call("kid__crash")
+            assert await s.text("kid__add", a=1, b=2) == "3"
+
+    play(scene)
+
+
+def test_calls_under_way_end_when_the_child_dies() -> None:
+    async def scene() -> None:
+        kinds: list[str] = []
+
+        async def one(s: Scene, tool: str) -> None:
+            kinds.append((await s.call(tool, ms=20_000)).kind)
+
+        async with registry(stdio()) as s, anyio.create_task_group() as tasks:
+            tasks.start_soon(one, s, "kid__sleep")
+            tasks.start_soon(one, s, "kid__crash")
+        assert kinds == ["transport_error"] * 2
+
+    play(scene)
+
+
+def test_a_child_that_dies_at_start_is_reported_with_the_end_of_its_stderr() -> None:
+    assert failure_of("--die-at-start", "--stderr", "30").splitlines() == [
+        "the server ended with exit code 1; its stderr ends with:",
+        *(f"stderr line {number}" for number in range(21, 30)),
+        "cannot find my configuration",
+    ]
+
+
+def test_a_child_that_hangs_at_start_is_given_up_after_its_own_time() -> None:
+    assert failure_of("--hang-at-start", connect=0.4) == "no answer within 0.4 s"
+
+
+def test_a_command_that_is_not_there_is_a_failed_server() -> None:
+    async def scene() -> str | None:
+        async with registry(command("/nonexistent/server")) as s:
+            return s.registry.failure("kid")
+
+    assert play(scene) == "cannot start `/nonexistent/server`: No such file or directory"
+
+
+def test_stderr_goes_to_a_log_in_the_runs_folder(tmp_path: Path) -> None:
+    async def scene() -> None:
+        async with registry(stdio("--stderr", "3"), logs=tmp_path) as s:
+            await s.text("kid__add", a=1, b=2)
+
+    play(scene)
+    log = tmp_path / "kid.stderr.log"
+    assert log.read_text(encoding="utf-8").splitlines()[:3] == [
+        f"stderr line {number}" for number in range(3)
+    ]
+    assert log.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.requirement("X8")
+@pytest.mark.parametrize("flags", [(), ("--ignore-sigterm",)])
+def test_a_childs_own_children_are_gone_when_the_registry_is(
+    flags: tuple[str, ...], tmp_path: Path
+) -> None:
+    note = tmp_path / "grandchild"
+
+    async def scene() -> int:
+        async with registry(stdio("--grandchild-note", str(note), *flags)) as s:
+            assert await s.text("kid__add", a=1, b=2) == "3"
+            pid = await read_pid(note)
+            assert is_alive(pid)
+        await until_gone(pid)
+        return pid
+
+    assert not is_alive(play(scene))
+
+
+def test_a_grandchild_that_holds_stdout_does_not_hide_its_parents_death(tmp_path: Path) -> None:
+    note = tmp_path / "grandchild"
+
+    async def scene() -> None:
+        async with registry(stdio("--grandchild-note", str(note))) as s:
+            pid = await read_pid(note)
+            found = await s.call("kid__crash")
+            assert found.kind == "transport_error"
+            await until_gone(pid)
+
+    play(scene)
+
+
+KILLED = """
+import sys
+sys.path.insert(0, {support!r})
+import anyio
+from mcp_scenes import registry, stdio
+
+async def scene():
+    async with registry(stdio("--grandchild-note", {note!r})) as s:
+        assert await s.text("kid__add", a=1, b=2) == "3"
+        print("ready", flush=True)
+        await anyio.sleep_forever()
+
+anyio.run(scene)
+"""
+
+
+@pytest.mark.requirement("X8")
+def test_a_kill_minus_nine_of_aish_takes_the_grandchildren_along(tmp_path: Path) -> None:
+    note = tmp_path / "grandchild"
+    support = str(Path(__file__).parents[2] / "support")
+    program = KILLED.format(support=support, note=str(note))
+
+    async def scene() -> int:
+        async with await anyio.open_process([sys.executable, "-c", program]) as process:
+            assert process.stdout is not None
+            assert b"ready" in await process.stdout.receive()
+            pid = await read_pid(note)
+            assert is_alive(pid)
+            process.kill()
+            await process.wait()
+        await until_gone(pid)
+        return pid
+
+    assert not is_alive(play(scene))
+
+
+def test_the_grace_of_a_run_that_ends_is_short() -> None:
+    async def scene() -> None:
+        async with registry(stdio("--ignore-sigterm"), reaper=Reaper()) as s:
+            await s.text("kid__add", a=1, b=2)
+
+    play(scene, seconds=10)
+
+
+@pytest.mark.requirement("M9")
+def test_calls_to_one_child_run_side_by_side() -> None:
+    async def scene() -> float:
+        async with registry(stdio()) as s:
+            started = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(8):
+                    tasks.start_soon(lambda: s.call("kid__sleep", ms=300))
+            return anyio.current_time() - started
+
+    assert play(scene) < 8 * 0.3 / 2
