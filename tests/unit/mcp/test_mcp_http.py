@@ -145,10 +145,13 @@ def test_a_session_the_server_forgot_is_begun_again_and_the_call_made() -> None:
             if request.method == "POST" and request.json["method"] == "initialize":
                 self.session = f"s-{len(sessions)}"
                 sessions.append(self.session)
-            elif request.headers.get("mcp-session-id") == "s-0" and request.method == "POST":
-                if request.json["method"] == "tools/call":
-                    return json_reply(404, {"error": "no such session"})
             return super().usual(request)
+
+        def __call__(self, request: Recorded) -> Reply:
+            old = request.headers.get("mcp-session-id") == "s-0"
+            if old and request.method == "POST" and request.json["method"] == "tools/call":
+                return json_reply(404, {"error": "no such session"})
+            return super().__call__(request)
 
     found, end, _ = called(Forgetful())
     assert found.content == "3"

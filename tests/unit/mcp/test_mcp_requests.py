@@ -59,7 +59,7 @@ def test_elicitation_is_declined_where_nobody_can_be_asked(era: str) -> None:
 def test_elicitation_asks_the_person_where_there_is_one(era: str) -> None:
     heard: list[Any] = []
 
-    async def person(alias: str, params: JsonObject) -> JsonObject:
+    async def person(alias: str, params: JsonObject) -> JsonObject:  # ruff: ignore[unused-async] - `Elicit`
         heard.append((alias, params))
         return {"action": "accept", "content": {"name": "Ada"}}
 
@@ -157,10 +157,6 @@ def test_a_server_over_http_asks_on_the_stream_of_a_call() -> None:
 
 
 def test_what_we_can_do_is_declared() -> None:
-    async def scene(end: McpEndpoint, **fields: Any) -> Any:
-        async with registry(http(end.url, protocol="legacy", **fields)):
-            return end.requests[-4].json["params"]["capabilities"]
-
     def declared(**fields: Any) -> Any:
         with McpEndpoint(Legacy()) as end:
 

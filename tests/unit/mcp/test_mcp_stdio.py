@@ -44,9 +44,8 @@ async def until_gone(pid: int) -> None:
         os.close(watched)
 
 
-async def read_pid(path: Path) -> int:
-    while not path.exists():
-        await anyio.sleep(0.01)
+def read_pid(path: Path) -> int:
+    """The number a server wrote down before it answered for the first time."""
     return int(path.read_text(encoding="utf-8"))
 
 
@@ -198,7 +197,7 @@ def test_a_childs_own_children_are_gone_when_the_registry_is(
     async def scene() -> int:
         async with registry(stdio("--grandchild-note", str(note), *flags)) as s:
             assert await s.text("kid__add", a=1, b=2) == "3"
-            pid = await read_pid(note)
+            pid = read_pid(note)
             assert is_alive(pid)
         await until_gone(pid)
         return pid
@@ -211,7 +210,7 @@ def test_a_grandchild_that_holds_stdout_does_not_hide_its_parents_death(tmp_path
 
     async def scene() -> None:
         async with registry(stdio("--grandchild-note", str(note))) as s:
-            pid = await read_pid(note)
+            pid = read_pid(note)
             found = await s.call("kid__crash")
             assert found.kind == "transport_error"
             await until_gone(pid)
@@ -245,7 +244,7 @@ def test_a_kill_minus_nine_of_aish_takes_the_grandchildren_along(tmp_path: Path)
         async with await anyio.open_process([sys.executable, "-c", program]) as process:
             assert process.stdout is not None
             assert b"ready" in await process.stdout.receive()
-            pid = await read_pid(note)
+            pid = read_pid(note)
             assert is_alive(pid)
             process.kill()
             await process.wait()

@@ -7,7 +7,8 @@ from aish.mcp.server_events import EventReader, ServerEvent
 
 STREAM = (
     b"\xef\xbb\xbf: hello\r\n\r\nid: 1\nretry: 500\ndata: \n\n"
-    b'event: message\r\ndata: {"a":\r\ndata: 1}\r\n\r\ndata:x\n\nevent: y\n\nretry: soon\n\nid: 2\n\ndata: end'
+    b'event: message\r\ndata: {"a":\r\ndata: 1}\r\n\r\n'
+    b"data:x\n\nevent: y\n\nretry: soon\n\nid: 2\n\ndata: end"
 )
 EVENTS = [
     ServerEvent("", None, "1", 500),
