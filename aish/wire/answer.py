@@ -28,18 +28,25 @@ def plain_text(value: Any) -> str | None:
         text = delta["content"]
     except (KeyError, TypeError, IndexError):
         return None
-    if type(text) is not str or len(choices) > 1 or len(delta) > 1 + ("role" in delta):
+    if type(text) is not str or len(choices) > 1:
+        return None
+    if len(delta) > 1 + ("role" in delta) and _has_more(delta):
         return None
     more = choice.get("finish_reason") or choice.get("index") or choice.get("error")
     return None if more or value.get("usage") or value.get("error") else text
+
+
+def _has_more(delta: dict[str, Any]) -> bool:
+    """Whether a delta has anything beside text and fields that are there but empty."""
+    return any(value for name, value in delta.items() if name not in {"role", "content"})
 
 
 class Answer:
     """The state of one turn."""
 
     __slots__ = (
-        "_noticed", "_reasoning", "_refusal", "begun", "extras", "finish", "slots", "speech",
-        "usage", "whole",
+        "_noticed", "_reasoning", "_refusal", "_usage", "begun", "extras", "finish", "slots",
+        "speech", "whole",
     )  # fmt: skip
 
     def __init__(self, known_tools: Collection[str]) -> None:
@@ -48,7 +55,7 @@ class Answer:
         self.extras: dict[str, Any] = {}
         self.finish = ""
         """The endpoint's own word for the end, the last it sent."""
-        self.usage = Usage()
+        self._usage: dict[str, Any] = {}
         self.begun = False
         """Whether a choice has come that `take` was given."""
         self.whole = False
@@ -56,6 +63,11 @@ class Answer:
         self._reasoning: dict[str, list[str]] = {}
         self._refusal: list[str] = []
         self._noticed: set[str] = set()
+
+    @property
+    def usage(self) -> Usage:
+        """The last counts that came."""
+        return read_usage(self._usage)
 
     @property
     def refusal(self) -> str | None:
@@ -81,7 +93,8 @@ class Answer:
         """
         if error := find_error(value):
             raise error
-        self._count(value.get("usage"))
+        if usage := value.get("usage"):
+            self._count(usage)
         choices = value.get("choices")
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict):
@@ -98,12 +111,13 @@ class Answer:
 
     def _count(self, usage: Any) -> None:
         """Counts may come again and again; they are totals, the last one wins (quirk 33)."""
-        if usage:
-            self.usage = read_usage(usage) or self.usage
+        if isinstance(usage, dict) and any(type(count) in {int, float} for count in usage.values()):
+            self._usage = usage
 
     def _choice(self, choice: dict[str, Any]) -> None:
         self.begun = True
-        self._count(choice.get("usage"))
+        if usage := choice.get("usage"):
+            self._count(usage)
         delta, message = choice.get("delta"), choice.get("message")
         if isinstance(delta, dict):
             self._add(delta)
@@ -117,7 +131,18 @@ class Answer:
 
     def _add(self, delta: dict[str, Any], *, whole: bool = False) -> None:
         self._add_reasoning(delta)
-        for kind, text in content_pieces(delta.get("content")):
+        if content := delta.get("content"):
+            self._add_content(content)
+        if isinstance(refusal := delta.get("refusal"), str):
+            self._refusal.append(refusal)
+        if calls := delta.get("tool_calls"):
+            self._add_calls(calls, whole=whole)
+        for name, value in delta.items():
+            if name not in _KNOWN_FIELDS:
+                merge_field(self.extras, name, value)
+
+    def _add_content(self, content: Any) -> None:
+        for kind, text in content_pieces(content):
             if kind == "text":
                 self.speech.say(text)
             elif kind == "reasoning":
@@ -126,12 +151,6 @@ class Answer:
                 self._refusal.append(text)
             else:
                 self.notice("unknown_content", f"content of type `{excerpt(text)}` was left out")
-        if isinstance(refusal := delta.get("refusal"), str):
-            self._refusal.append(refusal)
-        self._add_calls(delta.get("tool_calls"), whole=whole)
-        for name, value in delta.items():
-            if name not in _KNOWN_FIELDS:
-                merge_field(self.extras, name, value)
 
     def _add_reasoning(self, delta: dict[str, Any]) -> None:
         """Thinking is kept by name, and shown once where two fields say the same."""

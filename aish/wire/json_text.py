@@ -18,7 +18,7 @@ SHOWN: Final = 200
 _DECODER: Final = json.JSONDecoder(strict=False)
 # What may stand where a parser stops: nothing, or part of a literal, a number, an escape.
 _BREAKS_OFF: Final = re.compile(
-    r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-?(I[a-z]*)?|Na?|\.|[eE][-+]?|\\?u?[0-9a-fA-F]{0,3}"
+    r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-?(I[a-z]*)?|Na?|\.|[eE][-+]?|(\\?u[0-9a-fA-F]{0,4})?"
 )
 _SPACE: Final = " \t\r\n"
 raw_decode: Final = _DECODER.raw_decode

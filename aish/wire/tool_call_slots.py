@@ -69,6 +69,8 @@ class ToolCallSlots:
 
     def add(self, item: dict[str, Any]) -> None:
         """Take a fragment from a stream."""
+        if self._goes_on(item):
+            return
         fragment = _read(item)
         if fragment.index is None:
             self.guessed = True
@@ -81,6 +83,21 @@ class ToolCallSlots:
         """Take a call from an answer that is not streamed: each element is one call."""
         fragment = _read(item)
         self._fill(self._open(fragment), fragment)
+
+    def _goes_on(self, item: dict[str, Any]) -> bool:
+        """Take a fragment that is more arguments for a known index: nearly all of them are."""
+        function = item.get("function")
+        if len(item) > len(("index", "function")) or not isinstance(function, dict):
+            return False
+        arguments, index = function.get("arguments"), item.get("index")
+        if len(function) > 1 or type(arguments) is not str or type(index) is not int:
+            return False
+        slot = self._by_index.get(index)
+        if slot is None:
+            return False
+        if arguments:
+            slot.parts.append(arguments)
+        return True
 
     def _open(self, fragment: Fragment) -> Slot:
         slot = Slot()

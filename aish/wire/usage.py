@@ -24,10 +24,9 @@ _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 _MOST: Final = 2**53
 
 
-def read_usage(value: Any) -> Usage | None:
-    """The counts in a `usage` object; `None` if it holds none. Unknown is not zero (quirk 34)."""
-    counts = {name: _first_count(value, paths) for name, paths in _COUNTS.items()}
-    return Usage(**counts) if any(count is not None for count in counts.values()) else None
+def read_usage(value: Any) -> Usage:
+    """The counts in a `usage` object. Unknown is not zero (quirk 34)."""
+    return Usage(**{name: _first_count(value, paths) for name, paths in _COUNTS.items()})
 
 
 def _first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:

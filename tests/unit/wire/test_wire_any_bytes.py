@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_streams import decoded, event
 
@@ -79,6 +79,7 @@ def orderly(told: list[Delta] | StreamError) -> bool:
     )
 
 
+@settings(deadline=None)
 @given(bodies, st.integers(0, 200))
 def test_any_body_comes_to_deltas_or_to_an_error(body: bytes, at: int) -> None:
     told = decoded([body])
@@ -87,6 +88,7 @@ def test_any_body_comes_to_deltas_or_to_an_error(body: bytes, at: int) -> None:
     assert str(again) == str(told)
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=80))
 def test_any_bytes_come_to_deltas_or_to_an_error(body: bytes) -> None:
     assert orderly(decoded([body]))
@@ -110,6 +112,7 @@ def test_levels_that_just_parse_come_to_deltas_or_to_an_error(levels: int) -> No
         assert orderly(decoded([stream * 2 + b"data: [DONE]\n\n"]))
 
 
+@settings(deadline=None)
 @given(st.text(max_size=30) | values.map(json.dumps))
 def test_legal_arguments_are_an_object_whatever_the_text(text: str) -> None:
     legal = legal_arguments(text)
@@ -117,6 +120,7 @@ def test_legal_arguments_are_an_object_whatever_the_text(text: str) -> None:
     assert legal_arguments(legal) == legal
 
 
+@settings(deadline=None)
 @given(values.map(json.dumps), st.data())
 def test_an_object_is_cut_wherever_it_breaks_off(text: str, data: st.DataObject) -> None:
     whole = f'{{"k": {text}}}'

@@ -5,7 +5,7 @@ import time
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aish.wire.errors import LimitError
@@ -48,6 +48,7 @@ def read(*chunks: bytes) -> list[SseEvent]:
     return [event for chunk in chunks for event in reader.feed(chunk)] + reader.close()
 
 
+@settings(deadline=None)
 @given(bodies)
 def test_events_are_those_of_the_simple_reader_for_every_cut(body: bytes) -> None:
     expected = simple(body)
@@ -57,6 +58,7 @@ def test_events_are_those_of_the_simple_reader_for_every_cut(body: bytes) -> Non
         assert read(body[:at], body[at:]) == expected
 
 
+@settings(deadline=None)
 @given(bodies, st.lists(st.integers(0, 60), max_size=6))
 def test_events_are_those_of_the_simple_reader_for_many_cuts(
     body: bytes, places: list[int]
