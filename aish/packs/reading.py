@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 from aish.packs.results import TEXT_LIMIT, PackError
+from aish.vocab.frozen import frozen
 
 SCAN_LIMIT = 64 * 1024 * 1024
 """Bytes of a file that are looked at to count its lines."""
@@ -25,7 +26,7 @@ _BOMS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Lines:
     """Some lines of a file; `last` is 0 where there are none.
 

@@ -1,9 +1,10 @@
 """What a tool of ours answers, in the form of an MCP `CallToolResult` (K3, K7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.text import safe_utf8
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 TEXT_LIMIT = 50_000
@@ -20,7 +21,7 @@ class PackError(Exception):
         self.details = details
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """What a tool has to say: text for a model and the same as data."""
 

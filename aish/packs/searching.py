@@ -14,6 +14,7 @@ from aish.packs.reading import text_stream
 from aish.packs.results import PackError
 from aish.packs.walking import Budget, Entry, walk
 from aish.system.globs import matches_path, matches_word
+from aish.vocab.frozen import frozen
 
 MOST_MATCHES = 200
 MOST_FILES = 5_000
@@ -23,7 +24,7 @@ LONGEST_SHOWN = 300
 SECONDS = 10.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Match:
     """One line that has what was looked for; `text` may be cut."""
 
@@ -42,7 +43,7 @@ class Found:
     stopped: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """Where to look: a file or a folder, and which file names."""
 

@@ -11,6 +11,7 @@ from aish.packs.beneath import Folder, Where, segments_of
 from aish.packs.denied import is_denied
 from aish.packs.results import PackError
 from aish.text import for_line
+from aish.vocab.frozen import frozen
 
 Kind = Literal["file", "folder", "link", "other"]
 DEEPEST = 64
@@ -25,7 +26,7 @@ MOST_NAMES = 200_000
 """Names of one folder that are read to find the first of them in order."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entry:
     """One name in a folder; `segments` lead to it from the root."""
 
@@ -49,7 +50,7 @@ class Entry:
         return for_line(self.name) + ("/" if self.kind == "folder" else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Listing:
     """A folder's entries by name, and whether there were more than are read."""
 

@@ -1,17 +1,17 @@
 """What tools of ours work with, and how a pack declares them (K1)."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from aish.packs.beneath import Folder
 from aish.packs.results import Answer
 from aish.packs.signature import description_of, schema_of
 from aish.system.reaper import Reaper
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Workplace:
     """The root of a server's packs, by descriptor and by path, and who ends its children."""
 
@@ -24,7 +24,7 @@ ToolFunction = Callable[..., Awaitable[Answer]]
 """An async function whose first parameter is the `Workplace`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Marks:
     """The four annotations of MCP, always all of them, and whether calls may run side by side."""
 
@@ -38,7 +38,7 @@ class Marks:
 READS = Marks(read_only=True, destructive=False, idempotent=True, open_world=False, parallel=True)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PackTool:
     """A tool of a pack, as a server would describe it, and the function behind it."""
 

@@ -7,11 +7,11 @@ the whole command says yes to it.
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import starmap
 
 from aish.policy.texts import Fit, forbidden_text, permitted_text
 from aish.system.globs import matches_word
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ToolName
 
@@ -24,7 +24,7 @@ REST = "**"
 """As the last word of a pattern: any further words, none included."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """What a call would run; `words` is `None` where only a shell could tell."""
 

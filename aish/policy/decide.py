@@ -1,16 +1,16 @@
 """What the rules say of one call: pure, and closed where in doubt (P1, P4, P5, X1, X12)."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from aish.policy.judge import FitsSchema, Judgement, judge
 from aish.policy.rules import Policy, Rule
 from aish.policy.texts import Fit
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ruling:
     """The verdict, the text of the rule that made it (empty where none did), and the reason."""
 

@@ -1,18 +1,18 @@
 """Why a call gets the verdict it gets, rule by rule (P7), and the file's own `policy_tests`."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from aish.policy.decide import Ruling, decide, simple_fit
 from aish.policy.globs import split_glob
 from aish.policy.judge import Judgement, judge
 from aish.policy.rules import Policy
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.rules import PolicyTest
 from aish.vocab.tools import Tool, ToolName
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explanation:
     """The verdict on a call and every rule that was looked at, the strictest list first.
 
@@ -27,7 +27,7 @@ class Explanation:
     known: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailedPolicyTest:
     """A row of `policy_tests` that does not hold; `path` is where it stands in the file."""
 

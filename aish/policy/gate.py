@@ -5,12 +5,12 @@ be sent. A yes is good for one call.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 
 from aish.policy.decide import Ruling, decide, simple_fit
 from aish.policy.digest import call_digest
 from aish.policy.rules import Policy
 from aish.vocab.events import Place, Verdict
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Approver, Question
 from aish.vocab.tools import Tool
@@ -26,7 +26,7 @@ class ApprovalError(AssertionError):
     """A call came to dispatch without an approval of its own: a bug, never a person's mistake."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Proposal:
     """A call as it would be sent, and where in the run."""
 
@@ -35,7 +35,7 @@ class Proposal:
     place: Place
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision:
     """What became of a proposal.
 

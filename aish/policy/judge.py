@@ -1,7 +1,6 @@
 """Whether one rule applies to one call, and why (P1, P4, P5)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from aish.policy.commands import (
     Command,
@@ -12,6 +11,7 @@ from aish.policy.commands import (
 )
 from aish.policy.rules import LOCAL_COMMAND, Rule
 from aish.policy.texts import Fit, fit_value
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool
 
@@ -19,7 +19,7 @@ FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
 """Whether arguments fit a schema; `None` where that cannot be told here."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judgement:
     """One rule looked at: whether it applies, and the reason in words."""
 

@@ -2,13 +2,13 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from aish.errors import UsageError
 from aish.policy.globs import is_exact, split_glob
 from aish.system.globs import matches_word
 from aish.vocab.events import RuleInfo
+from aish.vocab.frozen import frozen
 from aish.vocab.rules import RuleEntry, RuleLists
 from aish.vocab.tools import Tool, ToolName
 
@@ -18,7 +18,7 @@ LOCAL_COMMAND = ToolName("shell", "run")
 """What `run` steps are approved as (F2); known in every pipeline."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """One rule, its glob already split; `text` is how it is shown and recorded."""
 
@@ -44,7 +44,7 @@ class Rule:
         return matches_word(self.server, name.server) and matches_word(self.tool, name.name)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Policy:
     """All rules of a run. `deny` beats `ask` beats `auto_approve`."""
 

@@ -64,7 +64,7 @@ def desk(tmp_path: Path) -> Iterator[Desk]:
     anyio.run(pack.shutdown)
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_a_file_is_read_by_its_path_alone(desk: Desk) -> None:
     desk.write("README.md", "# Title\n\ntext\n")
     assert desk.text("file_read", path="README.md") == "# Title\n\ntext\n"
@@ -79,7 +79,7 @@ def test_a_file_is_read_by_its_path_alone(desk: Desk) -> None:
     }
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 @pytest.mark.parametrize(
     ("first", "last", "expected"),
     [
@@ -101,7 +101,7 @@ def test_a_range_of_lines_is_read(
     assert (data["content"], data["total_lines"]) == (expected, 4)
 
 
-@pytest.mark.requirement("K3", "K8")
+@pytest.mark.requirement("K3")
 @pytest.mark.parametrize(("first", "last"), [(5, 9), (0, 1), (-1, 1), (3, 2)])
 def test_lines_that_are_not_there_are_a_failure_that_says_so(
     desk: Desk, first: int, last: int
@@ -110,7 +110,7 @@ def test_lines_that_are_not_there_are_a_failure_that_says_so(
     assert desk.code("file_read", path="a", start_line=first, end_line=last) == "out_of_range"
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_an_empty_file_is_empty(desk: Desk) -> None:
     desk.write("a", "")
     data = desk.data("file_read", path="a")
@@ -160,7 +160,7 @@ def test_a_huge_file_is_read_in_bounded_time(desk: Desk) -> None:
     assert time.monotonic() - began < 10
 
 
-@pytest.mark.requirement("K8", "X6")
+@pytest.mark.requirement("X6")
 @pytest.mark.parametrize(
     ("content", "expected", "encoding"),
     [
@@ -181,7 +181,7 @@ def test_files_that_are_not_plain_utf8_are_read_too(
     assert (data["content"], data["encoding"]) == (expected, encoding)
 
 
-@pytest.mark.requirement("K3", "K8")
+@pytest.mark.requirement("K3")
 def test_a_binary_file_is_a_failure_with_its_size(desk: Desk) -> None:
     desk.write("a", b"\x7fELF\0\0\0")
     assert desk.code("file_read", path="a") == "binary"
@@ -218,7 +218,7 @@ def test_failures_are_results_with_a_code(
     assert desk.code(tool, **arguments) == code
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_existence_is_told_of_files_and_folders(desk: Desk) -> None:
     desk.write("docs/a", "")
     os.mkfifo(desk.root / "pipe")
@@ -228,7 +228,7 @@ def test_existence_is_told_of_files_and_folders(desk: Desk) -> None:
     assert desk.data("file_exists", path="b")["exists"] is False
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_a_folder_is_listed_in_order(desk: Desk) -> None:
     desk.write("b.txt", "xx")
     desk.write("a/x", "")
@@ -258,7 +258,7 @@ def test_a_long_list_goes_on_where_it_stopped(desk: Desk) -> None:
     assert shown == names
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_a_tree_is_indented_and_as_deep_as_asked(desk: Desk) -> None:
     desk.write("a/b/c/d/e", "")
     desk.write("z", "")
@@ -294,7 +294,7 @@ def test_names_with_control_characters_cannot_break_a_list(desk: Desk) -> None:
     assert "d\\udcff:1: needle" in desk.text("file_search", query="needle")
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_text_is_found_as_it_is_written(desk: Desk) -> None:
     desk.write("a.py", "x = 1\ny.z(*)\n")
     desk.write("docs/b.md", "Y.Z(*)\nnothing\n")
@@ -306,7 +306,7 @@ def test_text_is_found_as_it_is_written(desk: Desk) -> None:
     assert desk.data("file_search", query="y.z", path="a.py")["files"] == 1
 
 
-@pytest.mark.requirement("K4", "K8")
+@pytest.mark.requirement("K4")
 @pytest.mark.parametrize(
     ("glob", "found"),
     [
@@ -328,7 +328,7 @@ def test_a_glob_narrows_a_search_and_never_leaves_the_root(
     assert [match["path"] for match in matches] == found
 
 
-@pytest.mark.requirement("K8", "X7")
+@pytest.mark.requirement("X7")
 def test_a_regular_expression_is_searched_for(desk: Desk) -> None:
     desk.write("a.py", "def one():\nDef two():\n\tdef three():\n")
     desk.write("é.py", "def four\u2028():\n")
@@ -369,7 +369,7 @@ def test_files_that_are_too_large_or_not_text_are_counted(desk: Desk) -> None:
     assert "2 skipped" in desk.text("file_search", query="needle")
 
 
-@pytest.mark.requirement("K8")
+@pytest.mark.requirement("K1")
 def test_a_summary_has_what_one_needs_to_decide_what_to_read(desk: Desk) -> None:
     desk.write("a", "".join(f"{number}\r\n" for number in range(30)))
     data = desk.data("file_summary", path="a")

@@ -97,7 +97,7 @@ def test_reading_tools_may_run_side_by_side(tmp_path: Path) -> None:
     anyio.run(pack.shutdown)
 
 
-@pytest.mark.requirement("K8", "X8")
+@pytest.mark.requirement("X8")
 def test_a_command_runs_in_the_root_with_a_small_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,7 +112,7 @@ def test_a_command_runs_in_the_root_with_a_small_environment(
     anyio.run(pack.shutdown)
 
 
-@pytest.mark.requirement("K8", "X6", "X8")
+@pytest.mark.requirement("X6", "X8")
 def test_a_command_that_takes_too_long_is_ended_with_all_it_started(tmp_path: Path) -> None:
     pack = open_packs(["shell"], tmp_path)
     command = "echo before; sh -c 'echo $$ > child; exec sleep 60' & wait"
