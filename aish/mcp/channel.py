@@ -23,6 +23,7 @@ from aish.mcp.headers import standard_headers
 from aish.mcp.messages import Asked, Noted
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.transport import Headers, Outgoing, Transport
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler
 
@@ -37,7 +38,7 @@ MAX_PROGRESS = 1000
 CANCEL_SECONDS = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Call:
     """What belongs to one request: who hears its progress, who samples for it, its headers."""
 
@@ -49,7 +50,7 @@ class Call:
 NO_CALL = Call()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manner:
     """How requests are sent: a revision, and whether it is of the stateless era."""
 

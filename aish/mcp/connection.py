@@ -1,13 +1,14 @@
 """What is needed to reach one MCP server, everything about it already resolved."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.config.pipeline import ServerEntry
 from aish.mcp.inprocess import Pack
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerConnection:
     """A server entry with every `${VAR}` in it expanded.
 

@@ -8,11 +8,11 @@ import base64
 import binascii
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aish.mcp.headers import Mirrored, mirrored
 from aish.mcp.schemas import NO_PARAMETERS, mended
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Annotations, Media, ResultKind, ToolResult
 
@@ -26,7 +26,7 @@ Complain = Callable[[str, str], None]
 """Takes a code and a sentence."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Definition:
     """A tool as its server lists it."""
 
@@ -40,7 +40,7 @@ class Definition:
     headers: tuple[Mirrored, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """How far to believe a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
 

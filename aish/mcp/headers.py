@@ -6,13 +6,15 @@ https://modelcontextprotocol.io/specification/2026-07-28/basic/transports/stream
 import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 ANNOTATION = "x-mcp-header"
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 PLAIN = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")
+VISIBLE = re.compile(r"[\x21-\x7e]+")
+MAX_ECHOED = 1024
 MIRRORED_TYPES = frozenset({"string", "integer", "boolean"})
 SAFE_INTEGER = 2**53 - 1
 MAX_DEPTH = 32
@@ -20,7 +22,7 @@ NAMED_BY = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"
 """Which parameter becomes `Mcp-Name`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mirrored:
     """A parameter that goes into `Mcp-Param-<name>`; `path` leads to it in the arguments."""
 
@@ -109,6 +111,11 @@ def _as_text(value: JsonValue) -> str | None:
     if isinstance(value, int):
         return str(value) if abs(value) <= SAFE_INTEGER else None
     return value if isinstance(value, str) else None
+
+
+def is_header_value(text: str) -> bool:
+    """Whether what a server named may go back to it in a header as it is."""
+    return 0 < len(text) <= MAX_ECHOED and VISIBLE.fullmatch(text) is not None
 
 
 def standard_headers(method: str, params: JsonObject) -> Iterator[tuple[str, str]]:

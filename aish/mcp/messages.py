@@ -6,10 +6,10 @@ result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batch
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from aish.mcp.failures import INTERNAL_ERROR, RpcError
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 MAX_BATCH = 1000
@@ -19,7 +19,7 @@ class NotAMessageError(ValueError):
     """These bytes are not JSON-RPC."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """A response; `id` is its text, whatever type the server echoed, `None` where it was null."""
 
@@ -28,7 +28,7 @@ class Answer:
     error: RpcError | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A request from the server; its `id` goes back as it came."""
 
@@ -37,7 +37,7 @@ class Asked:
     params: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noted:
     """A notification from the server."""
 

@@ -5,7 +5,6 @@ only a server of the handshake era gives. A pinned revision is asked for directl
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
@@ -20,12 +19,14 @@ from aish.mcp.failures import (
     RpcError,
     ServerEndedError,
 )
+from aish.mcp.headers import is_header_value
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 CREDENTIALS_REFUSED = frozenset({401, 403, 407})
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Agreement:
     """What was agreed on; `sent` is the revision we asked for first."""
 
@@ -106,7 +107,7 @@ async def handshake(
         result = await _initialize(speaker, version, capabilities)
     got = result.get("protocolVersion")
     agreement = Agreement(
-        Manner(got if isinstance(got, str) and got else version),
+        Manner(got if isinstance(got, str) and is_header_value(got) else version),
         sent,
         _object(result.get("capabilities")),
     )
@@ -175,4 +176,6 @@ def _object(value: JsonValue) -> JsonObject:
 
 def _versions(value: JsonValue, key: str) -> list[str]:
     listed = _object(value).get(key)
-    return [item for item in listed if isinstance(item, str)] if isinstance(listed, list) else []
+    if not isinstance(listed, list):
+        return []
+    return [item for item in listed if isinstance(item, str) and is_header_value(item)]

@@ -1,7 +1,6 @@
 """From a server's entry to the transport that reaches it."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from anyio.abc import TaskGroup
@@ -17,13 +16,14 @@ from aish.mcp.streamable import StreamableHttp
 from aish.mcp.transport import Transport
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
+from aish.vocab.frozen import frozen
 
 Notify = Callable[[str, str, str], None]
 """Takes a server's alias, a code and a sentence."""
 TAIL_LINES = 10
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Surroundings:
     """What all servers of a run share; `logs` is the folder for what children say on stderr."""
 

@@ -5,12 +5,12 @@ Legacy servers send these as requests of their own, those of the stateless era p
 """
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from aish.errors import AishError
 from aish.mcp.failures import INTERNAL_ERROR, METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Sampler
 
@@ -20,7 +20,7 @@ Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
 DECLINED: JsonObject = {"action": "decline"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answers:
     """The answers of one server's entry.
 

@@ -4,15 +4,14 @@ The reader of the model wire (`wire.sse`) is built for many small events per sec
 ids nor pauses and stops at lines of 1 MiB, which one picture in a tool's result exceeds.
 """
 
-from dataclasses import dataclass
-
 from aish.mcp.lines import Lines
+from aish.vocab.frozen import frozen
 
 MAX_STREAM = 256 * 1024 * 1024
 BOM = b"\xef\xbb\xbf"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerEvent:
     """One event; `id` and `retry` (milliseconds) as far as it brings them."""
 

@@ -6,7 +6,6 @@ as JSON.
 
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,6 +23,7 @@ from aish.mcp.messages import json_object
 from aish.mcp.negotiate import Agreement, handshake, negotiate
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.transport import Transport
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 MAX_INPUT_ROUNDS = 10
@@ -34,7 +34,7 @@ LISTEN_SECONDS = 0.5
 TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Terms:
     """How a session is begun, and who hears of what happens in it."""
 

@@ -15,6 +15,7 @@ from aish.mcp.failures import (
     SessionLostError,
     TransportError,
 )
+from aish.mcp.headers import is_header_value
 from aish.mcp.http import HttpDoor, Reply
 from aish.mcp.messages import Answer, Asked, NotAMessageError
 from aish.mcp.server_events import EventReader, ServerEvent
@@ -28,7 +29,6 @@ MAX_RECONNECTS = 5
 """Streams in a row that end without an event; then we stop asking."""
 DEFAULT_RETRY = 1.0
 MAX_RETRY = 30.0
-MAX_SESSION = 1024
 
 
 class Cursor:
@@ -40,7 +40,7 @@ class Cursor:
 
     def see(self, event: ServerEvent) -> None:
         """Remember the id and the pause an event brings."""
-        if event.id:
+        if event.id and is_header_value(event.id):
             self.last = event.id
         if event.retry is not None:
             self.retry = min(event.retry / 1000, MAX_RETRY)
@@ -55,6 +55,7 @@ class StreamableHttp:
         self.door = door
         self._inbox: Inbox = _nobody
         self._session: Headers = ()
+        self._silent = 0
 
     @property
     def has_session(self) -> bool:
@@ -93,21 +94,27 @@ class StreamableHttp:
     async def listen(self, heard: anyio.Event, headers: Headers = ()) -> None:
         """GET the stream of what the server says unasked, for as long as it offers one."""
         cursor = Cursor()
-        silent = 0
-        while silent < MAX_RECONNECTS:
-            if silent or cursor.last:
-                await anyio.sleep(cursor.retry)
-            silent += 1
-            async with self.door.open("GET", self._get_headers(headers, cursor)) as reply:
-                heard.set()
-                if reply.status >= FAILED or not reply.is_events:
-                    await reply.drain()
+        self._silent = 0
+        while self._silent < MAX_RECONNECTS:
+            self._silent += 1
+            with suppress(TransportError):
+                if not await self._listen_once(cursor, heard, headers):
                     return
-                events = Events(reply)
-                while (event := await events.next()) is not None:
-                    cursor.see(event)
-                    silent = 0
-                    self._pass_on(event, None)
+            await anyio.sleep(max(cursor.retry, DEFAULT_RETRY))
+
+    async def _listen_once(self, cursor: Cursor, heard: anyio.Event, headers: Headers) -> bool:
+        """Hear one stream to its end; whether there was one."""
+        async with self.door.open("GET", self._get_headers(headers, cursor)) as reply:
+            heard.set()
+            if reply.status >= FAILED or not reply.is_events:
+                await reply.drain()
+                return False
+            events = Events(reply)
+            while (event := await events.next()) is not None:
+                cursor.see(event)
+                self._silent = 0
+                self._pass_on(event, None)
+        return True
 
     async def close(self) -> None:
         """End the session, if there is one, and the connections."""
@@ -121,8 +128,7 @@ class StreamableHttp:
             await self.door.close()
 
     def _begin_session(self, session: str) -> None:
-        legal = session.isascii() and session.isprintable() and " " not in session
-        if session and legal and len(session) <= MAX_SESSION:
+        if is_header_value(session):
             self._session = ((SESSION, session),)
 
     async def _refusal(self, reply: Reply) -> HttpStatusError:

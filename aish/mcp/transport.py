@@ -4,12 +4,12 @@ Real ones: `streamable`, `events`, `stdio`; the twin in memory that ships is `in
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Protocol
 
 import anyio
 
 from aish.mcp.messages import Answer, Asked, Noted
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 Headers = tuple[tuple[str, str], ...]
@@ -17,7 +17,7 @@ Inbox = Callable[[Asked | Noted, int | None], None]
 """Takes what the server says unasked, with the request on whose answer it came, if known."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outgoing:
     """A request of ours; `headers` are for HTTP, others leave them."""
 

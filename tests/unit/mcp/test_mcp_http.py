@@ -421,3 +421,35 @@ def test_what_a_server_was_asked_is_one_message_per_request() -> None:
         assert request.headers["content-type"] == "application/json"
         assert request.headers["accept-encoding"] == "identity"
         assert isinstance(json.loads(request.body), dict)
+
+
+@pytest.mark.requirement("X6")
+@pytest.mark.parametrize("named", ["a\r\nX-Evil: 1", "é", "x" * 5000, "", "a b"])
+def test_what_a_server_names_never_becomes_a_broken_header(named: str) -> None:
+    def broken(_: Recorded) -> Reply:
+        head = f"id: {named}\nretry: 1\ndata: \n\n".encode()
+        return events(head if "\r" not in named else b"id: a\x00\nretry: 1\ndata: \n\n")
+
+    found, end, notices = called(Legacy(version=named, tools__call=broken), protocol="legacy")
+    assert found.content == (
+        "[aish] tool transport error: the stream of events ended without an answer"
+    )
+    assert notices.said == []
+    assert end.requests[-1].headers["mcp-protocol-version"] == "2025-11-25"
+
+
+@pytest.mark.requirement("M2")
+def test_a_stream_for_what_is_said_unasked_is_opened_again_when_it_is_lost() -> None:
+    streams: list[Reply] = [events(b"retry: 1\ndata: \n\n", RESET)]
+    again, done = Gate(), Gate()
+
+    def stream(_: Recorded) -> Reply:
+        return streams.pop() if streams else events(b": open\n\n", again, done)
+
+    async def scene(end: McpEndpoint) -> None:
+        async with registry(http(end.url)) as s:
+            await again.arrival()
+            assert await s.text("web__add", a=1, b=2) == "3"
+
+    with McpEndpoint(Legacy(session="s-1", GET=stream)) as end:
+        play(lambda: scene(end))

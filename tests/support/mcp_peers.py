@@ -1,0 +1,82 @@
+"""Real MCP servers from the registries, as tests drive them; what is missing skips, aloud."""
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[2]
+MODULES = TOP / "node_modules"
+PATIENCE = 30.0
+
+
+def node() -> str:
+    """npm's Node, else the machine's."""
+    own = MODULES / ".bin" / "node"
+    found = str(own) if own.exists() else shutil.which("node")
+    if found is None:
+        pytest.skip("Node is missing; `make node` brings it")
+    return found
+
+
+def npm_server(package: str) -> tuple[str, str]:
+    """The command of a server that npm installed."""
+    script = MODULES / "@modelcontextprotocol" / package / "dist" / "index.js"
+    if not script.exists():
+        pytest.skip(f"{package} is missing; `make node` brings it")
+    return node(), str(script)
+
+
+def python_server(name: str) -> str:
+    """A server that pip installed beside the interpreter."""
+    script = Path(sys.executable).parent / name
+    if not script.exists():
+        pytest.skip(f"{name} is missing; `make test` installs it")
+    return str(script)
+
+
+@contextmanager
+def listening(
+    *argv: str, port: int, environment: Mapping[str, str] | None = None
+) -> Generator[str]:
+    """A server process on a port, once it accepts connections; the origin of its urls."""
+    with subprocess.Popen(
+        argv,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    ) as process:
+        try:
+            _wait_for(port, process)
+            yield f"http://127.0.0.1:{port}"
+        finally:
+            process.kill()
+
+
+def free_port() -> int:
+    """A port nobody listens on."""
+    with socket.create_server(("127.0.0.1", 0)) as found:
+        port: int = found.getsockname()[1]
+        return port
+
+
+def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:
+    """A server of somebody else does not say when it is ready: ask until it is."""
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            time.sleep(0.05)
+        else:
+            return
+    pytest.fail("the server did not begin to listen")
