@@ -5,8 +5,9 @@ an exit code. A failure that only the model should hear of is a tool result, not
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import IntEnum
+
+from aish.vocab.frozen import frozen
 
 
 class ExitCode(IntEnum):
@@ -52,7 +53,7 @@ class UsageError(AishError):
     code = "usage"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """A place in a file; `line` and `column` count from 1."""
 
@@ -64,7 +65,7 @@ class Position:
         return f"{self.file}:{self.line}:{self.column}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One thing that is wrong with a pipeline file (F10).
 

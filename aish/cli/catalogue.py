@@ -1,9 +1,9 @@
 """The commands, one row each: name, module, group. Modules are imported when asked for."""
 
-from dataclasses import dataclass
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Command:
     """`module` has a function `command`, a typer callback; `group` is a sub-command's parent."""
 

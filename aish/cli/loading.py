@@ -3,7 +3,6 @@
 import os
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aish.cli.boundary import say
@@ -13,9 +12,10 @@ from aish.config.quantities import duration
 from aish.errors import UsageError
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, uses_stdin
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Given:
     """What fills a pipeline in from the command line, as it was typed."""
 

@@ -10,7 +10,7 @@ from aish.run.folder import RunFolder
 from aish.run.looking import Look, look
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
-from aish.run.resources import Surroundings
+from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
 from aish.vocab.events import Event, Notice

@@ -4,7 +4,6 @@ import errno
 import os
 import sys
 from contextlib import ExitStack
-from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
 from types import TracebackType
@@ -21,10 +20,11 @@ from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.events import Event, Exit
+from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shape:
     """How the command line wants the run told."""
 

@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import cast
 
 from aish.config.documents import Documents
@@ -19,6 +18,7 @@ from aish.config.pipeline import (
 )
 from aish.config.reading import Table
 from aish.errors import did_you_mean
+from aish.vocab.frozen import frozen
 
 ONE_STEP = "main"
 KINDS = ("prompt", "call", "run")
@@ -27,7 +27,7 @@ _BELONGS = {**dict.fromkeys(_PROMPT_ONLY, "prompt"), "with": "call"}
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepsReader:
     """What the steps of a file have in common."""
 

@@ -8,7 +8,7 @@ from hashlib import sha256
 from aish.config.merge import parse_mapping
 from aish.config.nodes import to_data
 from aish.config.reading import Table
-from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text
+from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
 from aish.vocab.json import JsonObject, JsonValue
 
 MAX_DEPTH = 64
@@ -27,7 +27,7 @@ class Documents:
         try:
             text = read_text(path, REFERENCED_LIMIT)
         except UnreadableError as error:
-            table.problem(key, f"the file `{table.text(key)}` {_reason(error)}")
+            table.problem(key, f"the file `{table.text(key)}` {reason(error)}")
             return ""
         self.hashes[str(table.text(key))] = sha256(text.encode()).hexdigest()
         return text
@@ -117,8 +117,3 @@ def _depth(value: JsonValue) -> int:
     if isinstance(value, list):
         return 1 + max(map(_depth, value), default=0)
     return 0
-
-
-def _reason(error: UnreadableError) -> str:
-    message = error.problem.message
-    return "is not there" if message == "no such file" else message

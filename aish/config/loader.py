@@ -1,7 +1,6 @@
 """From a path to a `Pipeline`, or to everything that is wrong with the file (F10)."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aish.config.decode import decode
@@ -12,9 +11,10 @@ from aish.config.overrides import overridden, parse_override
 from aish.config.pipeline import Pipeline
 from aish.config.shape import is_unknown_key, pipeline_schema, shape_problems
 from aish.errors import PipelineError, Position, Problem
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reading:
     """What could be read of a file.
 

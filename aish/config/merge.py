@@ -1,11 +1,12 @@
 """`extends`: files under files, merged into one tree in which each value keeps its place (F8)."""
 
+import os
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at
 from aish.config.source import parse_yaml
-from aish.config.text_file import UnreadableError, read_text
+from aish.config.text_file import UnreadableError, read_text, reason
 from aish.errors import Position, Problem
 
 MAX_FILES = 64
@@ -22,7 +23,10 @@ class Gathered:
 def read_with_bases(path: Path) -> Gathered:
     """The tree of `path`, its bases merged in."""
     reader = _Reader()
-    root = reader.read(path, ())
+    try:
+        root = reader.read(path, ())
+    except UnreadableError as error:
+        return Gathered(None, [error.problem])
     return Gathered(root, reader.problems)
 
 
@@ -46,64 +50,61 @@ class _Reader:
     """Reads each file once, however many name it."""
 
     problems: list[Problem] = field(default_factory=list)
-    known: dict[Path, MappingNode | None] = field(default_factory=dict)
+    known: dict[str, MappingNode | None] = field(default_factory=dict)
 
-    def read(self, path: Path, above: tuple[Path, ...]) -> MappingNode | None:
-        key = path.resolve() if path.exists() else path
+    def read(self, path: Path, above: tuple[str, ...]) -> MappingNode | None:
+        """The tree of a file with its bases.
+
+        Raises:
+            UnreadableError: there is no text at `path`.
+        """
+        key = _identity(path)
         if key in self.known:
             return self.known[key]
         self.known[key] = None
-        root = self._parse(path)
-        if root is not None:
-            root = self._with_bases(root, path, (*above, key))
-        self.known[key] = root
-        return root
-
-    def _parse(self, path: Path) -> MappingNode | None:
-        try:
-            text = read_text(path)
-        except UnreadableError as error:
-            self.problems.append(error.problem)
-            return None
-        root, problems = parse_mapping(text, str(path))
+        root, problems = parse_mapping(read_text(path), str(path))
         self.problems += problems
-        return root
+        if root is not None:
+            self.known[key] = self._with_bases(root, path, (*above, key))
+        return self.known[key]
 
     def _with_bases(
-        self, root: MappingNode, path: Path, above: tuple[Path, ...]
+        self, root: MappingNode, path: Path, above: tuple[str, ...]
     ) -> MappingNode | None:
         whole: MappingNode | None = None
         complete = True
         for named, place in self._bases(root):
-            base_path = path.parent / str(named.value)
-            base = self._base(base_path, named, place, above)
+            base = self._base(path.parent / str(named.value), named, place, above)
             if base is None:
                 complete = False
-                continue
-            whole = base if whole is None else merged(whole, base)
-        if not complete:
-            return None
+            else:
+                whole = base if whole is None else merged(whole, base)
         own = MappingNode(root.position, dict(root.entries), dict(root.keys))
         own.entries.pop("extends", None)
         own.keys.pop("extends", None)
+        if not complete:
+            return None
         return own if whole is None else merged(whole, own)
 
     def _base(
-        self, path: Path, named: ScalarNode, place: str, above: tuple[Path, ...]
+        self, path: Path, named: ScalarNode, place: str, above: tuple[str, ...]
     ) -> MappingNode | None:
-        key = path.resolve() if path.is_file() else path
+        key = _identity(path)
         if key in above:
-            chain = " → ".join(f"`{name.name}`" for name in (*above[above.index(key) :], key))
+            chain = " → ".join(f"`{Path(name).name}`" for name in (*above[above.index(key) :], key))
             self._problem(named, place, f"files extend each other in a circle: {chain}")
-            return None
-        if not path.is_file():
-            kind = "is a folder" if path.is_dir() else "is not there"
-            self._problem(named, place, f"the file `{path}` {kind}")
             return None
         if len(self.known) >= MAX_FILES:
             self._problem(named, place, f"more than {MAX_FILES} files in one pipeline")
             return None
-        return self.read(path, above)
+        try:
+            return self.read(path, above)
+        except UnreadableError as error:
+            if error.problem.position.line > 1 or error.problem.position.column > 1:
+                self.problems.append(error.problem)
+            else:
+                self._problem(named, place, f"the file `{named.value}` {reason(error)}")
+            return None
 
     def _bases(self, root: MappingNode) -> list[tuple[ScalarNode, str]]:
         """The names under `extends`, with the path of each."""
@@ -137,3 +138,11 @@ def merged(below: MappingNode, over: MappingNode) -> MappingNode:
         else:
             whole.put(key, value, over.keys[key])
     return whole
+
+
+def _identity(path: Path) -> str:
+    """The same for all names of one file."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return str(path)

@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from aish.errors import Position, Problem
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarNode:
     """Text, a number, true, false or null."""
 

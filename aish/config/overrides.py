@@ -1,12 +1,13 @@
 """`--set a.b.c=VALUE`: one value of the file replaced from the command line (F9)."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join
+from aish.config.schema_place import SchemaPlace
 from aish.config.source import parse_yaml
 from aish.errors import Position, Problem, did_you_mean
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 _SEGMENT = re.compile(
@@ -15,7 +16,7 @@ _SEGMENT = re.compile(
 OPTION = "--set"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Override:
     """One value and where it goes."""
 
@@ -45,7 +46,7 @@ def overridden(root: MappingNode, override: Override, schema: JsonValue) -> Mapp
     What the file does not have yet is made where the schema has a key of that name, or takes any.
     """
     try:
-        whole = _replaced(root, override, 0, _Shape(schema, schema))
+        whole = _replaced(root, override, 0, SchemaPlace(schema, schema))
     except _NowhereError as error:
         return error.problem
     assert isinstance(whole, MappingNode)
@@ -61,7 +62,7 @@ class _NowhereError(Exception):
         self.problem = Problem(override.position, path, message, hint)
 
 
-def _replaced(node: Node, override: Override, depth: int, shape: "_Shape") -> Node:
+def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) -> Node:
     """A copy of what the path passes through: an alias may have put a node in two places."""
     if depth == len(override.steps):
         return override.value
@@ -133,54 +134,3 @@ def _moved(node: Node, position: Position) -> Node:
         case MappingNode():
             entries = {key: _moved(value, position) for key, value in node.entries.items()}
             return MappingNode(position, entries, dict.fromkeys(entries, position))
-
-
-@dataclass(frozen=True, slots=True)
-class _Shape:
-    """What the schema says of one place."""
-
-    root: JsonValue
-    schema: JsonValue
-
-    def resolved(self) -> Mapping[str, JsonValue]:
-        """The schema itself, or its form for mappings."""
-        schema = self.schema
-        while isinstance(schema, Mapping) and "$ref" in schema:
-            assert isinstance(self.root, Mapping)
-            definitions = self.root["$defs"]
-            assert isinstance(definitions, Mapping)
-            schema = definitions[str(schema["$ref"]).rpartition("/")[2]]
-        if isinstance(schema, Mapping) and isinstance(schema.get("anyOf"), Sequence):
-            forms = schema["anyOf"]
-            assert isinstance(forms, Sequence)
-            for form in forms:
-                inner = _Shape(self.root, form).resolved()
-                if inner.get("type") == "object":
-                    return inner
-        return schema if isinstance(schema, Mapping) else {}
-
-    def names(self) -> tuple[str, ...]:
-        """The keys there can be."""
-        properties = self.resolved().get("properties")
-        return tuple(properties) if isinstance(properties, Mapping) else ()
-
-    def takes(self, key: str, *, last: bool) -> bool:
-        """Whether a new entry `key` makes sense here."""
-        if key in self.names():
-            return True
-        # A new model or server made of one value would be a misspelt one.
-        others = self.resolved().get("additionalProperties", True)
-        return others is True or (last and isinstance(others, Mapping))
-
-    def entry(self, key: str) -> "_Shape":
-        """What is said of an entry."""
-        schema = self.resolved()
-        properties = schema.get("properties")
-        if isinstance(properties, Mapping) and key in properties:
-            return _Shape(self.root, properties[key])
-        others = schema.get("additionalProperties", True)
-        return _Shape(self.root, others if isinstance(others, Mapping) else {})
-
-    def item(self) -> "_Shape":
-        """What is said of an item."""
-        return _Shape(self.root, self.resolved().get("items", {}))

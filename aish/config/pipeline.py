@@ -6,11 +6,12 @@ test holds the two together.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
 from aish.errors import Position
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import PolicyTest, RuleLists
 
@@ -20,7 +21,7 @@ ProtocolChoice = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RetryPolicy:
     """How often a model request is tried, the first time included; `max_delay` in seconds."""
 
@@ -28,7 +29,7 @@ class RetryPolicy:
     max_delay: float = 60.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelTimeout:
     """Seconds (L10)."""
 
@@ -38,7 +39,7 @@ class ModelTimeout:
     turn: float = 600.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelEntry:
     """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
 
@@ -65,7 +66,7 @@ class ModelEntry:
     proxy: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerTimeout:
     """Seconds. `tools` overrides `call` per tool name."""
 
@@ -74,7 +75,7 @@ class ServerTimeout:
     tools: Mapping[str, float] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerEntry:
     """`mcp.servers.ALIAS`. Exactly one of `url`, `command` and `pack` is set.
 
@@ -105,7 +106,7 @@ class ServerEntry:
     verify_tls: bool = True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoopLimits:
     """Bounds of one step's tool loop (L15, L16, L18); `result_limit` in bytes."""
 
@@ -114,14 +115,14 @@ class LoopLimits:
     result_limit: int = 32 * 1024
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """Bounds of the whole run; seconds."""
 
     time: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prompt:
     """Template sources. `file` names where `user` was read from, if it was."""
 
@@ -130,14 +131,14 @@ class Prompt:
     file: Path | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Output:
     """`output` of a prompt step: `schema` already read and known to be a schema."""
 
     schema: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptStep:
     """A model with the tool loop. `tools` are globs `alias__tool`; `None` means all."""
 
@@ -155,7 +156,7 @@ class PromptStep:
     needs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CallStep:
     """One tool call without a model; `arguments` (`with` in the file) hold templates."""
 
@@ -167,7 +168,7 @@ class CallStep:
     needs: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunStep:
     """A local command: an argv tuple of templates, or a string for `sh`."""
 
@@ -181,7 +182,7 @@ class RunStep:
 Step = PromptStep | CallStep | RunStep
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pipeline:
     """A whole file, its `extends` and overrides merged in.
 

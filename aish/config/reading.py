@@ -5,7 +5,6 @@ shows (a duration that is none) becomes a problem with its place.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from aish.config.environment import malformed
@@ -13,10 +12,11 @@ from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join,
 from aish.config.quantities import duration, size
 from aish.config.shape import is_unknown_key
 from aish.errors import Position, Problem
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Table:
     """A mapping at `path`; the problems of all tables of a file are gathered in one list."""
 

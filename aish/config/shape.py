@@ -6,6 +6,7 @@ from functools import cache
 from typing import Any
 
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
+from aish.config.schema_place import SchemaPlace
 from aish.errors import Position, Problem, did_you_mean
 from aish.system.paths import schema_text
 from aish.system.schema import SchemaProblem, check
@@ -70,7 +71,9 @@ def _worded(found: SchemaProblem, root: MappingNode) -> Problem:
 
 def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | None]:
     if found.keyword == "type":
-        return f"{_either(found.allowed)} is expected here, and this is {_kind(node)}", None
+        schema = SchemaPlace(pipeline_schema(), pipeline_schema()).along(found.path).resolved()
+        expected = schema.get("title") or _either(found.allowed)
+        return f"{expected} is expected here, and this is {_kind(node)}", None
     if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
         given = node.value if isinstance(node.value, str) else json.dumps(node.value)
         choices = [choice.strip("'\"") for choice in found.allowed]

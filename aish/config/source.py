@@ -13,13 +13,14 @@ from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
 from aish.config.scalars import plain_value
 from aish.config.syntax import syntax_problem, tab_problem, template_problem
 from aish.errors import Position, Problem
+from aish.vocab.frozen import frozen
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
 MAX_ALIASED = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parsed:
     """What came of a text; `root` is `None` where nothing could be made of it."""
 
@@ -189,10 +190,12 @@ class _Builder:
         self._count(event)
         self._check_tag(event)
         index = event.start_mark.index
-        if self.text[index - 1 : index + 1] == "{{" and isinstance(node, MappingNode):
+        if self.stack and self.stack[-1].skip:
+            pass  # what is thrown away has been complained of as a whole
+        elif self.text[index - 1 : index + 1] == "{{" and isinstance(node, MappingNode):
             outer = Position(self.file, node.position.line, node.position.column - 1)
             self.problems.append(template_problem(outer))
-        elif self._wants_key() and not self.stack[-1].skip:
+        elif self._wants_key():
             self._problem(event, "a key has to be text")
         if self._wants_key():
             # The collection is read to its end in the place of a key, and thrown away.

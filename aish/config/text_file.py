@@ -38,6 +38,12 @@ def read_text(path: Path, limit: int = PIPELINE_LIMIT) -> str:
     return as_text(data, str(path), limit)
 
 
+def reason(error: UnreadableError) -> str:
+    """Why, as the end of a sentence that begins with the file."""
+    message = error.problem.message
+    return "is not there" if message == "no such file" else message
+
+
 def _bytes(path: Path, limit: int) -> bytes:
     status = path.stat()
     if stat.S_ISDIR(status.st_mode):

@@ -7,9 +7,9 @@ against the tool's schema comes later, where the call is dispatched.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 # Deeper than any real call, and far from where encoders and validators give up.
@@ -27,7 +27,7 @@ _KINDS: Mapping[type, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Arguments:
     """Parsed arguments: `value` is `None` where they are broken, and `why` then says how.
 

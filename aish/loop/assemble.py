@@ -27,12 +27,13 @@ from aish.vocab.events import (
     TextDelta,
     TextWithdrawn,
 )
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
 from aish.vocab.tools import ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assembled:
     """A complete turn of a model; `first_token` counts seconds from the request."""
 

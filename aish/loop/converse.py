@@ -1,7 +1,7 @@
 """The tool-call loop: request, stream, call tools, reply, request again (L15)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.loop import wording
 from aish.loop.assemble import Assembled, assemble
@@ -23,13 +23,14 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.messages import AssistantTurn, History
 from aish.vocab.protocols import AnswerSchema, Model, ModelRequest
 from aish.vocab.tools import Tool, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ask:
     """What one prompt step, or one line of a person, wants of a model.
 
@@ -47,7 +48,7 @@ class Ask:
     place: Place = field(default_factory=Place)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """How it ended. `text` is the last that was said, `finish` the last reason to stop."""
 
@@ -231,7 +232,7 @@ class _Exchange:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Stop:
     """A limit that was reached: the reply to each call, and how the conversation ends."""
 

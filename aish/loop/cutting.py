@@ -1,13 +1,14 @@
 """Long results, cut in the middle at a line boundary (L18)."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from aish.vocab.frozen import frozen
 
 # The bytes of UTF-8 that never begin a character.
 _CONTINUATION = range(0x80, 0xC0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """A text as the model sees it; `full` names the file with all of it, if one was kept."""
 

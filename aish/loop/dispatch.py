@@ -6,7 +6,6 @@ Every path that runs a tool comes through here (P10): the loop, `call` and `run`
 
 import hashlib
 import json
-from dataclasses import dataclass
 
 from aish.loop import wording
 from aish.loop.cutting import Cut, cut
@@ -23,6 +22,7 @@ from aish.vocab.events import (
     ToolProgress,
     ToolStarted,
 )
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Progress, Sampler
 from aish.vocab.tools import Media, ResultKind, Tool, ToolResult
@@ -31,7 +31,7 @@ from aish.vocab.tools import Media, ResultKind, Tool, ToolResult
 _MAX_PROGRESS = 1000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Approved:
     """A call that may be made, once."""
 

@@ -1,15 +1,14 @@
 """What an answer without tool calls means for its step."""
 
-from dataclasses import dataclass
-
 from aish.loop.assemble import Assembled
 from aish.text import for_line
 from aish.vocab.events import Failure
+from aish.vocab.frozen import frozen
 
 _SHOWN = 400
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ending:
     """`failure` is `None` for a good answer; `notice` (code, text) is worth telling then."""
 

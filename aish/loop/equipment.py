@@ -4,12 +4,12 @@ No behaviour here: the runner builds an `Equipment` once and lends it to every s
 """
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 
 from aish.config.pipeline import LoopLimits, OnDenied
 from aish.policy.gate import Gate
 from aish.system.schema_problem import SchemaProblem
 from aish.vocab.events import Verdict
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Clock, Emit, Tools
 from aish.vocab.tools import Media, ResultKind
@@ -20,7 +20,7 @@ Keep = Callable[[str, bytes], str | None]
 CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Equipment:
     """Everything a tool loop needs beside its model; `gate` is the one way to a tool (P10)."""
 
@@ -34,7 +34,7 @@ class Equipment:
     check_arguments: CheckArguments
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UsedCall:
     """One call and what came of it.
 

@@ -2,12 +2,12 @@
 
 import re
 from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass
 
 from aish.loop import wording
 from aish.loop.arguments import read_arguments
 from aish.loop.ids import unique_ids
 from aish.vocab.events import Place
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool, ToolCall
 
@@ -15,7 +15,7 @@ _MAX_NAME = 64
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Wanted:
     """A call as it stands in the history, and what is known of it.
 

@@ -6,7 +6,6 @@ Whether a server may ask at all (`sampling: allow`) is decided before it comes h
 import base64
 import binascii
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from aish.errors import StepFailedError
 from aish.loop.assemble import Assembled, assemble
@@ -23,6 +22,7 @@ from aish.vocab.events import (
     TextDelta,
     TextWithdrawn,
 )
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, UserTurn
 from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
@@ -94,7 +94,7 @@ def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
     return conversation
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Said:
     role: str
     text: str

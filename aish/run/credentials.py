@@ -1,7 +1,7 @@
 """`${VAR}`, `key_env` and `auth_env`, resolved at use and remembered as secrets (F7, F15, X4)."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aish.config.environment import expand, variables
 from aish.config.loader import lookup_position
@@ -9,9 +9,10 @@ from aish.config.pipeline import ModelEntry, Pipeline, ServerEntry
 from aish.errors import PipelineError, Problem
 from aish.system.children import child_environment
 from aish.system.secrets import Secrets
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolvedModel:
     """A model entry with every `${VAR}` replaced, and its key."""
 
@@ -19,7 +20,7 @@ class ResolvedModel:
     key: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ResolvedServer:
     """A server entry with every `${VAR}` replaced, its token and its child's environment."""
 

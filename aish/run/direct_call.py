@@ -3,13 +3,14 @@
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from aish.config.inputs import typed_value
+from aish.config.inputs import as_typed
 from aish.errors import UsageError
 from aish.loop.dispatch import call_tool
 from aish.loop.equipment import UsedCall
 from aish.policy.explain import tool_name
 from aish.run.plan import Plan
-from aish.run.resources import Surroundings, Toolbox, open_toolbox, require_servers
+from aish.run.resources import Toolbox, open_toolbox, require_servers
+from aish.run.surroundings import Surroundings
 from aish.vocab.events import Place
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Tool
@@ -58,5 +59,5 @@ def _arguments(tool: Tool, assignments: Sequence[str]) -> JsonObject:
         if not equals:
             raise UsageError(f"`{assignment}` is not KEY=VALUE")
         schema = schemas.get(key, {})
-        arguments[key] = typed_value(text, cast("JsonObject", schema), where=f"argument `{key}`")
+        arguments[key] = as_typed(text, cast("JsonObject", schema))
     return arguments

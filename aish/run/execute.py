@@ -14,8 +14,9 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord, total_usage
-from aish.run.resources import Surroundings, open_resources, require_servers
+from aish.run.resources import open_resources, require_servers
 from aish.run.stage import Stage
+from aish.run.surroundings import Surroundings
 from aish.run.tool_steps import run_call, run_command_step
 from aish.templates.render import render_tree
 from aish.vocab.events import (

@@ -1,12 +1,12 @@
 """One final state decides the exit code (design 1.3, 11), and nothing else does."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from aish.errors import AishError, ExitCode
 from aish.run.records import StepRecord
 from aish.vocab.events import Exit, Failure, StepStatus
+from aish.vocab.frozen import frozen
 
 # If several apply, the first of these is taken (design 11).
 PRECEDENCE = (
@@ -49,7 +49,7 @@ _STATUS: dict[ExitCode, RunStatus] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FinalState:
     """Everything that speaks for an exit code: the steps, and what ended the run around them."""
 

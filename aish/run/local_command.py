@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from aish.system.children import CommandResult, Reaper, child_environment, run_command
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
 
@@ -37,7 +37,7 @@ def command_arguments(run: Sequence[str] | str) -> JsonObject:
     return {"command": run} if isinstance(run, str) else {"argv": list(run)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalCommands:
     """Runs what `shell__run` was approved for."""
 

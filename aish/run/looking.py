@@ -1,18 +1,19 @@
 """Looking without running: what tools a pipeline has and what its rules say of each."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 from aish.policy.decide import decide
 from aish.policy.rules import Policy, unmatched_rules
 from aish.run.plan import Plan
-from aish.run.resources import Surroundings, open_toolbox
+from aish.run.resources import open_toolbox
+from aish.run.surroundings import Surroundings
 from aish.vocab.events import ServerInfo
+from aish.vocab.frozen import frozen
 from aish.vocab.rules import RuleEntry
 from aish.vocab.tools import Tool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolView:
     """A tool and the verdict on a call of it; `conditional` where that depends on arguments."""
 
@@ -22,7 +23,7 @@ class ToolView:
     conditional: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """What the servers of a pipeline offer now, and which rules match none of it."""
 

@@ -1,12 +1,13 @@
 """What a command line adds to a file for one run."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunOptions:
     """Everything besides the file that decides a run; `environ` is the process environment.
 

@@ -4,7 +4,7 @@ A broken file never gets past here, so it never reaches a network (F10).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from aish.config.loader import read_pipeline
@@ -25,9 +25,10 @@ from aish.run.order import in_order, sources, texts
 from aish.run.plan_checks import cross_check
 from aish.system.secrets import Secrets
 from aish.templates.references import references
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plan:
     """A pipeline that can be run, with what the command line added."""
 

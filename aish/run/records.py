@@ -1,17 +1,18 @@
 """What a finished step leaves behind, for templates, for the result and for the exit code."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.errors import ExitCode
 from aish.loop.equipment import UsedCall
 from aish.loop.usage import add_usage
 from aish.vocab.deltas import Usage
 from aish.vocab.events import Failure, StepKind, StepStatus
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepRecord:
     """A step's end; `exit_code` is what it means for the process if the run ends with it."""
 

@@ -1,49 +1,34 @@
-"""From a plan to open clients: the composition root, on one exit stack."""
+"""From a plan to open clients: the composition root, on one exit stack.
 
-from collections.abc import AsyncGenerator, Callable, Mapping
+Rooms that many runs do not need (servers, embedded models) are imported by those that do.
+"""
+
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from aish.config.pipeline import LoopLimits
 from aish.errors import UnavailableError
 from aish.loop.equipment import Equipment
-from aish.mcp.connection import ServerConnection
-from aish.mcp.registry import open_registry
 from aish.models.client import open_model
-from aish.models.embedded import start_embedded
 from aish.models.fallback import with_fallbacks
 from aish.models.pace import Cooldowns
-from aish.packs.pack import Pack, open_packs
 from aish.policy.gate import Gate
-from aish.run.credentials import ResolvedModel, ResolvedServer
-from aish.run.folder import RunFolder
+from aish.run.credentials import ResolvedModel
 from aish.run.local_command import LocalCommands
 from aish.run.plan import Plan
-from aish.run.tools import AllTools
+from aish.run.surroundings import Surroundings
+from aish.run.tools import AllTools, Servers
 from aish.system.children import Reaper
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
-from aish.vocab.events import NOWHERE, Notice, ServerInfo
+from aish.vocab.events import ServerInfo
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Approver, Clock, Emit, Model
+from aish.vocab.protocols import Model
 
 
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a run is given from outside: where events go, who is asked, what time it is."""
-
-    emit: Emit
-    approver: Approver
-    clock: Clock
-    folder: RunFolder
-    environ: Mapping[str, str]
-
-    def with_emit(self, emit: Emit) -> "Surroundings":
-        """The same, with events going elsewhere."""
-        return replace(self, emit=emit)
-
-
-@dataclass(frozen=True, slots=True)
+@frozen
 class Toolbox:
     """Open servers behind one gate; enough for one direct call."""
 
@@ -53,7 +38,7 @@ class Toolbox:
     reaper: Reaper
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Resources:
     """What a run holds open; closed in reverse order, however the run ends."""
 
@@ -76,23 +61,15 @@ async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolb
     async with AsyncExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
-        children = any(server.entry.command for server in plan.servers)
-        registry = await stack.enter_async_context(
-            open_registry(
-                [_connection(server, reaper, stack) for server in plan.servers],
-                reaper=reaper,
-                logs=around.folder.logs if children else None,
-                max_tool_name=min(
-                    (model.entry.max_tool_name for model in plan.models.values()), default=64
-                ),
-                notice=_noticer(around.emit),
-                secrets=plan.secrets,
-            )
-        )
+        registry: Servers | None = None
+        if plan.servers:
+            from aish.run.servers import open_servers
+
+            registry = await stack.enter_async_context(open_servers(plan, around, reaper))
         local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper)
         tools = AllTools(registry, local)
         equipment = _equipment(plan, around, tools, SchemaWorker(reaper), stack)
-        yield Toolbox(tools, equipment, registry.servers, reaper)
+        yield Toolbox(tools, equipment, registry.servers if registry else (), reaper)
 
 
 @asynccontextmanager
@@ -100,7 +77,7 @@ async def open_resources(plan: Plan, around: Surroundings) -> AsyncGenerator[Res
     """Open the servers and then the models.
 
     Raises:
-        UnavailableError: an embedded model could not be started, a required server is missing.
+        UnavailableError: an embedded model could not be started.
         UsageError: two tools share a name, or a pack's root is not allowed.
     """
     async with open_toolbox(plan, around) as box, AsyncExitStack() as stack:
@@ -154,16 +131,6 @@ def _equipment(
     )
 
 
-def _connection(server: ResolvedServer, reaper: Reaper, stack: AsyncExitStack) -> ServerConnection:
-    pack: Pack | None = None
-    if server.entry.pack:
-        pack = open_packs(server.entry.pack, server.entry.root, reaper=reaper)
-        stack.push_async_callback(pack.shutdown)
-    return ServerConnection(
-        entry=server.entry, token=server.token, child_env=server.child_env, pack=pack
-    )
-
-
 async def _open_models(
     plan: Plan, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
@@ -185,14 +152,9 @@ async def _open_models(
 async def _embedded(
     resolved: ResolvedModel, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> ResolvedModel:
+    from aish.models.embedded import start_embedded
+
     server = await stack.enter_async_context(
         start_embedded(resolved.entry, reaper=reaper, folder=around.folder.path)
     )
     return replace(resolved, entry=server.entry, key=server.key)
-
-
-def _noticer(emit: Emit) -> Callable[[str, str, str], None]:
-    def notice(alias: str, code: str, text: str) -> None:
-        emit(Notice(NOWHERE, "warning", code, f"mcp {alias}: {text}"))
-
-    return notice

@@ -2,9 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Literal, TextIO
+
+from aish.vocab.frozen import frozen
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 
@@ -20,7 +21,7 @@ _NARROWEST = 20
 _USUAL = 80
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Glyphs:
     """The characters frames are made of; one set for terminals that only know ASCII."""
 
@@ -42,7 +43,7 @@ class Glyphs:
 ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|/-\\")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """How to draw on one terminal."""
 

@@ -6,7 +6,6 @@ terminal or with `--stream`.
 
 import stat
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from aish.sinks.yaml_text import yaml_text
@@ -19,9 +18,10 @@ from aish.vocab.events import (
     TextWithdrawn,
     TurnFinished,
 )
+from aish.vocab.frozen import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Manner:
     """How a stranger's text is made fit for stdout; some ways need whole lines."""
 

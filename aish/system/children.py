@@ -7,7 +7,6 @@ import contextlib
 import os
 import signal
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import anyio
@@ -16,6 +15,7 @@ from aish.system.child import Child, start_child
 from aish.system.pipes import PipeReader, PipeWriter
 from aish.system.process import start_process
 from aish.system.reaper import Reaper
+from aish.vocab.frozen import frozen
 
 __all__ = [
     "CHILD_ENV_NAMES",
@@ -47,7 +47,7 @@ def child_environment(
     return {name: value for name, value in values.items() if value is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CommandResult:
     """How a command ended and the beginning of what it printed; a signal is a negative code.
 

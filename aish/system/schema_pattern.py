@@ -2,8 +2,9 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
+
+from aish.vocab.frozen import frozen
 
 _TOKEN = re.compile(
     r"""
@@ -28,7 +29,7 @@ _MOST_OPTIONAL = 4
 _LONGEST = 200
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pattern:
     """A compiled pattern and what it may cost: about `factor * len(text) ** degree`."""
 

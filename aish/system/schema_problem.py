@@ -6,8 +6,10 @@ Shared by the checker in this process and the one in the worker, so that both sp
 import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
+
+from aish.vocab.frozen import frozen
 
 Path = tuple[str | int, ...]
 
@@ -31,7 +33,7 @@ _SIZES: Mapping[str, tuple[str, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SchemaProblem:
     """One way in which a value does not fit its schema.
 

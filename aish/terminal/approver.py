@@ -6,7 +6,13 @@ from contextlib import AbstractContextManager, nullcontext
 import anyio
 
 from aish.terminal.question import question_text
-from aish.terminal.tty import Terminal, controlling_terminal, has_terminal, is_terminal
+from aish.terminal.tty import (
+    Terminal,
+    controlling_terminal,
+    has_terminal,
+    is_terminal,
+    terminal_of,
+)
 from aish.vocab.protocols import Question
 
 YES = frozenset({"y", "yes"})
@@ -49,4 +55,4 @@ class TerminalApprover:
         return answer is not None and answer.strip().lower() in YES
 
     def _terminal(self) -> AbstractContextManager[Terminal]:
-        return nullcontext(Terminal(*self._streams)) if self._streams else controlling_terminal()
+        return terminal_of(*self._streams) if self._streams else controlling_terminal()

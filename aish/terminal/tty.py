@@ -12,12 +12,12 @@ from contextlib import contextmanager
 import anyio
 
 LONGEST_LINE = 4096
-_CHUNK = 512
+_PIECE = 4096
 _DEFAULT_WIDTH = 80
 
 
 class Terminal:
-    """A terminal by its file descriptors; whoever opened them closes them."""
+    """A terminal by descriptors that do not block; whoever opened them closes them."""
 
     def __init__(self, reader: int, writer: int) -> None:
         self._reader = reader
@@ -53,8 +53,7 @@ class Terminal:
         while waiting:
             await anyio.wait_writable(self._writer)
             try:
-                # Small pieces: a blocking device that says it has room has room for these.
-                waiting = waiting[os.write(self._writer, waiting[:_CHUNK]) :]
+                waiting = waiting[os.write(self._writer, waiting[:_PIECE]) :]
             except BlockingIOError:
                 continue
 
@@ -101,9 +100,23 @@ def has_terminal() -> bool:
 @contextmanager
 def controlling_terminal() -> Generator[Terminal, None, None]:
     """The terminal this process belongs to; an `OSError` where it belongs to none."""
-    # Opened anew each time, so that `O_NONBLOCK` is ours alone.
-    device = os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
+    with _device("/dev/tty") as device:
         yield Terminal(device, device)
+
+
+@contextmanager
+def terminal_of(reader: int, writer: int) -> Generator[Terminal, None, None]:
+    """The terminal behind two descriptors; an `OSError` where they are none."""
+    with _device(os.ttyname(reader)) as typed, _device(os.ttyname(writer)) as shown:
+        yield Terminal(typed, shown)
+
+
+@contextmanager
+def _device(path: str) -> Generator[int, None, None]:
+    # Opened anew each time, so that `O_NONBLOCK` is ours alone: a descriptor that came from
+    # somewhere is shared, and a write to a terminal that was stopped would hold everything up.
+    device = os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        yield device
     finally:
         os.close(device)

@@ -6,16 +6,16 @@ last. `Withdrawn` says that everything since the turn's beginning did not happen
 is about to be tried again).
 """
 
-from dataclasses import dataclass
 from typing import Literal
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import ToolCall
 
 FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Usage:
     """Tokens; `None` is unknown, never zero (quirk 34)."""
 
@@ -25,28 +25,28 @@ class Usage:
     reasoning: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextPiece:
     """Some text of the answer."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReasoningPiece:
     """Some text of the thinking."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extras:
     """Unknown fields of the assistant message, to be sent back verbatim (L12)."""
 
     fields: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finish:
     """The end of a complete turn. `raw` is the endpoint's own word for the reason."""
 
@@ -58,14 +58,14 @@ class Finish:
     """The alias that answered, set by the client."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Withdrawn:
     """What was said of this turn so far is void."""
 
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retrying:
     """The request will be sent again after `delay` seconds."""
 
@@ -75,7 +75,7 @@ class Retrying:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FellBack:
     """The next model answers this turn (L9)."""
 
@@ -84,7 +84,7 @@ class FellBack:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StreamNotice:
     """Something odd that was tolerated."""
 

@@ -6,10 +6,10 @@ spells `Place` as `step`, `item`, `turn`, `call`. Additions are the only change 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from aish.vocab.deltas import Usage
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ResultKind
 
@@ -20,7 +20,7 @@ ServerState = Literal["ready", "failed"]
 Level = Literal["info", "warning", "error"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Place:
     """Where in the run something happened; `None` where it does not apply."""
 
@@ -33,7 +33,7 @@ class Place:
 NOWHERE = Place()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Failure:
     """What went wrong: a stable code, a sentence, and what to do next."""
 
@@ -42,7 +42,7 @@ class Failure:
     hint: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelInfo:
     """A model of the file; `origin` is scheme, host and port."""
 
@@ -51,7 +51,7 @@ class ModelInfo:
     origin: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ServerInfo:
     """A server and whether it came up; `tools` counts what it offers."""
 
@@ -62,7 +62,7 @@ class ServerInfo:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleInfo:
     """One approval rule: the list it stands in and its text."""
 
@@ -70,7 +70,7 @@ class RuleInfo:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Asked:
     """A tool call in `turn.finished`: what the model asked for."""
 
@@ -79,7 +79,7 @@ class Asked:
     arguments: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Exit:
     """How the process ends (design 1.3)."""
 
@@ -89,7 +89,7 @@ class Exit:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunStarted:
     """The head of the stream: what this run is made of; inputs are masked."""
 
@@ -107,7 +107,7 @@ class RunStarted:
     place: Place = NOWHERE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepStarted:
     """A step begins."""
 
@@ -116,7 +116,7 @@ class StepStarted:
     count: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StepFinished:
     """A step has ended, whatever its status."""
 
@@ -130,7 +130,7 @@ class StepFinished:
     error: Failure | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnStarted:
     """A request is about to be sent; `messages` counts the turns in it."""
 
@@ -139,7 +139,7 @@ class TurnStarted:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TurnFinished:
     """A model has answered; has the whole text."""
 
@@ -153,7 +153,7 @@ class TurnFinished:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextDelta:
     """Some text of an answer, as it arrives."""
 
@@ -161,7 +161,7 @@ class TextDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReasoningDelta:
     """Some text of the thinking, as it arrives."""
 
@@ -169,7 +169,7 @@ class ReasoningDelta:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextWithdrawn:
     """What `text.delta` and `reasoning.delta` said of this turn is void."""
 
@@ -177,7 +177,7 @@ class TextWithdrawn:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolDecided:
     """Written before the call (P7). `rule` is the rule's text, or who decided."""
 
@@ -191,7 +191,7 @@ class ToolDecided:
     rule: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolStarted:
     """A call leaves for its server."""
 
@@ -199,7 +199,7 @@ class ToolStarted:
     tool: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolProgress:
     """A server reports on a running call (M9)."""
 
@@ -210,7 +210,7 @@ class ToolProgress:
     message: str | None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolFinished:
     """`content` is cut as the model saw it; `full` names the file with the rest."""
 
@@ -222,7 +222,7 @@ class ToolFinished:
     seconds: float
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Retry:
     """A model request will be sent again after `delay` seconds (L8)."""
 
@@ -233,7 +233,7 @@ class Retry:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fallback:
     """`from` and `to` in JSON."""
 
@@ -243,7 +243,7 @@ class Fallback:
     reason: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Notice:
     """Something a person may want to know."""
 
@@ -253,7 +253,7 @@ class Notice:
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunFinished:
     """The tail of the stream: the final state, the exit code and its reason."""
 
@@ -307,7 +307,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stamped:
     """An event with its place in the stream: `seq` from 1, `time` in seconds since the epoch."""
 

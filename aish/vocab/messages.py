@@ -7,18 +7,19 @@ each is legal where it stands; `models` encodes them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.tools import Media, ToolCall
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SystemTurn:
     """What the model is told before anything else."""
 
     text: str
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class UserTurn:
     """What a person, or the pipeline in a person's stead, says."""
 
@@ -26,7 +27,7 @@ class UserTurn:
     media: tuple[Media, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AssistantTurn:
     """What a model said; `text` may be empty if it asked for tools.
 
@@ -41,7 +42,7 @@ class AssistantTurn:
     origin: str = ""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolTurn:
     """The reply to one tool call.
 

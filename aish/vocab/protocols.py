@@ -5,11 +5,12 @@ Each has a real implementation in a room of floor 4 or 3 and a twin that ships i
 """
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from aish.vocab.deltas import Delta
 from aish.vocab.events import Event, Place
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import History
 from aish.vocab.tools import Tool, ToolName, ToolResult
@@ -17,7 +18,7 @@ from aish.vocab.tools import Tool, ToolName, ToolResult
 Emit = Callable[[Event], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AnswerSchema:
     """The JSON Schema an answer has to fit, with a name for the wire."""
 
@@ -25,7 +26,7 @@ class AnswerSchema:
     schema: JsonObject
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ModelRequest:
     """One turn to be answered.
 
@@ -71,7 +72,7 @@ class Model(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """A progress notification of a running call (M9)."""
 
@@ -117,7 +118,7 @@ class Sampler(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """A tool call a person is asked about: exactly what will be sent (P2)."""
 

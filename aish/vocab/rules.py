@@ -1,13 +1,14 @@
 """Approval rules as declared; `config` reads them, `policy` decides with them (P1, P4, P7)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleEntry:
     """One rule of any list under `mcp` (P1, P4).
 
@@ -24,7 +25,7 @@ class RuleEntry:
     """Where it stands in the file, for messages: `mcp.auto_approve[2]`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleLists:
     """The rules of design P1; `deny` beats `ask` beats `auto_approve`."""
 
@@ -35,7 +36,7 @@ class RuleLists:
     idempotent: tuple[RuleEntry, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicyTest:
     """One row of `policy_tests`: this call gets this verdict."""
 

@@ -1,8 +1,9 @@
 """Tools, calls of tools and what comes back."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Literal
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 ResultKind = Literal[
@@ -10,7 +11,7 @@ ResultKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolName:
     """The pair that names a tool (M4): the server's alias and the server's own name for it."""
 
@@ -21,7 +22,7 @@ class ToolName:
         return f"{self.server}__{self.name}"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Annotations:
     """What a server claims about its own tool; advice that may tighten, never loosen (P5)."""
 
@@ -32,7 +33,7 @@ class Annotations:
     open_world: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tool:
     """A tool as a server offers it.
 
@@ -53,7 +54,7 @@ class Tool:
     trusted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolCall:
     """A call a model asked for, whole.
 
@@ -67,7 +68,7 @@ class ToolCall:
     extras: JsonObject = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Media:
     """An image or a sound from a tool: bytes for the run's folder, never for a terminal."""
 
@@ -75,7 +76,7 @@ class Media:
     data: bytes
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ToolResult:
     """What a tool call came to; always fit for a legal tool reply (M7, M8).
 

@@ -71,11 +71,11 @@ class ChatDecoder:
         """
         if self.done:
             return []
-        if self._kind == "unknown":
-            chunk = self._look(chunk)
-        if self._kind == "json":
-            self._keep(chunk)
-            return []
+        if self._kind != "events":
+            chunk = self._look(chunk) if self._kind == "unknown" else chunk
+            if self._kind == "json":
+                self._keep(chunk)
+                return []
         try:
             self._take_frames(self._reader.frames(chunk))
         except RecursionError:

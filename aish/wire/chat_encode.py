@@ -1,10 +1,10 @@
 """The body of a `/chat/completions` request: turns and tools in, bytes out (L2, L3, L12, L13)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.messages import History
 from aish.vocab.protocols import AnswerSchema, ModelRequest
@@ -21,7 +21,7 @@ _NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
 _MOST_TOOL_LISTS: Final = 32
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dialect:
     """How one model entry wants to be spoken to.
 

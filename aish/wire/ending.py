@@ -5,11 +5,11 @@ The order of the questions matters: an answer that is not complete is never anyt
 
 import json
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from aish.vocab.deltas import Delta, Extras, Finish, FinishReason
 from aish.vocab.events import Place
+from aish.vocab.frozen import frozen
 from aish.vocab.tools import ToolCall
 from aish.wire.answer import Answer
 from aish.wire.arguments import is_whole
@@ -28,7 +28,7 @@ from aish.wire.speech import mended
 from aish.wire.tool_call_slots import Slot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """What the decoder knows of the request: its place, its tools, which need arguments."""
 

@@ -97,7 +97,9 @@ class Speech:
                 self._deltas.append(ReasoningPiece(text))
 
     def _say(self, text: str) -> None:
-        if text := self._text.feed(text):
+        if self._text.half or not text.isascii():
+            text = self._text.feed(text)
+        if text:
             self.said = True
             self._deltas.append(TextPiece(text))
             if self._heard is not None:
@@ -156,26 +158,27 @@ class ThinkTags:
 class WholeText:
     r"""Puts together characters that were escaped in halves (`\ud83d`, then `\ude00`)."""
 
-    __slots__ = ("_half",)
+    __slots__ = ("half",)
 
     def __init__(self) -> None:
-        self._half = ""
+        self.half = ""
+        """What waits for its other half."""
 
     def feed(self, text: str) -> str:
         """The text without a half character at its end, which waits."""
-        if self._half:
-            text = self._half + text
-            self._half = ""
+        if self.half:
+            text = self.half + text
+            self.half = ""
         if text.isascii():
             return text
         if "\ud800" <= text[-1] <= "\udbff":
-            self._half = text[-1]
+            self.half = text[-1]
             text = text[:-1]
         return mended(text)
 
     def flush(self) -> str:
         """What waits, at the end."""
-        half, self._half = self._half, ""
+        half, self.half = self.half, ""
         return mended(half)
 
 

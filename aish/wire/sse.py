@@ -5,9 +5,9 @@ Line ends are made LF first; what then has no complete event in it waits, at a c
 grow with what already waits.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
+from aish.vocab.frozen import frozen
 from aish.wire.errors import LimitError
 
 MAX_LINE: Final = 1024 * 1024
@@ -24,7 +24,7 @@ Frame = tuple[bytes, bytes | None]
 """The data of an event and its name, where it has one; or a line and `UNFRAMED`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SseEvent:
     """One event; bytes that are not UTF-8 are replaced."""
 
@@ -70,9 +70,10 @@ class SseReader:
         self._total += len(chunk)
         if self._total > MAX_RESPONSE:
             raise LimitError(f"the response is over {MAX_RESPONSE >> 20} MiB")
-        if not self._between or b"\r" in chunk or not chunk.endswith(b"\n\n"):
-            chunk = self._whole_events(chunk)
-        return _blocks(chunk)
+        lines = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
+        if self._between and lines.endswith(b"\n\n") and b"\r" not in lines:
+            return _blocks(lines)  # whole events and nothing before them: nearly always
+        return _blocks(self._whole_events(chunk))
 
     def settled_frames(self) -> list[Frame]:
         """The event that only a CR at the end of the last chunk kept waiting."""

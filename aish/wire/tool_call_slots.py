@@ -8,6 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from aish.vocab.frozen import frozen
 from aish.wire.arguments import as_text, is_whole
 from aish.wire.extras import merge_field
 
@@ -42,7 +43,7 @@ class Slot:
         return is_whole(self.arguments)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fragment:
     """What one element of `tool_calls` says; empty text stands for nothing said."""
 

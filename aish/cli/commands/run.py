@@ -27,7 +27,7 @@ from aish.cli.outlets import Outlets, Shape
 from aish.run.execute import execute
 from aish.run.folder import open_folder
 from aish.run.plan import make_plan
-from aish.run.resources import Surroundings
+from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 
 

@@ -23,5 +23,5 @@ def command(
 
     Example: aish schema pipeline > pipeline.schema.json
     """
-    typer.echo(schema_text(name.value).rstrip("\n"))
+    typer.echo(schema_text(f"{name.value}.schema.json").rstrip("\n"))
     return 0

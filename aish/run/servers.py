@@ -1,0 +1,56 @@
+"""The tool servers of a plan, open. Imported only by runs that have any (docs/performance.md)."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from aish.mcp.connection import ServerConnection
+from aish.mcp.registry import Registry, open_registry
+from aish.packs.pack import Pack, open_packs
+from aish.run.credentials import ResolvedServer
+from aish.run.plan import Plan
+from aish.run.surroundings import Surroundings
+from aish.system.children import Reaper
+from aish.vocab.events import NOWHERE, Notice
+from aish.vocab.protocols import Emit
+
+
+@asynccontextmanager
+async def open_servers(
+    plan: Plan, around: Surroundings, reaper: Reaper
+) -> AsyncGenerator[Registry]:
+    """Connect to the servers, all at once (M5).
+
+    Raises:
+        UsageError: two tools share a name, or a pack's root is not allowed.
+    """
+    children = any(server.entry.command for server in plan.servers)
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(
+            open_registry(
+                [_connection(server, reaper, stack) for server in plan.servers],
+                reaper=reaper,
+                logs=around.folder.logs if children else None,
+                max_tool_name=min(
+                    (model.entry.max_tool_name for model in plan.models.values()), default=64
+                ),
+                notice=_noticer(around.emit),
+                secrets=plan.secrets,
+            )
+        )
+
+
+def _connection(server: ResolvedServer, reaper: Reaper, stack: AsyncExitStack) -> ServerConnection:
+    pack: Pack | None = None
+    if server.entry.pack:
+        pack = open_packs(server.entry.pack, server.entry.root, reaper=reaper)
+        stack.push_async_callback(pack.shutdown)
+    return ServerConnection(
+        entry=server.entry, token=server.token, child_env=server.child_env, pack=pack
+    )
+
+
+def _noticer(emit: Emit) -> Callable[[str, str, str], None]:
+    def notice(alias: str, code: str, text: str) -> None:
+        emit(Notice(NOWHERE, "warning", code, f"mcp {alias}: {text}"))
+
+    return notice

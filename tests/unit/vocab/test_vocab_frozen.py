@@ -1,0 +1,71 @@
+"""`frozen` classes behave as `dataclass(frozen=True, slots=True)` ones do."""
+
+import copy
+import pickle  # ruff: ignore[suspicious-pickle-import] - our own bytes
+from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
+
+import pytest
+
+from aish.vocab.frozen import frozen
+
+
+@frozen
+class Ours:
+    number: int
+    text: str = "x"
+    rows: list[int] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Theirs:
+    number: int
+    text: str = "x"
+    rows: list[int] = field(default_factory=list)
+
+
+def test_it_is_a_dataclass_to_everybody_who_asks() -> None:
+    assert is_dataclass(Ours)
+    assert [f.name for f in fields(Ours)] == [f.name for f in fields(Theirs)]
+    assert replace(Ours(1), text="y") == Ours(1, "y")
+    match Ours(1, "y"):
+        case Ours(number, text):
+            assert (number, text) == (1, "y")
+
+
+def test_it_shows_compares_and_hashes_as_the_standard_one() -> None:
+    assert repr(Ours(1)) == repr(Theirs(1)).replace("Theirs", "Ours")
+    assert Ours(1) == Ours(1)
+    assert Ours(1) != Ours(2)
+    assert Ours(1) != Theirs(1)
+    with pytest.raises(TypeError):
+        hash(Ours(1))
+
+    @frozen
+    class Plain:
+        number: int
+
+    assert len({Plain(1), Plain(1), Plain(2)}) == 2
+
+
+def test_each_instance_has_its_own_default_list() -> None:
+    assert Ours(1).rows is not Ours(1).rows
+
+
+def test_nothing_can_be_changed_or_added() -> None:
+    one = Ours(1)
+    with pytest.raises(FrozenInstanceError):
+        one.number = 2  # type: ignore[misc]  # that it is refused is the point
+    with pytest.raises(FrozenInstanceError):
+        del one.text
+    assert not hasattr(one, "__dict__")
+
+
+def test_wrong_arguments_are_type_errors() -> None:
+    with pytest.raises(TypeError, match="number"):
+        Ours()  # type: ignore[call-arg]  # that it is refused is the point
+
+
+def test_it_survives_copies_and_pickles() -> None:
+    one = Ours(1, "y", [2])
+    assert pickle.loads(pickle.dumps(one)) == one  # ruff: ignore[suspicious-pickle-usage] - our own bytes
+    assert copy.deepcopy(one) == one
