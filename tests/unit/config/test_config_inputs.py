@@ -1,0 +1,153 @@
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aish.config.inputs import as_typed, collect_inputs
+from aish.config.pipeline import Pipeline
+from aish.errors import ExitCode, UsageError
+from aish.vocab.json import JsonObject, JsonValue
+
+PIPELINE = Pipeline(
+    file=Path("p.yaml"),
+    name="p",
+    inputs={
+        "since": {"type": "string", "default": "v1"},
+        "count": {"type": "integer", "minimum": 1, "default": 1},
+        "tone": {"enum": ["dry", "warm", 5], "default": "dry"},
+        "rows": {"type": "array", "items": {"type": "integer"}, "default": []},
+    },
+)
+
+
+def collected(
+    *given: str, file: str | None = None, stdin: str = "", pipeline: Pipeline = PIPELINE
+) -> JsonObject:
+    return collect_inputs(pipeline, given, file, lambda: stdin)
+
+
+@pytest.mark.requirement("F9")
+def test_defaults_stand_where_nothing_is_given() -> None:
+    assert collected() == {"since": "v1", "count": 1, "tone": "dry", "rows": []}
+
+
+@pytest.mark.requirement("F9")
+def test_given_values_are_of_the_type_the_schema_wants() -> None:
+    assert collected("since=2", "count=3", "tone=5", "rows=[1, 2]") == {
+        "since": "2",
+        "count": 3,
+        "tone": 5,
+        "rows": [1, 2],
+    }
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize(
+    ("schema", "text", "value"),
+    [
+        ({"type": "string"}, "no", "no"),
+        ({"type": "string"}, "", ""),
+        ({"type": "boolean"}, "true", True),
+        ({"type": "boolean"}, "yes", "yes"),
+        ({"type": "number"}, "1e3", 1000.0),
+        ({"type": "integer"}, "x", "x"),
+        ({"type": "object"}, '{"a": [1]}', {"a": [1]}),
+        ({"type": "object"}, "{a: [1]}", {"a": [1]}),
+        ({"type": "array"}, "a, b", "a, b"),
+        ({"type": ["integer", "string"]}, "7", 7),
+        ({"type": ["integer", "string"]}, "7a", "7a"),
+        ({"type": ["null", "string"]}, "null", None),
+        ({"enum": ["1", 1]}, "1", "1"),
+        ({"enum": [1, 2]}, "2", 2),
+        ({"const": True}, "true", True),
+        ({}, "1", "1"),
+        ({"type": "integer"}, "{{ x }}", "{{ x }}"),
+        ({"type": "object"}, "[" * 100_000, "[" * 100_000),
+    ],
+)
+def test_a_text_becomes_what_its_schema_wants(
+    schema: JsonObject, text: str, value: JsonValue
+) -> None:
+    assert as_typed(text, schema) == value
+    assert type(as_typed(text, schema)) is type(value)
+
+
+@pytest.mark.requirement("F9")
+def test_files_give_values_and_the_command_line_wins(tmp_path: Path) -> None:
+    note = tmp_path / "note.txt"
+    note.write_text("a\nb\n")
+    whole = tmp_path / "inputs.yaml"
+    whole.write_text("count: 5\ntone: warm\n")
+    found = collected(f"since=@{note}", "tone=dry", file=str(whole))
+    assert (found["since"], found["count"], found["tone"]) == ("a\nb\n", 5, "dry")
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize("text", ['{"count": 5}', "count: 5", '{\n\t"count": 5\n}'])
+def test_inputs_come_through_stdin_as_json_or_yaml(text: str) -> None:
+    assert collected(file="-", stdin=text)["count"] == 5
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize(
+    ("given", "file", "stdin", "said"),
+    [
+        (["count=0"], None, "", "the input `count`: 0 is less than 1"),
+        (["count=many"], None, "", "the input `count`: 'many' is not of type 'integer'"),
+        (["rows=[1, x]"], None, "", "the input `rows` at [1]: 'x' is not of type 'integer'"),
+        (["tone=loud"], None, "", "the input `tone`: 'loud' is not one of"),
+        (["cuont=1"], None, "", "-i: there is no input `cuont`, did you mean `count`"),
+        (["count"], None, "", "-i: `count` is not NAME=VALUE"),
+        (["since=@nowhere"], None, "", "-i since: `nowhere`: no such file"),
+        ([], "nowhere.yaml", "", "--inputs: `nowhere.yaml`: no such file"),
+        ([], "-", "[1]", "--inputs: `stdin` holds no mapping"),
+        ([], "-", "a: b: c", "--inputs: `stdin` is neither JSON nor YAML: line 1, column 5"),
+        ([], "-", "cuont: 1", "--inputs: there is no input `cuont`, did you mean `count`"),
+    ],
+)
+def test_what_does_not_fit_is_said(
+    given: Sequence[str], file: str | None, stdin: str, said: str
+) -> None:
+    with pytest.raises(UsageError) as failed:
+        collected(*given, file=file, stdin=stdin)
+    assert said in str(failed.value)
+    assert failed.value.exit_code is ExitCode.USAGE
+
+
+@pytest.mark.requirement("F9")
+def test_everything_that_is_missing_is_listed_at_once() -> None:
+    pipeline = Pipeline(
+        file=Path("p.yaml"),
+        name="p",
+        inputs={"a": {"type": "string"}, "b": {}, "c": {"default": 1}, "d": {"type": "integer"}},
+    )
+    with pytest.raises(UsageError) as failed:
+        collected("d=x", pipeline=pipeline)
+    assert failed.value.message.splitlines() == [
+        "the input `d`: 'x' is not of type 'integer'",
+        "the inputs are missing: `a`, `b`",
+    ]
+    assert failed.value.hint == "give each as -i NAME=VALUE, such as -i a=…"
+
+
+@pytest.mark.requirement("F9")
+def test_a_schema_that_is_not_simple_is_checked_all_the_same() -> None:
+    pipeline = Pipeline(
+        file=Path("p.yaml"),
+        name="p",
+        inputs={"a": {"type": "integer", "not": {"const": 5}}},
+    )
+    assert collected("a=4", pipeline=pipeline) == {"a": 4}
+    with pytest.raises(UsageError, match="the input `a`"):
+        collected("a=5", pipeline=pipeline)
+
+
+@given(st.text(), st.sampled_from(["string", "integer", "array", "object", "boolean", "null"]))
+def test_no_text_of_the_command_line_is_too_odd(text: str, kind: str) -> None:
+    found = as_typed(text, {"type": kind})
+    json.dumps(found)
+    if kind == "string":
+        assert found == text

@@ -1,0 +1,234 @@
+import hashlib
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aish.config.loader import load_pipeline, lookup_position
+from aish.config.pipeline import (
+    CallStep,
+    Limits,
+    LoopLimits,
+    ModelTimeout,
+    Pipeline,
+    PromptStep,
+    RunStep,
+    ServerTimeout,
+)
+from aish.errors import PipelineError
+from aish.run.plan_checks import check_file, cross_check
+from aish.vocab.rules import RuleEntry
+
+GOOD = Path(__file__).parent / "good"
+
+
+@pytest.fixture
+def good() -> Pipeline:
+    return load_pipeline(GOOD / "release.yaml")
+
+
+def written(folder: Path, text: str) -> Path:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    return file
+
+
+@pytest.mark.requirement("F10", "F11")
+def test_a_whole_file_has_no_problem(good: Pipeline) -> None:
+    assert cross_check(good) == ()
+    assert check_file(GOOD / "release.yaml") == (good, ())
+
+
+@pytest.mark.requirement("F2", "F14")
+def test_steps_are_what_the_file_says(good: Pipeline) -> None:
+    notes, log, write, shout, last = good.steps
+    assert isinstance(notes, PromptStep)
+    assert notes.prompt_name == "notes"
+    assert notes.prompt.user == "Notes since {{ inputs.since }}, {{ inputs.tone }}.\n"
+    assert notes.prompt.system == "You are terse."
+    assert notes.prompt.file == GOOD / "prompts/notes.md.j2"
+    assert notes.tools == ("repo__git_*",)
+    assert notes.output is not None
+    assert notes.output.schema["required"] == ["markdown"]
+    assert notes.limits == LoopLimits(max_tool_depth=4, result_limit=4096)
+    assert isinstance(log, RunStep)
+    assert log.run == ("git", "log", "{{ inputs.since }}..")
+    assert log.on_denied == "continue"
+    assert isinstance(write, CallStep)
+    assert write.call == "repo__file_write"
+    assert write.arguments["path"] == "NOTES.md"
+    assert write.needs == ("notes",)
+    assert isinstance(shout, PromptStep)
+    assert (shout.prompt.system, shout.prompt.user) == ("Loud.", "{{ steps.log.text }}")
+    assert (shout.prompt_name, shout.model, shout.tool_choice) == (None, "fast", "none")
+    assert isinstance(last, PromptStep)
+    assert last.tools is None
+    assert last.limits.max_tool_depth == 2
+
+
+@pytest.mark.requirement("F8")
+def test_bases_are_merged_and_the_file_itself_wins(good: Pipeline) -> None:
+    cloud = good.models["cloud"]
+    assert cloud.params == {"top_p": 0.5, "temperature": 0.2, "max_tokens": 4096}
+    assert cloud.fallback == ("fast",)
+    assert cloud.timeout == ModelTimeout(first_token=90.0)
+    assert cloud.key_env == "OPENROUTER_API_KEY"
+    assert "extends" not in good.data
+
+
+@pytest.mark.requirement("F8")
+def test_relative_paths_start_from_the_file_they_stand_in(good: Pipeline) -> None:
+    assert good.models["local"].embedded == str(GOOD / "shared/weights/tiny.gguf")
+    assert good.servers["build"].cwd == GOOD / "tools"
+    assert good.servers["clock"].cwd == GOOD
+    assert good.servers["repo"].root == GOOD / ".."
+
+
+@pytest.mark.requirement("F8")
+def test_a_value_of_a_base_keeps_its_place(good: Pipeline) -> None:
+    assert str(lookup_position(good, "models.fast.base_url")).endswith("shared/more.yaml:2:20")
+    assert lookup_position(good, "steps[1].run[2]").line == 46
+    assert lookup_position(good, "steps[1].nothing.there") == good.positions["steps[1]"]
+    assert lookup_position(good, "nothing").line == 1
+
+
+@pytest.mark.requirement("F13")
+def test_quantities_are_seconds_and_bytes(good: Pipeline) -> None:
+    assert good.limits == Limits(time=5400.0)
+    assert good.servers["build"].timeout == ServerTimeout(call=120.0, tools={"all": 5400.0})
+
+
+@pytest.mark.requirement("F7")
+def test_variables_stand_as_written_until_they_are_used(good: Pipeline) -> None:
+    assert good.models["cloud"].base_url == "${MODEL_URL:-https://openrouter.ai/api/v1}"
+    assert good.models["fast"].headers == {"X-Key": "${FAST_KEY}"}
+    assert good.servers["build"].env == {"MODE": "fast", "PATH": None}
+    assert good.servers["clock"].env == {"TZ": None}
+    assert good.servers["clock"].command == ("uvx", "mcp-server-time")
+
+
+@pytest.mark.requirement("P1", "P4")
+def test_rules_are_read_in_both_forms(good: Pipeline) -> None:
+    rules = good.rules
+    assert [rule.tool for rule in rules.auto_approve] == [
+        "repo__git_*",
+        "boltzmann__read_file",
+        "repo__file_write",
+        "shell__run",
+    ]
+    assert rules.auto_approve[2].when == {"path": "NOTES.md"}
+    assert rules.auto_approve[3].command == ("git", "log", "**")
+    assert rules.auto_approve[3].path == "mcp.auto_approve[3]"
+    assert rules.deny == (RuleEntry("*__*delete*", path='mcp.deny["*__*delete*"]'),)
+    assert rules.ask == (RuleEntry("repo__file_rename", path="mcp.deny.repo__file_rename"),)
+    assert good.policy_tests[1].arguments == {"path": "a"}
+
+
+@pytest.mark.requirement("F1")
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("prompt: Say hello.\ntools: []\nparams: {seed: 1}\nmodel: local", PromptStep),
+        ("call: fs__file_read\nwith: {path: a}", CallStep),
+        ("run: [ls, -l]", RunStep),
+        ("run: ls -l\nid: list", RunStep),
+    ],
+)
+def test_one_step_needs_no_list(text: str, kind: type[object], tmp_path: Path) -> None:
+    head = "aish: 1\nmodels: {local: {embedded: smollm2}}\nmcp: {servers: {fs: {pack: fs}}}\n"
+    pipeline, problems = check_file(written(tmp_path, head + text + "\n"))
+    assert problems == ()
+    assert pipeline is not None
+    (step,) = pipeline.steps
+    assert isinstance(step, kind)
+    assert step.id == ("list" if "id:" in text else "main")
+    assert pipeline.name == "p"
+
+
+@pytest.mark.requirement("F10")
+def test_a_word_that_is_no_prompt_is_an_error_and_a_sentence_is_a_prompt(tmp_path: Path) -> None:
+    head = "aish: 1\nmodels: {a: {embedded: smollm2}}\n"
+    with pytest.raises(PipelineError, match="unknown prompt `hello`"):
+        load_pipeline(written(tmp_path, f"{head}prompt: hello\n"))
+    for text in ("Hello", "hello there", "hello!", "{user: hello}"):
+        step = load_pipeline(written(tmp_path, f"{head}prompt: {text}\n")).steps[0]
+        assert isinstance(step, PromptStep)
+        assert step.prompt.user.lower().startswith("hello")
+
+
+@pytest.mark.requirement("L11")
+def test_an_embedded_model_enforces_schemas_unless_told_otherwise(tmp_path: Path) -> None:
+    text = "aish: 1\nmodels: {a: {embedded: smollm2}, b: {embedded: smollm2, json_schema: false}}\n"
+    models = load_pipeline(written(tmp_path, text)).models
+    assert (models["a"].json_schema, models["b"].json_schema) == (True, False)
+
+
+def test_the_digest_is_that_of_what_the_files_say(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(GOOD, copy)
+    first = load_pipeline(copy / "release.yaml")
+    again = load_pipeline(GOOD / "release.yaml")
+    assert first.digest == again.digest
+    assert len(first.digest) == len(hashlib.sha256().hexdigest())
+    prompt = copy / "prompts/notes.md.j2"
+    prompt.write_text(prompt.read_text() + "More.\n")
+    changed = load_pipeline(copy / "release.yaml")
+    assert changed.digest != first.digest
+    overridden = load_pipeline(GOOD / "release.yaml", overrides=["name=x"])
+    assert overridden.digest != first.digest
+    assert json.loads(json.dumps(first.data)) == first.data
+
+
+@pytest.mark.requirement("F8")
+def test_later_bases_win_over_earlier_ones(tmp_path: Path) -> None:
+    (tmp_path / "a.yaml").write_text("description: a\nname: a\nenv: [A]\n")
+    (tmp_path / "b.yaml").write_text("description: b\nenv: [B, C]\n")
+    text = "aish: 1\nextends: [a.yaml, b.yaml]\nrun: ls\n"
+    pipeline = load_pipeline(written(tmp_path, text))
+    assert (pipeline.description, pipeline.name, pipeline.env) == ("b", "a", ("B", "C"))
+
+
+@pytest.mark.requirement("F8")
+def test_no_other_file_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / ".mcp.json").write_text('{"mcpServers": {"x": {"command": "x"}}}')
+    (tmp_path / "aish.yaml").write_text("aish: 1\nname: other\n")
+    monkeypatch.chdir(tmp_path)
+    pipeline = load_pipeline(written(tmp_path, "aish: 1\nrun: ls\n"))
+    assert (pipeline.name, dict(pipeline.servers)) == ("p", {})
+
+
+@pytest.mark.requirement("F8", "X10")
+def test_many_files_that_share_bases_are_read_once(tmp_path: Path) -> None:
+    (tmp_path / "0.yaml").write_text("aish: 1\nrun: ls\n")
+    for number in range(1, 40):
+        before = f"{number - 1}.yaml"
+        (tmp_path / f"{number}.yaml").write_text(f"extends: [{before}, ./{before}, {before}]\n")
+    assert load_pipeline(tmp_path / "39.yaml").steps
+    for number in range(40, 80):
+        (tmp_path / f"{number}.yaml").write_text(f"extends: {number - 1}.yaml\n")
+    with pytest.raises(PipelineError, match="more than 64 files"):
+        load_pipeline(tmp_path / "79.yaml")
+
+
+@pytest.mark.requirement("F8")
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[1]", "line 1, column 1: a mapping is expected here, and this is a list"),
+        (b'{"a": 1, "a": 2}', "the key `a` is there twice"),
+        (b'{"a": NaN}', "`NaN` is no number that JSON knows"),
+        (b'{"a": ', "line 1, column 7: Expecting value"),
+        (b"[" * 100_000, "it is nested more than 64 deep"),
+        (b"", "is empty"),
+        (b"\xff", "not UTF-8: byte 0xff"),
+    ],
+)
+def test_a_schema_file_that_holds_none_is_said(content: bytes, reason: str, tmp_path: Path) -> None:
+    (tmp_path / "s.json").write_bytes(content)
+    text = "aish: 1\nmodels: {a: {embedded: smollm2}}\nprompt: x y\noutput: {schema: s.json}\n"
+    with pytest.raises(PipelineError) as failed:
+        load_pipeline(written(tmp_path, text))
+    (problem,) = failed.value.problems
+    assert problem.path == "output.schema"
+    assert reason in problem.message.replace("holds no JSON Schema: a mapping", f"{reason}")

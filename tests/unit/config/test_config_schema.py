@@ -1,0 +1,128 @@
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import ValidationError
+
+from aish.config.pipeline import (
+    CallStep,
+    Limits,
+    LoopLimits,
+    ModelEntry,
+    ModelTimeout,
+    Output,
+    Pipeline,
+    Prompt,
+    PromptStep,
+    RetryPolicy,
+    RunStep,
+    ServerEntry,
+    ServerTimeout,
+)
+from aish.config.shape import pipeline_schema
+from aish.system.schema import check, is_simple
+from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
+
+SCHEMA: Any = json.loads(json.dumps(pipeline_schema()))
+DEFS = SCHEMA["$defs"]
+GOOD = Path(__file__).parent / "good"
+
+
+def keys(place: Any) -> set[str]:
+    return set(place["properties"])
+
+
+def fields(*kinds: Any) -> set[str]:
+    return {field.name for kind in kinds for field in dataclasses.fields(kind)}
+
+
+LOOP = fields(LoopLimits)
+STEP = (fields(PromptStep, CallStep, RunStep) - {"prompt_name", "limits", "arguments"}) | {"with"}
+# What of a `Pipeline` is not a key, and what a key is called there.
+MADE = {"file", "positions", "digest", "data", "overrides", "servers", "rules"}
+RULE_OBJECT = DEFS["rule"]["anyOf"][1]
+
+
+@pytest.mark.requirement("F10")
+@pytest.mark.parametrize(
+    ("place", "names"),
+    [
+        (DEFS["model"], fields(ModelEntry) - {"alias"}),
+        (DEFS["model"]["properties"]["retry"], fields(RetryPolicy)),
+        (DEFS["model"]["properties"]["timeout"], fields(ModelTimeout)),
+        (DEFS["server"], (fields(ServerEntry) - {"alias"}) | {"args"}),
+        (DEFS["server"]["properties"]["timeout"], fields(ServerTimeout)),
+        (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers"}),
+        (DEFS["prompt"], fields(Prompt)),
+        (DEFS["step"], STEP | LOOP),
+        (DEFS["step"]["properties"]["output"], fields(Output)),
+        (RULE_OBJECT, fields(RuleEntry) - {"path"}),
+        (DEFS["policyTest"], fields(PolicyTest) - {"path"}),
+        (SCHEMA["properties"]["limits"], fields(Limits)),
+        (
+            SCHEMA,
+            (fields(Pipeline) - MADE | {"aish", "extends", "mcp"}) | (STEP | LOOP) - {"needs"},
+        ),
+    ],
+)
+def test_schema_and_dataclasses_name_the_same_keys(place: Any, names: set[str]) -> None:
+    assert keys(place) == names
+
+
+def subschemas(schema: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Every key there is, with what is said of it."""
+    if isinstance(schema, Mapping):
+        for key, inner in schema.items():
+            if key in {"properties", "$defs"}:
+                for name, entry in inner.items():
+                    yield f"{path}.{name}", entry
+                    yield from subschemas(entry, f"{path}.{name}")
+            elif key in {"items", "additionalProperties", "propertyNames"}:
+                yield from subschemas(inner, f"{path}.{key}")
+            elif key == "anyOf":
+                for index, form in enumerate(inner):
+                    yield from subschemas(form, f"{path}.{index}")
+
+
+ALL = list(subschemas(SCHEMA))
+
+
+@pytest.mark.parametrize(("path", "schema"), ALL, ids=[path for path, _ in ALL])
+def test_each_key_is_described_and_its_examples_hold(path: str, schema: Any) -> None:
+    assert schema["description"].endswith((".", "?")), path
+    assert schema["examples"], path
+    whole = {"$defs": DEFS, **schema}
+    for example in schema["examples"]:
+        Draft202012Validator(whole).validate(example)
+        assert check(whole, example) == ()
+    if "default" in schema:
+        Draft202012Validator(whole).validate(schema["default"])
+
+
+def test_the_schema_is_one_and_needs_no_library_at_run_time() -> None:
+    Draft202012Validator.check_schema(SCHEMA)
+    assert is_simple(pipeline_schema())
+
+
+def test_defaults_of_the_schema_are_those_of_the_dataclasses() -> None:
+    for place, kind in (
+        (DEFS["model"], ModelEntry(alias="a")),
+        (DEFS["server"], ServerEntry(alias="a")),
+        (DEFS["model"]["properties"]["retry"], RetryPolicy()),
+    ):
+        for name, entry in place["properties"].items():
+            if "default" in entry and isinstance(entry["default"], bool | int):
+                assert getattr(kind, name) == entry["default"], name
+
+
+def test_editors_and_the_loader_agree_on_the_good_file() -> None:
+    from aish.config.loader import load_pipeline
+
+    data = load_pipeline(GOOD / "release.yaml").data
+    Draft202012Validator(SCHEMA).validate(data)
+    with pytest.raises(ValidationError):
+        Draft202012Validator(SCHEMA).validate({**data, "promt": 1})
