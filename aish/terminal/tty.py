@@ -13,6 +13,7 @@ import anyio
 
 LONGEST_LINE = 4096
 _PIECE = 4096
+_MOMENT = 0.01
 _DEFAULT_WIDTH = 80
 
 
@@ -55,7 +56,8 @@ class Terminal:
             try:
                 waiting = waiting[os.write(self._writer, waiting[:_PIECE]) :]
             except BlockingIOError:
-                continue
+                # There was room, for less than a line's end takes.
+                await anyio.sleep(_MOMENT)
 
     def _write_at_once(self, text: str) -> None:
         try:

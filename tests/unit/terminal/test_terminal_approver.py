@@ -209,6 +209,18 @@ def test_a_question_can_be_cancelled_and_the_next_one_asked(person: Person) -> N
     assert anyio.run(scene) is True
 
 
+@pytest.mark.requirement("P2", "L10")
+def test_a_terminal_that_takes_nothing_does_not_hold_up_the_loop(person: Person) -> None:
+    async def scene() -> bool:
+        approver = person.approver()
+        # Nobody reads at the other end, as after Ctrl-S.
+        with anyio.move_on_after(0.2) as waiting:
+            await approver.ask(question({"content": "x" * 1_000_000}))
+        return waiting.cancelled_caught
+
+    assert anyio.run(scene) is True
+
+
 @pytest.mark.requirement("P2")
 def test_whoever_draws_on_the_screen_is_paused_while_the_question_stands(person: Person) -> None:
     told: list[str] = []
