@@ -136,9 +136,16 @@ def read_result(result: Any) -> ToolResult:
         media.extend(found)
     structured = result.get("structuredContent")
     if not lines and structured is not None:
-        lines.append(json.dumps(structured, ensure_ascii=False))
+        lines.append(_as_text(structured))
     kind: ResultKind = "handler_error" if result.get("isError") is True else "ok"
     return ToolResult(kind, "\n".join(lines), structured, tuple(media))
+
+
+def _as_text(structured: Any) -> str:
+    try:
+        return json.dumps(structured, ensure_ascii=False)
+    except RecursionError:
+        return "[structured content that is nested too deeply]"
 
 
 def _block(block: Any) -> tuple[str, tuple[Media, ...]]:

@@ -7,7 +7,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.mcp import messages
-from aish.mcp.failures import HttpStatusError, ServerEndedError, TransportError
+from aish.mcp.failures import HttpStatusError, NotSentError, ServerEndedError, TransportError
 from aish.mcp.http import HttpDoor
 from aish.mcp.messages import Answer, NotAMessageError
 from aish.mcp.pending import Pending
@@ -45,7 +45,7 @@ class HttpEvents:
     async def exchange(self, outgoing: Outgoing) -> Answer:
         """POST a request; its answer comes on the stream."""
         if self._address is None:
-            raise self._failure
+            raise NotSentError(self._failure.message)
         self._pending.open(outgoing.number)
         try:
             await self.send(messages.request(outgoing.number, outgoing.method, outgoing.params))

@@ -45,6 +45,10 @@ class ServerEndedError(TransportError):
     """The server process is gone; it may be started again."""
 
 
+class NotSentError(ServerEndedError):
+    """The server was gone before it had the whole message: to send it again is safe."""
+
+
 class HttpStatusError(TransportError):
     """An HTTP status of 400 or more; `rpc` is the JSON-RPC error in its body, if it is one."""
 

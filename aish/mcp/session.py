@@ -15,6 +15,7 @@ from aish.mcp.channel import BEFORE_AGREEMENT, NO_CALL, Call, Channel
 from aish.mcp.failures import (
     INTERNAL_ERROR,
     McpError,
+    NotSentError,
     RpcError,
     ServerEndedError,
     SessionLostError,
@@ -141,12 +142,12 @@ class Session:
             await self._begin_again()
         try:
             return await self._channel.ask(method, params, self._agreement.manner, call)
+        except (SessionLostError, NotSentError):
+            # The server did not take the request, so to send it again is not to do it twice.
+            self._lost = True
         except ServerEndedError:
             self._lost = True
             raise
-        except SessionLostError:
-            self._lost = True
-        # The server did not take the request, so to send it again is not to do it twice.
         await self._begin_again()
         return await self._channel.ask(method, params, self._agreement.manner, call)
 

@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 
 from aish.mcp import messages
 from aish.mcp.connection import ServerConnection
-from aish.mcp.failures import ServerEndedError, TransportError
+from aish.mcp.failures import NotSentError, ServerEndedError, TransportError
 from aish.mcp.lines import MAX_LINE, Lines
 from aish.mcp.messages import Answer, NotAMessageError
 from aish.mcp.pending import Pending
@@ -93,11 +93,11 @@ class Stdio:
         async with self._writing:
             child = self._child
             if child is None:
-                raise self._failure
+                raise NotSentError(self._failure.message)
             try:
                 await child.write(body + b"\n")
             except BrokenPipeError as error:
-                raise ServerEndedError("the server does not read its stdin any more") from error
+                raise NotSentError("the server does not read its stdin any more") from error
             except anyio.get_cancelled_exc_class():
                 # Half a line may be written: nothing that follows could be understood.
                 self._tasks.start_soon(child.stop, 0)

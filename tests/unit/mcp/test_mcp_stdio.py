@@ -273,3 +273,33 @@ def test_calls_to_one_child_run_side_by_side() -> None:
             return anyio.current_time() - started
 
     assert play(scene) < 8 * 0.3 / 2
+
+
+DEAF = """
+import json, signal, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    match message["method"]:
+        case "initialize":
+            result = {"protocolVersion": "2025-11-25", "capabilities": {}}
+        case "tools/list":
+            result = {"tools": [{"name": "echo"}]}
+        case "tools/call":
+            signal.pause()
+    if "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.requirement("M9")
+def test_a_child_that_stops_reading_is_replaced_after_the_call_gave_up() -> None:
+    async def scene() -> None:
+        deaf = command(sys.executable, "-c", DEAF, call=0.3, protocol="legacy")
+        async with registry(deaf) as s:
+            assert (await s.call("kid__echo")).kind == "transport_error"
+            stuck = await s.call("kid__echo", text="x" * 1_000_000)
+            assert stuck.content == "[aish] tool transport error: no answer within 0.3 s"
+            await s.call("kid__echo")
+            assert s.notices.codes == ["server_restarted"]
+
+    play(scene)
