@@ -5,13 +5,16 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from aish.errors import UsageError
 from aish.system.files import private_folder, write_private
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
+_ELSEWHERE = "`--run-dir DIR` puts it elsewhere, `--ephemeral` does without"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
@@ -21,6 +24,14 @@ def run_id(name: str, now: float) -> str:
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
     return f"{stamp}-{plain}-{tail}"
+
+
+@frozen
+class RunsPlace:
+    """Where runs are kept: `.aish/runs` of the project, or where a person `wanted` them."""
+
+    project: Path
+    wanted: Path | None = None
 
 
 @dataclass(slots=True)
@@ -76,9 +87,9 @@ def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:
 
 
 def open_folder(
-    name: str, parent: Path, now: float, *, ephemeral: bool, mask: Callable[[str], str]
+    name: str, place: RunsPlace, now: float, *, ephemeral: bool, mask: Callable[[str], str]
 ) -> RunFolder:
-    """Make the folder of a new run under `parent`, which ignores itself for git.
+    """Make the folder of a new run, which ignores itself for git.
 
     Raises:
         UsageError: the folder cannot be made; says why and how to do without.
@@ -87,15 +98,32 @@ def open_folder(
     if ephemeral:
         return RunFolder(id=id, path=None, mask=mask)
     try:
-        runs = private_folder(parent)
-        ignore = parent.parent / ".gitignore" if parent.name == "runs" else parent / ".gitignore"
-        if not ignore.exists():
-            write_private(ignore, b"*\n")
-        path = private_folder(runs / id)
+        return RunFolder(id=id, path=_make(place, id), mask=mask)
     except OSError as error:
-        raise UsageError(
-            f"cannot make the run folder: {error.strerror or error}",
-            where=str(error.filename or parent),
-            hint="`--run-dir DIR` puts it elsewhere, `--ephemeral` does without",
-        ) from error
-    return RunFolder(id=id, path=path, mask=mask)
+        why = f"cannot make the run folder: {error.strerror or error}"
+        where = str(error.filename or place.wanted or place.project)
+        raise UsageError(why, where=where, hint=_ELSEWHERE) from error
+    except UsageError as error:
+        raise UsageError(error.message, where=error.where, hint=_ELSEWHERE) from error
+
+
+def _make(place: RunsPlace, id: str) -> Path:
+    if place.wanted is None:
+        # No link below the project is followed: a repository may come with one planted (X9).
+        project = place.project.resolve()
+        hidden = private_folder(project / ".aish", within=project)
+        _ignore(hidden)
+        return private_folder(hidden / "runs" / id, within=project)
+    wanted = place.wanted.resolve()
+    if not wanted.is_dir():
+        private_folder(wanted)
+    # A folder that is there is somebody's: its mode and its other files are left alone.
+    path = private_folder(wanted / id, within=wanted)
+    _ignore(path)
+    return path
+
+
+def _ignore(folder: Path) -> None:
+    # Two runs may begin at once: whose file it is does not matter.
+    with suppress(FileExistsError):
+        write_private(folder / ".gitignore", b"*\n")

@@ -25,7 +25,7 @@ from aish.cli.options import (
 )
 from aish.cli.outlets import Outlets, Shape
 from aish.run.execute import execute
-from aish.run.folder import open_folder
+from aish.run.folder import RunsPlace, open_folder
 from aish.run.plan import make_plan
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
@@ -63,9 +63,9 @@ def command(
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
     plan = make_plan(pipeline, options)
     clock = SystemClock()
-    parent = run_dir or pipeline.file.parent / ".aish" / "runs"
+    place = RunsPlace(pipeline.file.parent, run_dir)
     folder = open_folder(
-        pipeline.name, parent, clock.now(), ephemeral=ephemeral, mask=plan.secrets.mask
+        pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=plan.secrets.mask
     )
     folder.write_plan(pipeline.data)
     shape = Shape(format_, output=output, stream=stream, quiet=quiet, verbose=verbose)
