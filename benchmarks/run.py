@@ -95,7 +95,7 @@ def pipeline(
         "aish": 1,
         "name": name,
         "models": {"m": {"base_url": url, "model": "mock"}},
-        "steps": [{"id": "go", "prompt": "go", **(step or {})}],
+        "steps": [{"id": "go", "prompt": "Go on.", **(step or {})}],
         **more,
     }
     path = bench.folder / f"{name}.yaml"
@@ -297,8 +297,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default="", help="measures whose name holds this word")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--keep", action="store_true", help="measure what is installed")
     options = parser.parse_args()
-    install()
+    if not options.keep:
+        install()
     rows: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="aish-bench-") as folder:
         env = {"PATH": os.environ["PATH"], "HOME": folder, "LANG": "C.UTF-8"}

@@ -4,6 +4,7 @@ from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
@@ -23,6 +24,9 @@ from aish.wire.chat_encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
 
 _NOTICED_SECONDS = 1.0
+
+# These take tool-call ids of nine letters and digits only (quirk 42).
+_SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
 
 
 class ChatModel:
@@ -211,6 +215,7 @@ def _dialect(entry: ModelEntry) -> Dialect:
         vision=entry.vision,
         # As `Finish.model`, which the loop writes into the turns.
         origin=entry.alias,
+        short_ids=urlsplit(entry.base_url or "").hostname in _SHORT_IDS,
     )
 
 

@@ -60,20 +60,18 @@ class FinalState:
 
 def decide_exit(state: FinalState) -> Exit:
     """The exit that `state` calls for, with the reason a person reads."""
-    reasons: dict[ExitCode, str] = {}
+    reasons: dict[ExitCode, tuple[str, str | None]] = {}
     if state.signal is not None:
-        reasons[state.signal] = "interrupted"
+        reasons[state.signal] = ("interrupted", None)
     if state.error is not None:
-        reasons.setdefault(state.error.exit_code, str(state.error))
+        reasons.setdefault(state.error.exit_code, (str(state.error), state.error.hint))
     for record in state.records:
         if record.exit_code is not ExitCode.OK:
-            reasons.setdefault(record.exit_code, _step_reason(record))
+            reasons.setdefault(record.exit_code, (_step_reason(record), None))
     code = next((code for code in PRECEDENCE if code in reasons), ExitCode.OK)
+    reason, hint = reasons.get(code, ("", None))
     return Exit(
-        code=int(code),
-        name=NAMES[code],
-        retryable=code in RETRYABLE,
-        reason=reasons.get(code, ""),
+        code=int(code), name=NAMES[code], retryable=code in RETRYABLE, reason=reason, hint=hint
     )
 
 

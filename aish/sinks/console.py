@@ -136,9 +136,6 @@ class Console:
             max(0, self._look.width - len(title)),
         )
         self._screen.line(self._look.paint("bold", title) + self._look.paint("dim", rest))
-        for server in event.servers:
-            if server.state == "failed":
-                self._note("yellow", f"server {server.alias}: {server.error}")
 
     def _header(self, place: Place) -> None:
         """Name the step, where another one was drawn last."""
@@ -215,6 +212,8 @@ class Console:
         if event.exit.code:
             said = f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
             self._screen.line(self._look.paint("red", for_line(said)))
+            if event.exit.hint:
+                self._screen.line(f"  hint: {for_line(event.exit.hint)}")
         status, *rest = self._tally.parts(event)
         tail = for_line("".join(f" {self._look.glyphs.dot} {part}" for part in rest))
         style: Style = "green" if event.exit.code == 0 else "red"

@@ -99,6 +99,8 @@ class Plain:
             yield f"denied: {denial}"
         if event.exit.code:
             yield f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
+            if event.exit.hint:
+                yield f"hint: {event.exit.hint}"
         yield ", ".join(self._tally.parts(event))
 
 

@@ -87,6 +87,7 @@ class Exit:
     name: str
     retryable: bool
     reason: str
+    hint: str | None = None
 
 
 @frozen
