@@ -1,0 +1,149 @@
+"""A folder with a pipeline in it, the program to run it, and what a run leaves behind."""
+
+import json
+import os
+import re
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+from cli_process import Aish, Done
+from mcp_scenes import HTTP_SERVER, STDIO_SERVER
+from model_endpoint import ModelEndpoint
+
+PATIENCE = 20.0
+ModelEndpoints = Callable[..., ModelEndpoint]
+REPO = Path(__file__).resolve().parents[2]
+# One model; its endpoint is named by `Project.uses`.
+MODEL = 'models: {m: {base_url: "${MODEL_URL}", model: scripted}}'
+
+_VOLATILE = (
+    (re.compile(r"\d{8}T\d{6}Z-([a-z0-9-]+)-[a-z0-9]{4}\b"), r"<run>-\1"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
+    (re.compile(r"\[ *\d+\.\d\ds\]"), "[<s>]"),
+    (re.compile(r"\b\d+\.\d+ s\b"), "<s> s"),
+    (re.compile(r'"((?:first_token_)?seconds)": ?\d[\d.e-]*'), r'"\1": 0.0'),
+    (re.compile(r"\b127\.0\.0\.1:\d+"), "127.0.0.1:<port>"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+)
+
+
+@dataclass
+class Project:
+    """What a person would have before them: a folder, a file in it, `aish`."""
+
+    folder: Path
+    aish: Aish
+
+    def uses(self, endpoint: Any) -> None:
+        """Let `${MODEL_URL}` be this endpoint."""
+        self.aish.env["MODEL_URL"] = endpoint.base_url
+
+    def write(self, name: str, text: str | bytes) -> Path:
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(dedent(text).encode() if isinstance(text, str) else text)
+        return path
+
+    def pipeline(self, text: str, name: str = "p.yaml") -> Path:
+        """A pipeline file with the version line and, unless it has its own, one model."""
+        body = dedent(text).lstrip("\n")
+        models = "" if re.search(r"^models:", body, re.MULTILINE) else MODEL + "\n"
+        return self.write(name, f"aish: 1\n{models}{body}")
+
+    def run(self, *arguments: str | Path, **options: Any) -> Done:
+        """`aish run p.yaml`."""
+        return self.aish("run", "p.yaml", *arguments, **options)
+
+    def through_shell(self, line: str) -> None:
+        """Start `aish` by a shell line in which it is called `"$@"`."""
+        self.aish.python = ("sh", "-c", line, "sh", sys.executable)
+
+    def result(self, *arguments: str | Path, **options: Any) -> Any:
+        """The object of `aish run p.yaml --format json`, whatever the exit code."""
+        done = self.run("--format", "json", *arguments, **options)
+        assert done.stdout, done.stderr
+        found = json.loads(done.stdout)
+        assert found["exit"]["code"] == done.code
+        return found
+
+    @property
+    def run_folders(self) -> list[Path]:
+        return sorted((self.folder / ".aish" / "runs").glob("*"))
+
+    @property
+    def journal(self) -> list[Any]:
+        """The events of the only run."""
+        (folder,) = self.run_folders
+        lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
+        return [json.loads(line) for line in lines]
+
+    def everything_written(self) -> str:
+        """All that runs have left in files here."""
+        kept = (self.folder / ".aish").rglob("*")
+        return "\n".join(path.read_text("utf-8", "replace") for path in kept if path.is_file())
+
+    def tidy(self, text: str) -> str:
+        """`text` without what differs from run to run and from machine to machine."""
+        for place, name in ((str(self.folder), "<project>"), (str(REPO), "<repo>")):
+            text = text.replace(place, name)
+        text = text.replace(sys.executable, "<python>")
+        for pattern, replacement in _VOLATILE:
+            text = pattern.sub(replacement, text)
+        return text
+
+
+def stdio(*flags: str | Path) -> str:
+    """The `command` of our stdio server, as YAML."""
+    return json.dumps([sys.executable, str(STDIO_SERVER), *map(str, flags)])
+
+
+@contextmanager
+def http_server(*flags: str) -> Generator[str]:
+    """The URL of our HTTP server, a process of its own."""
+    argv = [sys.executable, str(HTTP_SERVER), "--watch-stdin", *flags]
+    with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        try:
+            yield f"http://127.0.0.1:{int(process.stdout.readline())}/mcp"
+        finally:
+            process.kill()
+
+
+def of_type(events: list[Any], kind: str) -> list[Any]:
+    """The events of one type."""
+    return [event for event in events if event["type"] == kind]
+
+
+def wait_gone(pid: int) -> None:
+    """Block until a process that is not ours to wait for has ended."""
+    with suppress(ProcessLookupError):
+        descriptor = os.pidfd_open(pid)
+        try:
+            ready, _, _ = select.select([descriptor], [], [], PATIENCE)
+            assert ready, f"process {pid} is still there: {_command(pid)}"
+        finally:
+            os.close(descriptor)
+
+
+def processes_in(folder: Path) -> list[int]:
+    """The processes whose working directory is at or below `folder`."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with suppress(OSError):
+            if entry.name.isdigit() and (entry / "cwd").readlink().is_relative_to(folder):
+                found.append(int(entry.name))
+    return found
+
+
+def _command(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return "?"
