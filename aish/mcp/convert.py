@@ -132,10 +132,11 @@ def read_result(result: Any) -> ToolResult:
         lines.append(blocks)
     for block in blocks if isinstance(blocks, list) else ():
         line, found = _block(block)
-        lines.append(line)
+        if line is not None:
+            lines.append(line)
         media.extend(found)
     structured = result.get("structuredContent")
-    if not lines and structured is not None:
+    if not lines and not media and structured is not None:
         lines.append(_as_text(structured))
     kind: ResultKind = "handler_error" if result.get("isError") is True else "ok"
     return ToolResult(kind, "\n".join(lines), structured, tuple(media))
@@ -148,8 +149,8 @@ def _as_text(structured: Any) -> str:
         return "[structured content that is nested too deeply]"
 
 
-def _block(block: Any) -> tuple[str, tuple[Media, ...]]:
-    """One content block: its line for the model, and its media."""
+def _block(block: Any) -> tuple[str | None, tuple[Media, ...]]:
+    """One content block: its text for the model, and its media, which the loop names itself."""
     kind = block.get("type") if isinstance(block, dict) else None
     match kind:
         case "text":
@@ -166,16 +167,16 @@ def _block(block: Any) -> tuple[str, tuple[Media, ...]]:
     return "[malformed content]", ()
 
 
-def _media(kind: str, mime_type: Any, data: Any) -> tuple[str, tuple[Media, ...]]:
+def _media(kind: str, mime_type: Any, data: Any) -> tuple[str | None, tuple[Media, ...]]:
     mime = mime_type if isinstance(mime_type, str) and mime_type else "application/octet-stream"
     try:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError, TypeError):
         return f"[{kind}: {mime}, unreadable]", ()
-    return f"[{kind}: {mime}, {len(content)} bytes]", (Media(mime, content),)
+    return None, (Media(mime, content),)
 
 
-def _resource(resource: Any) -> tuple[str, tuple[Media, ...]]:
+def _resource(resource: Any) -> tuple[str | None, tuple[Media, ...]]:
     """An embedded resource: its text, or its bytes as media."""
     if not isinstance(resource, dict):
         return "[malformed resource]", ()
@@ -183,7 +184,8 @@ def _resource(resource: Any) -> tuple[str, tuple[Media, ...]]:
         return text, ()
     uri = resource.get("uri")
     label = f"resource {uri}" if isinstance(uri, str) else "resource"
-    return _media(label, resource.get("mimeType"), resource.get("blob"))
+    unreadable, media = _media(label, resource.get("mimeType"), resource.get("blob"))
+    return unreadable or f"[{label}]", media
 
 
 def _link(block: Mapping[str, Any]) -> str:

@@ -158,7 +158,7 @@ def test_structure_alone_is_shown_as_text() -> None:
 
 
 @pytest.mark.requirement("M7")
-def test_pictures_and_sounds_become_media_and_a_line() -> None:
+def test_pictures_and_sounds_become_media_and_broken_ones_a_line() -> None:
     data = base64.b64encode(b"\x89PNG").decode()
     result = read_result(
         {
@@ -169,11 +169,7 @@ def test_pictures_and_sounds_become_media_and_a_line() -> None:
             ]
         }
     )
-    assert result.content.splitlines() == [
-        "[image: image/png, 4 bytes]",
-        "[audio: application/octet-stream, 4 bytes]",
-        "[image: image/png, unreadable]",
-    ]
+    assert result.content == "[image: image/png, unreadable]"
     assert result.media == (
         Media("image/png", b"\x89PNG"),
         Media("application/octet-stream", b"\x89PNG"),
@@ -197,7 +193,7 @@ def test_embedded_resources_are_text_and_links_are_lines() -> None:
     )
     assert result.content.splitlines() == [
         "inside",
-        "[resource a://c: application/octet-stream, 1 bytes]",
+        "[resource a://c]",
         "[link: a://d] d - a d",
         "[link: a://e]",
         "[content of unknown type hologram]",
