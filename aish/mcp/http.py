@@ -14,6 +14,9 @@ import httpx
 from aish import __version__
 from aish.mcp.failures import TransportError
 from aish.mcp.transport import Headers
+from aish.system.absent import remember_absence
+
+remember_absence("sniffio")
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_ERROR_BODY = 4096

@@ -20,7 +20,10 @@ from aish.models.intake import Intake
 from aish.models.reader import Reader
 from aish.models.retry import BROKEN, REFUSED, judge_status
 from aish.models.watch import Watch
+from aish.system.absent import remember_absence
 from aish.vocab.deltas import Delta
+
+remember_absence("sniffio")
 
 PER_CLIENT = 32
 KEEP_ALIVE_SECONDS = 60.0
