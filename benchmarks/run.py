@@ -162,7 +162,7 @@ def per_turn(endpoint: Endpoint, first: int = 0) -> float:
     """Median time between an answer and the next request, from turn `first` on."""
     times = endpoint.times
     gaps = [b - a for a, b in zip(times.answered, times.arrived[1:], strict=False)]
-    return median(gaps[first:])
+    return float(median(gaps[first:]))
 
 
 @contextmanager

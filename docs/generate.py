@@ -14,7 +14,7 @@ from aish.cli.catalogue import COMMANDS
 from aish.cli.main import build_app
 from aish.errors import ExitCode
 from aish.run.final import NAMES
-from aish.vocab import events
+from aish.vocab.event_types import EVENT_TYPES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -160,7 +160,7 @@ def event_page() -> Iterator[str]:
     yield "`seq`, `time`, `type`, and, where they apply, `step`, `item`, `turn`, `call`. Keys are"
     yield "only ever added. `aish schema events` prints the JSON Schema."
     yield from ("", "| type | what it says | keys |", "| --- | --- | --- |")
-    for kind, name in events.EVENT_TYPES.items():
+    for kind, name in EVENT_TYPES.items():
         keys = ", ".join(f"`{_key(field)}`" for field in _fields(kind) if field != "place")
         about = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
         yield f"| `{name}` | {about} | {keys} |"

@@ -45,7 +45,8 @@ class Outlets:
         self._buffer: BytesIO | None = None
         out = self._out()
         self._console: Sink | None = None if shape.quiet else _for_people(plan, shape)
-        sinks = [_journal(folder), _result(plan, folder, shape, out), self._console]
+        # The console first: it takes its spinner away before stdout writes to the same terminal.
+        sinks = [_journal(folder), self._console, _result(plan, folder, shape, out)]
         self._log = EventLog(
             [sink for sink in sinks if sink is not None],
             clock=clock,
@@ -91,7 +92,6 @@ class Outlets:
         path = self._shape.output
         if path is None:
             return _stdout(self._stack)
-        _check_writable(path)
         if self._shape.format is not Format.JSONL:
             # Written whole at the end: a result is there or it is not.
             self._buffer = BytesIO()
@@ -125,8 +125,12 @@ def _stdout(stack: ExitStack) -> BinaryIO:
     return sys.stdout.buffer
 
 
-def _check_writable(path: Path) -> None:
-    """Find out before the run, not after it."""
+def check_writable(path: Path) -> None:
+    """Find out before the run, not after it.
+
+    Raises:
+        UsageError: no file can be written there.
+    """
     if path.is_dir():
         raise UsageError("is a folder", where=f"-o {path}")
     parent = path.parent
@@ -184,12 +188,13 @@ def _is_terminal(stream: object) -> bool:
 def _for_people(plan: Plan, shape: Shape) -> Sink | None:
     if sys.stderr is None:
         return None
-    if not _is_terminal(sys.stderr) or os.environ.get("CI"):
+    from aish.sinks.look import look_of, wants_console
+
+    if not wants_console(os.environ, is_terminal=_is_terminal(sys.stderr)):
         from aish.sinks.plain import Plain
 
         return Plain(sys.stderr)
     from aish.sinks.console import Console
-    from aish.sinks.look import look_of
     from aish.sinks.screen import Screen
 
     last = plan.steps[-1]

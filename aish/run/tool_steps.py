@@ -70,12 +70,14 @@ def tool_record(
     failure = None
     if status != "ok":
         failure = Failure(used.kind, _why(used))
+    # What we tell a model about a call that reached no tool is nobody's result.
+    answered = used.kind in {"ok", "handler_error"}
     return StepRecord(
         id=id,
         kind=kind,
         status=status,
-        text=_text(used),
-        output=output,
+        text=_text(used) if answered else None,
+        output=output if answered else None,
         calls=(used,),
         failure=failure,
         exit_code=code,
@@ -93,10 +95,11 @@ def output_of(used: UsedCall) -> JsonValue:
     return value
 
 
-def _text(used: UsedCall) -> str:
-    if used.tool == str(SHELL_RUN.name) and isinstance(used.structured, dict):
-        return str(used.structured.get("stdout", ""))
-    return used.whole
+def _text(used: UsedCall) -> str | None:
+    """A command's text is what it printed (F14), and nothing where it could not be started."""
+    if used.tool != str(SHELL_RUN.name):
+        return used.whole
+    return str(used.structured["stdout"]) if isinstance(used.structured, dict) else None
 
 
 def _why(used: UsedCall) -> str:

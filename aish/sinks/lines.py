@@ -7,8 +7,8 @@ from functools import lru_cache
 from typing import Any
 
 from aish.sinks.json_text import json_text, string_text
+from aish.vocab.event_types import EVENT_TYPES
 from aish.vocab.events import (
-    EVENT_TYPES,
     Event,
     Fallback,
     Place,

@@ -13,7 +13,7 @@ import anyio
 
 from aish.system.child import Child, start_child
 from aish.system.pipes import PipeReader, PipeWriter
-from aish.system.process import start_process
+from aish.system.process import Process, start_process
 from aish.system.reaper import Reaper
 from aish.vocab.frozen import frozen
 
@@ -93,11 +93,22 @@ async def run_command(
         except BaseException:
             _close(feeding, out, err)
             raise
+    ends = (feeding, input or b"", out, err)
+    return await _followed(process, ends, timeout)
+
+
+async def _followed(
+    process: Process,
+    ends: tuple[PipeWriter | None, bytes, "_Capture", "_Capture"],
+    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - what was printed until then has to be returned
+) -> CommandResult:
+    """A started command to its end, its streams fed and gathered meanwhile."""
+    feeding, data, out, err = ends
     code: int | None = None
     try:
         with anyio.move_on_after(timeout):
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(_feed, feeding, input or b"")
+                tasks.start_soon(_feed, feeding, data)
                 tasks.start_soon(out.gather)
                 tasks.start_soon(err.gather)
                 code = await process.wait()

@@ -1,42 +1,37 @@
-"""The filters of our own: `tojson`, `toyaml`, `indent`, `csv`, `sha256`, `readfile` (F6)."""
+"""The filters of our own, and Jinja2's where they could make much of little (F6)."""
 
 import csv as csv_module
 import hashlib
 import io
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
+from functools import wraps
 from typing import Any
 
-from aish.templates.limits import MAX_OUTPUT, TemplateLimitError, check_numbers
+from aish.templates.limits import (
+    check_format,
+    check_numbers,
+    check_replaced,
+    check_size,
+    joined,
+)
+from aish.templates.values import json_of, plain, text_of, yaml_of
 
 Filter = Callable[..., Any]
 
 
 def tojson(value: Any, indent: int | None = None) -> str:
-    """JSON, unescaped Unicode."""
-    check_numbers(indent or 0)
-    return json.dumps(plain(value), ensure_ascii=False, indent=indent)
+    """JSON, Unicode unescaped."""
+    check_size((indent or 0) * 1000)
+    return json_of(value, indent)
 
 
-def toyaml(value: Any) -> str:
-    """YAML in block style, without a line end of its own."""
-    from ruamel.yaml import YAML
-
-    yaml = YAML(typ="safe", pure=True)
-    yaml.default_flow_style = False
-    yaml.allow_unicode = True
-    out = io.StringIO()
-    yaml.dump(plain(value), out)
-    return out.getvalue().removesuffix("...\n").rstrip("\n")
-
-
-def indent(value: Any, width: int = 4, first: bool = False, blank: bool = False) -> str:  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - Jinja2's own signature
+def indent(value: Any, width: int | str = 4, first: bool = False, blank: bool = False) -> str:  # ruff: ignore[boolean-type-hint-positional-argument, boolean-default-value-positional-argument] - Jinja2's own signature
     """Each line but the first moved to the right, as Jinja2's own filter does."""
-    text = str(value)
-    check_numbers(width, width * (text.count("\n") + 1))
-    pad = " " * width
+    text = text_of(value)
     lines = text.split("\n")
+    size = width if isinstance(width, int) else len(width)
+    check_size(len(text) + max(size, 0) * len(lines))
+    pad = " " * width if isinstance(width, int) else width
     moved = [pad + line if line or blank else line for line in lines[1:]]
     return "\n".join([pad + lines[0] if first else lines[0], *moved])
 
@@ -44,65 +39,99 @@ def indent(value: Any, width: int = 4, first: bool = False, blank: bool = False)
 def center(value: Any, width: int = 80) -> str:
     """The text in the middle of `width` columns."""
     check_numbers(width)
-    return str(value).center(width)
+    return text_of(value).center(width)
+
+
+def join(value: Any, between: Any = "", attribute: str | int | None = None) -> str:
+    """The texts of a list's items, joined."""
+    items = value
+    if attribute is not None:
+        items = (_attribute(item, attribute) for item in value)
+    return joined(map(text_of, items), text_of(between))
+
+
+def replace(value: Any, old: Any, new: Any, count: int | None = None) -> str:
+    """The text with `old` replaced."""
+    text, before, after = text_of(value), text_of(old), text_of(new)
+    check_replaced(text, before, after)
+    return text.replace(before, after, -1 if count is None else count)
+
+
+def format_text(value: Any, *args: Any, **kwargs: Any) -> str:
+    """`%` formatting."""
+    form = text_of(value)
+    given = tuple(map(_printable, args))
+    check_format(form, (*given, *kwargs.values()))
+    return form % ({key: _printable(inner) for key, inner in kwargs.items()} or given)
+
+
+def wordwrap(value: Any, width: int = 79, wrapstring: str = "\n") -> str:
+    """The text with line ends where a line would be longer than `width`."""
+    from textwrap import wrap
+
+    text = text_of(value)
+    check_numbers(width)
+    check_size(len(text) * max(len(wrapstring), 1))
+    lines = (wrap(line, max(width, 1), break_on_hyphens=False) for line in text.splitlines())
+    return wrapstring.join(wrapstring.join(line) for line in lines)
+
+
+def counted(function: Filter) -> Filter:
+    """A filter of Jinja2's whose numbers are looked at before."""
+
+    @wraps(function)
+    def checked(*args: Any, **kwargs: Any) -> Any:
+        check_numbers(*args[1:], *kwargs.values())
+        return function(*args, **kwargs)
+
+    return checked
 
 
 def csv(value: Any) -> str:
-    """One row, or a row for each item that is a list; the last line end left off."""
-    rows = [value] if not value or not isinstance(value[0], list | tuple) else value
+    """Rows as CSV: one row, a list of rows, or of mappings, whose keys become the first row."""
+    rows = plain(value)
+    if not isinstance(rows, list):
+        rows = [[rows]]
+    elif rows and isinstance(rows[0], dict):
+        keys = list(dict.fromkeys(key for row in rows if isinstance(row, dict) for key in row))
+        cells = [[row.get(key) if isinstance(row, dict) else None for key in keys] for row in rows]
+        rows = [keys, *cells]
+    elif rows and not isinstance(rows[0], list):
+        rows = [rows]
     out = io.StringIO()
-    csv_module.writer(out, lineterminator="\n").writerows(rows)
+    writer = csv_module.writer(out, lineterminator="\n")
+    writer.writerows(
+        ["" if cell is None else text_of(cell) for cell in row] if isinstance(row, list) else [row]
+        for row in rows
+    )
     return out.getvalue().rstrip("\n")
 
 
 def sha256(value: Any) -> str:
     """The hexadecimal SHA-256 of the text in UTF-8."""
-    return hashlib.sha256(str(value).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(text_of(value).encode("utf-8", "surrogatepass")).hexdigest()
 
 
-def readfile_in(root: Path) -> Filter:
-    """A filter that reads UTF-8 files inside `root` and nowhere else."""
-    inside = root.resolve()
+def _attribute(item: Any, name: str | int) -> Any:
+    for part in str(name).split("."):
+        item = item[int(part)] if part.isdigit() and isinstance(item, list) else item[part]
+    return item
 
-    def readfile(value: Any) -> str:
-        """The text of a file of the project."""
-        path = (inside / str(value)).resolve()
-        if not path.is_relative_to(inside) or not path.is_file():
-            raise TemplateLimitError(f"readfile: `{value}` is not a file of the project's folder")
-        with path.open("rb") as file:
-            data = file.read(MAX_OUTPUT + 1)
-        if len(data) > MAX_OUTPUT:
-            raise TemplateLimitError(f"readfile: `{value}` is larger than 4 MiB")
-        try:
-            return data.decode("utf-8-sig")
-        except UnicodeDecodeError as error:
-            raise TemplateLimitError(f"readfile: `{value}` is not UTF-8") from error
 
-    return readfile
+def _printable(value: Any) -> Any:
+    return value if isinstance(value, int | float) else text_of(value)
 
 
 FILTERS: Mapping[str, Filter] = {
     "tojson": tojson,
-    "toyaml": toyaml,
+    "toyaml": yaml_of,
     "indent": indent,
     "center": center,
+    "join": join,
+    "replace": replace,
+    "format": format_text,
+    "string": text_of,
+    "wordwrap": wordwrap,
     "csv": csv,
     "sha256": sha256,
 }
-
-
-def plain(value: Any) -> Any:
-    """The value in JSON's own types: generators become lists, marked-up text becomes text.
-
-    Raises:
-        TemplateLimitError: it holds something JSON has no word for.
-    """
-    if value is None or isinstance(value, bool | int | float):
-        return value
-    if isinstance(value, str):
-        return str(value)
-    if isinstance(value, Mapping):
-        return {str(key): plain(inner) for key, inner in value.items()}
-    if isinstance(value, list | tuple | set | frozenset) or hasattr(value, "__next__"):
-        return [plain(inner) for inner in value]
-    raise TemplateLimitError(f"a value of type {type(value).__name__} has no place in a pipeline")

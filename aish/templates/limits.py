@@ -1,17 +1,21 @@
-"""The bounds of F6: what a template may cost, whatever data it is given."""
+"""The bounds of F6: what a template may cost, whatever data it is given.
+
+The author of a template is trusted, the data is not: a text, a number or a list out of `inputs` or
+`steps` must not become a text of gigabytes.
+"""
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sized
 from typing import Any
 
 MAX_OUTPUT = 4 * 1024 * 1024
 MAX_SECONDS = 5.0
-MAX_REPEAT = 1024 * 1024
 _MAX_BITS = 64 * 1024
-_WIDTH = re.compile(r"\d{5,}|\*")
+_WIDTH = re.compile(r"\d{5,}")
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 _FORMATTING = frozenset({"format", "format_map"})
+_SEQUENCES = (str, bytes, list, tuple)
 
 
 class TemplateLimitError(Exception):
@@ -33,21 +37,30 @@ def collected(chunks: Iterable[str]) -> str:
     return "".join(texts)
 
 
+def joined(texts: Iterable[str], between: str = "") -> str:
+    """The texts joined, counted before."""
+    parts = list(texts)
+    check_size(sum(map(len, parts)) + len(between) * len(parts))
+    return between.join(parts)
+
+
 def check_operator(operator: str, left: Any, right: Any) -> None:
-    """Refuse `*`, `**` and `%` whose result would be huge.
+    """Refuse `+`, `*`, `**` and `%` whose result would be huge.
 
     Raises:
         TemplateLimitError: it would.
     """
-    if operator == "**" and isinstance(left, int) and isinstance(right, int):
+    if operator == "+" and isinstance(left, _SEQUENCES) and isinstance(right, _SEQUENCES):
+        check_size(len(left) + len(right))
+    elif operator == "**" and isinstance(left, int) and isinstance(right, int):
         _check_bits(operator, left.bit_length() * max(right, 0))
     elif operator == "*":
         _check_product(left, right)
     elif operator == "%" and isinstance(left, str | bytes):
-        _check_widths(str(left))
+        check_format(str(left), (right,))
 
 
-def check_call(function: Any, arguments: tuple[Any, ...]) -> None:
+def check_call(function: Any, arguments: tuple[Any, ...], named: Mapping[str, Any]) -> None:
     """Refuse calls of text methods that pad, repeat or format without bound.
 
     Raises:
@@ -58,24 +71,56 @@ def check_call(function: Any, arguments: tuple[Any, ...]) -> None:
     if not isinstance(owner, str):
         return
     if name in _PADDING:
-        _check_numbers(arguments)
+        check_numbers(*arguments, *named.values())
+        if name == "expandtabs":
+            width = next((n for n in (*arguments, *named.values()) if isinstance(n, int)), 8)
+            check_size(len(owner) + owner.count("\t") * width)
     elif name in _FORMATTING:
-        _check_widths(owner)
+        check_format(owner, (*arguments, *named.values()))
     elif name == "replace" and len(arguments) > 1:
-        _check_size((owner.count(str(arguments[0])) + 1) * len(str(arguments[1])))
-    elif name == "join" and arguments and isinstance(arguments[0], str | list | tuple):
-        _check_size(len(owner) * len(arguments[0]))
+        check_replaced(owner, arguments[0], arguments[1])
+    elif name == "join" and arguments and isinstance(arguments[0], Sized):
+        check_size(len(owner) * len(arguments[0]))
+    elif name == "translate":
+        raise TemplateLimitError("`translate` is not available; use `replace`")
 
 
 def check_numbers(*arguments: Any) -> None:
-    """Refuse a filter's argument (a width) that is huge."""
-    _check_numbers(arguments)
+    """Refuse a width that is huge."""
+    for argument in arguments:
+        if isinstance(argument, int):
+            check_size(argument)
+
+
+def check_replaced(text: str, old: Any, new: Any) -> None:
+    """Refuse a replacement that makes a small text a huge one."""
+    check_size(len(text) + text.count(str(old)) * len(str(new)))
+
+
+def check_format(form: str, arguments: tuple[Any, ...]) -> None:
+    """Refuse a format with a huge width: one of its own, or one among the arguments."""
+    if _WIDTH.search(form):
+        raise TemplateLimitError("a width in the format is too large")
+    if "*" in form or ("{" in form and form.count("{") > form.count("}")) or _nested(form):
+        for argument in arguments:
+            check_numbers(*(argument if isinstance(argument, tuple | list) else (argument,)))
+
+
+def check_size(size: int) -> None:
+    """Refuse a text or list larger than a whole output may be."""
+    if size > MAX_OUTPUT:
+        raise TemplateLimitError(f"a text or list of {size:,} parts is too large")
+
+
+def _nested(form: str) -> bool:
+    """`{:{}}` takes its width from an argument."""
+    return bool(re.search(r"\{[^}]*\{", form))
 
 
 def _check_product(left: Any, right: Any) -> None:
     for sequence, times in ((left, right), (right, left)):
-        if isinstance(sequence, str | bytes | list | tuple) and isinstance(times, int):
-            _check_size(len(sequence) * times)
+        if isinstance(sequence, _SEQUENCES) and isinstance(times, int):
+            check_size(len(sequence) * times)
     if isinstance(left, int) and isinstance(right, int):
         _check_bits("*", left.bit_length() + right.bit_length())
 
@@ -83,19 +128,3 @@ def _check_product(left: Any, right: Any) -> None:
 def _check_bits(operator: str, bits: int) -> None:
     if bits > _MAX_BITS:
         raise TemplateLimitError(f"the result of `{operator}` is too large")
-
-
-def _check_numbers(arguments: tuple[Any, ...]) -> None:
-    for argument in arguments:
-        if isinstance(argument, int):
-            _check_size(argument)
-
-
-def _check_widths(form: str) -> None:
-    if _WIDTH.search(form):
-        raise TemplateLimitError("a width in the format is too large")
-
-
-def _check_size(size: int) -> None:
-    if size > MAX_REPEAT:
-        raise TemplateLimitError(f"a text or list of {size:,} parts is too large")

@@ -8,17 +8,17 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from aish.templates.values import text_of
 from aish.vocab.json import JsonValue
 
 _PART = r"(?:\.[A-Za-z][A-Za-z0-9_]*|\[[0-9]{1,6}\])"
 _PLACE = re.compile(rf"\{{\{{[ ]*([A-Za-z][A-Za-z0-9_]*{_PART}*)[ ]*\}}\}}")
 _STEP = re.compile(r"[A-Za-z][A-Za-z0-9_]*|\[[0-9]+\]")
 _MARKS = ("{{", "{%", "{#")
-# Names and attributes that mean something to Jinja2 or to Python's own types.
+# Names that mean something to Jinja2 itself.
 _RESERVED = frozenset(
-    {"true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if"}
+    {"true", "false", "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else"}
 )
-_METHODS = frozenset(dir(dict)) | frozenset(dir(list)) | frozenset(dir(str))
 
 Path = tuple[str | int, ...]
 
@@ -43,7 +43,7 @@ def parts_of(source: str) -> tuple[str | Path, ...] | None:
         parts += [source[end : match.start()], path]
         end = match.end()
     parts.append(source[end:])
-    if any(isinstance(part, str) and is_template(part) for part in parts):
+    if any(isinstance(part, str) and (is_template(part) or part.endswith("{")) for part in parts):
         return None
     return tuple(parts)
 
@@ -74,15 +74,12 @@ def rendered(source: str, context: Mapping[str, JsonValue]) -> str | None:
             texts.append(part)
             continue
         found, value = look_up(part, context)
-        if not found or not isinstance(value, str | int | float):
+        if not found:
             return None
-        texts.append(str(value))
+        texts.append(text_of(value))
     return "".join(texts)
 
 
 def _path(text: str) -> Path | None:
     keys = tuple(int(step[1:-1]) if step.startswith("[") else step for step in _STEP.findall(text))
-    names = [key for key in keys if isinstance(key, str)]
-    if names[0] in _RESERVED or any(name in _METHODS for name in names):
-        return None
-    return keys
+    return None if keys[0] in _RESERVED else keys

@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from functools import lru_cache
-from itertools import takewhile
+from typing import Any
 
 from aish.errors import UsageError
+from aish.templates.explain import syntax_reason
 from aish.templates.plain import Path, is_template, parts_of
-
-_INDEX = "[]"
 
 
 @lru_cache(maxsize=512)
@@ -15,7 +14,7 @@ def references(source: str) -> frozenset[str]:
     """The places that `source` reads; a path ends where only running it could tell the rest.
 
     Raises:
-        UsageError: it is not a template.
+        UsageError: it is not a template, or wants something that there is not.
     """
     if not is_template(source):
         return frozenset()
@@ -25,7 +24,6 @@ def references(source: str) -> frozenset[str]:
     return frozenset(_in_jinja(source))
 
 
-@lru_cache(maxsize=512)
 def references_of_expression(expression: str) -> frozenset[str]:
     """The places that an expression without braces reads.
 
@@ -45,35 +43,57 @@ def _dotted(path: Path) -> str:
     return ".".join(names)
 
 
-def _in_jinja(source: str) -> Iterator[str]:
-    from jinja2 import TemplateSyntaxError, meta, nodes
+def _in_jinja(source: str) -> set[str]:
+    from jinja2 import meta, nodes
 
-    from aish.templates.sandbox import sandbox
+    from aish.templates.sandbox import compiled, sandbox
 
+    environment = sandbox(None)
     try:
-        tree = sandbox(None).parse(source)
-    except (TemplateSyntaxError, RecursionError) as error:
+        tree = environment.parse(source)
+        free = meta.find_undeclared_variables(tree)
+        compiled(source, None)
+    except Exception as error:
         line = getattr(error, "lineno", None)
-        where = f"line {line}" if line else None
-        raise UsageError(str(error) or "the template is too deep", where=where) from error
-    free = meta.find_undeclared_variables(tree)
+        why, hint = syntax_reason(error, environment.filters)
+        raise UsageError(why, where=f"line {line}" if line else None, hint=hint) from error
+    if tree.find((nodes.Include, nodes.Import, nodes.FromImport, nodes.Extends)):  # type: ignore[arg-type]  # a tuple will do
+        raise UsageError("a template cannot load another one", hint="use the filter `readfile`")
+    return set(_chains(tree, free))
 
-    def chain(node: nodes.Node) -> tuple[str, ...] | None:
-        """The names of `a.b["c"]`, or `None` for anything that begins otherwise."""
-        if isinstance(node, nodes.Name):
-            return (node.name,) if node.name in free else None
-        if isinstance(node, nodes.Getattr):
-            head = chain(node.node)
-            return None if head is None else (*head, node.attr)
-        if isinstance(node, nodes.Getitem) and isinstance(node.arg, nodes.Const):
-            head = chain(node.node)
-            key = node.arg.value
-            return None if head is None else (*head, key if isinstance(key, str) else _INDEX)
-        return None
 
-    inner = {id(node.node) for node in tree.find_all(nodes.Getattr) if chain(node)}
-    inner |= {id(node.node) for node in tree.find_all(nodes.Getitem) if chain(node)}
-    for node in tree.find_all((nodes.Name, nodes.Getattr, nodes.Getitem)):
-        names = chain(node)
-        if names is not None and id(node) not in inner:
-            yield ".".join(takewhile(lambda name: name != _INDEX, names))
+def _chains(tree: Any, free: set[str]) -> Iterator[str]:
+    """The longest chain of names from each use of a free name."""
+    ahead: list[tuple[Any, bool]] = [(tree, False)]
+    while ahead:
+        node, called = ahead.pop()
+        names, rest = _chain(node)
+        if names and names[0] in free:
+            # The last name of what is called is a method.
+            yield ".".join(names[:-1] if called and len(names) > 1 else names)
+            ahead += [(inner, False) for inner in rest]
+        else:
+            is_call = type(node).__name__ == "Call"
+            ahead += [(inner, is_call and inner is node.node) for inner in node.iter_child_nodes()]
+
+
+def _chain(node: Any) -> tuple[tuple[str, ...], list[Any]]:
+    """The names of `a.b["c"]`, and the other nodes in it; no names where it begins otherwise."""
+    steps: list[str | None] = []
+    rest: list[Any] = []
+    while type(node).__name__ in {"Getattr", "Getitem"}:
+        if type(node).__name__ == "Getattr":
+            steps.append(node.attr)
+        else:
+            value = getattr(node.arg, "value", None)
+            steps.append(value if isinstance(value, str) else None)
+            rest.append(node.arg)
+        node = node.node
+    if type(node).__name__ != "Name" or node.ctx != "load":
+        return (), []
+    names = [node.name]
+    for step in reversed(steps):
+        if step is None:
+            break
+        names.append(step)
+    return tuple(names), rest

@@ -1,25 +1,66 @@
 """Jinja2, sandboxed, immutable, strict and bounded (F6, X10). Imported only where it is needed."""
 
-from functools import lru_cache
+from collections.abc import Mapping
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
-from jinja2 import StrictUndefined
+from jinja2 import StrictUndefined, Template, UndefinedError, nodes
+from jinja2.compiler import CodeGenerator, Frame
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
+from jinja2.utils import missing
 
-from aish.templates.filters import FILTERS, readfile_in
-from aish.templates.limits import check_call, check_operator
+from aish.templates.filters import FILTERS, counted
+from aish.templates.limits import check_call, check_operator, joined
+from aish.templates.readfile import readfile_in
+from aish.templates.values import text_of
 
-# Filters whose own arguments could make them print without end.
-_REFUSED_FILTERS = ("pprint", "xmlattr", "format", "wordwrap", "filesizeformat", "urlize")
-_REFUSED_GLOBALS = ("lipsum", "cycler", "joiner")
+# Different in each run, or Python's own spelling.
+_NO_FILTERS = ("random", "pprint")
+_NO_GLOBALS = ("lipsum",)
+# Filters whose arguments say how much they make.
+_COUNTED_FILTERS = ("batch", "slice", "truncate", "round")
+
+
+class NotDefinedError(UndefinedError):
+    """A name that nothing defines; `inside` is what it was looked for in."""
+
+    def __init__(self, inside: Any, name: Any, message: str | None = None) -> None:
+        super().__init__(message)
+        self.inside = None if inside is missing else inside
+        self.name = name
+
+
+class Strict(StrictUndefined):
+    """A name that is not defined: every use but `is defined` and `default` is an error."""
+
+    __slots__ = ()
+
+    def __init__(
+        self, hint: str | None = None, obj: Any = missing, name: Any = None, *_: Any
+    ) -> None:
+        exception: Any = partial(NotDefinedError, obj, name)
+        super().__init__(hint, obj, name, exception)
+
+
+class _BoundedCode(CodeGenerator):
+    """`~` is not an operator that a sandbox may watch, so its code is ours."""
+
+    def visit_Concat(self, node: nodes.Concat, frame: Frame) -> None:  # ruff: ignore[invalid-function-name] - Jinja2 calls it by that name
+        """Write a call that counts before it joins."""
+        self.write("environment.concatenated((")
+        for part in node.nodes:
+            self.visit(part, frame)
+            self.write(", ")
+        self.write("))")
 
 
 class BoundedSandbox(ImmutableSandboxedEnvironment):
-    """Jinja2's own sandbox with the bounds of F6."""
+    """Jinja2's own sandbox with the bounds of F6; a key of a mapping goes before its methods."""
 
-    intercepted_binops = frozenset({"*", "**", "%"})
+    intercepted_binops = frozenset({"+", "*", "**", "%"})
+    code_generator_class = _BoundedCode
 
     def call_binop(self, context: Context, operator: str, left: Any, right: Any) -> Any:
         """An intercepted operator."""
@@ -28,21 +69,43 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
 
     def call(self, context: Context, obj: Any, *args: Any, **kwargs: Any) -> Any:
         """Any call in a template."""
-        check_call(obj, args)
+        check_call(obj, args, kwargs)
         return super().call(context, obj, *args, **kwargs)
+
+    @staticmethod
+    def concatenated(parts: tuple[Any, ...]) -> str:
+        """What `a ~ b` comes to."""
+        return joined(map(text_of, parts))
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """`obj.attribute`; an input called `items` is that input."""
+        if isinstance(obj, Mapping) and attribute in obj:
+            return obj[attribute]
+        return super().getattr(obj, attribute)
 
 
 @lru_cache(maxsize=8)
 def sandbox(root: Path | None) -> BoundedSandbox:
     """The environment for templates of a project; `readfile` reads inside `root`."""
     made = BoundedSandbox(
-        undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, cache_size=512
+        undefined=Strict,
+        autoescape=False,
+        keep_trailing_newline=True,
+        finalize=text_of,
+        optimized=False,
     )
-    for name in _REFUSED_FILTERS:
+    for name in _NO_FILTERS:
         made.filters.pop(name, None)
-    for name in _REFUSED_GLOBALS:
+    for name in _NO_GLOBALS:
         made.globals.pop(name, None)
+    for name in _COUNTED_FILTERS:
+        made.filters[name] = counted(made.filters[name])
     made.filters.update(FILTERS)
-    if root is not None:
-        made.filters["readfile"] = readfile_in(root)
+    made.filters["readfile"] = readfile_in(root or Path())
     return made
+
+
+@lru_cache(maxsize=256)
+def compiled(source: str, root: Path | None) -> Template:
+    """The compiled template."""
+    return sandbox(root).from_string(source)

@@ -5,7 +5,6 @@ Renderers, reports, journal and results know nothing else. The field names here 
 spells `Place` as `step`, `item`, `turn`, `call`. Additions are the only change allowed.
 """
 
-from collections.abc import Mapping
 from typing import Literal
 
 from aish.vocab.deltas import Usage
@@ -287,25 +286,6 @@ Event = (
     | Notice
     | RunFinished
 )
-
-EVENT_TYPES: Mapping[type[Event], str] = {
-    RunStarted: "run.started",
-    StepStarted: "step.started",
-    StepFinished: "step.finished",
-    TurnStarted: "turn.started",
-    TurnFinished: "turn.finished",
-    TextDelta: "text.delta",
-    ReasoningDelta: "reasoning.delta",
-    TextWithdrawn: "text.withdrawn",
-    ToolDecided: "tool.decided",
-    ToolStarted: "tool.started",
-    ToolProgress: "tool.progress",
-    ToolFinished: "tool.finished",
-    Retry: "retry",
-    Fallback: "fallback",
-    Notice: "notice",
-    RunFinished: "run.finished",
-}
 
 
 @frozen

@@ -1,5 +1,6 @@
 """A folder with a pipeline in it, the program to run it, and what a run leaves behind."""
 
+import ctypes
 import json
 import os
 import re
@@ -23,6 +24,7 @@ REPO = Path(__file__).resolve().parents[2]
 # One model; its endpoint is named by `Project.uses`.
 MODEL = 'models: {m: {base_url: "${MODEL_URL}", model: scripted}}'
 
+_APPEARS = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
 _VOLATILE = (
     (re.compile(r"\d{8}T\d{6}Z-([a-z0-9-]+)-[a-z0-9]{4}\b"), r"<run>-\1"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
@@ -130,6 +132,20 @@ def wait_gone(pid: int) -> None:
             assert ready, f"process {pid} is still there: {_command(pid)}"
         finally:
             os.close(descriptor)
+
+
+def wait_file(path: Path) -> None:
+    """Block until there is a file of this name; inotify tells, nothing is polled."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.inotify_init1(os.O_CLOEXEC)
+    try:
+        assert libc.inotify_add_watch(descriptor, os.fsencode(path.parent), _APPEARS) >= 0
+        while not path.exists():
+            ready, _, _ = select.select([descriptor], [], [], PATIENCE)
+            assert ready, f"{path} did not appear"
+            os.read(descriptor, 65536)
+    finally:
+        os.close(descriptor)
 
 
 def processes_in(folder: Path) -> list[int]:

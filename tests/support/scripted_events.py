@@ -8,8 +8,8 @@ from typing import Any, Literal, Union, get_args, get_origin
 from hypothesis import strategies as st
 
 from aish.vocab.deltas import Usage
+from aish.vocab.event_types import EVENT_TYPES
 from aish.vocab.events import (
-    EVENT_TYPES,
     Asked,
     Event,
     Exit,

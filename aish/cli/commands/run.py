@@ -23,7 +23,7 @@ from aish.cli.options import (
     TimeoutOption,
     VerboseOption,
 )
-from aish.cli.outlets import Outlets, Shape
+from aish.cli.outlets import Outlets, Shape, check_writable
 from aish.run.execute import execute
 from aish.run.folder import RunsPlace, open_folder
 from aish.run.plan import make_plan
@@ -62,6 +62,8 @@ def command(
     given = Given(inputs, inputs_file, model)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
     plan = make_plan(pipeline, options)
+    if output is not None:
+        check_writable(output)
     clock = SystemClock()
     place = RunsPlace(pipeline.file.parent, run_dir)
     folder = open_folder(

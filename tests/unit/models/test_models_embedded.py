@@ -168,7 +168,7 @@ async def test_the_model_calls_a_tool_and_answers_in_a_schema(running: Embedded)
 
 
 @pytest.mark.embedded
-@pytest.mark.requirement("L11")
+@pytest.mark.requirement("L11", "X11")
 async def test_the_server_answers_on_loopback_and_to_its_key_only(running: Embedded) -> None:
     assert running.base_url.startswith("http://127.0.0.1:")
     async with httpx.AsyncClient(trust_env=False) as client:

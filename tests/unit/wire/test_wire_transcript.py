@@ -209,7 +209,7 @@ turns = st.lists(
     tool_role=st.booleans(),
     vision=st.booleans(),
 )
-@pytest.mark.requirement("L12", "L13", "L19")
+@pytest.mark.requirement("L12", "L13")
 def test_bodies_of_a_growing_history_are_those_of_one_encoded_at_once(
     added: list[Turn], stops: list[int], *, tool_role: bool, vision: bool
 ) -> None:
@@ -231,7 +231,7 @@ def test_a_history_that_was_rewritten_is_encoded_anew() -> None:
     ]
 
 
-@pytest.mark.requirement("L19")
+@pytest.mark.requirement("L12")
 def test_a_turn_costs_no_more_in_a_long_conversation() -> None:
     def seconds(length: int) -> float:
         encoder, history = Encoder(dialect()), History()
