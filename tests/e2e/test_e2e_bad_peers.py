@@ -1,0 +1,207 @@
+"""Endpoints and servers that are slow, broken or hostile: the run ends in order, in time."""
+
+from collections.abc import Callable
+
+import pytest
+from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
+from model_endpoint import (
+    CUT,
+    RESET,
+    Gate,
+    Pause,
+    Reply,
+    delta,
+    hanging_reply,
+    sse,
+    stream_reply,
+    text_reply,
+    tool_reply,
+)
+
+QUICK = """
+models:
+  m:
+    base_url: "${MODEL_URL}"
+    model: x
+    timeout: {connect: 2s, first_token: 1s, idle: 1s, turn: 4s}
+    retry: {attempts: 1}
+"""
+HELLO = sse([delta(role="assistant", content="Hello")], done=False)
+HTML = Reply(
+    parts=(b"<html><script>alert(1)</script>" + b"x" * 5000 + b"</html>",),
+    status=200,
+    headers={"content-type": "text/html"},
+    framing="length",
+)
+
+
+def pings() -> Reply:
+    """Comments without end, each in time, and never a word."""
+    return stream_reply(*[b": ping\n\n", Pause(0.2)] * 100)
+
+
+def dribble() -> Reply:
+    """Words without end, each in time."""
+    word = sse([delta(content="w ")], done=False)
+    return stream_reply(HELLO, *[word, Pause(0.2)] * 200)
+
+
+@pytest.mark.requirement("exit-5", "L7", "L10", "X6", "X12")
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        pytest.param(lambda: hanging_reply(Gate()), "1 s", id="silence"),
+        pytest.param(pings, "1 s", id="pings for ever"),
+        pytest.param(lambda: stream_reply(HELLO, Gate()), "1 s", id="silence in the middle"),
+        pytest.param(dribble, "4 s", id="words for ever"),
+        pytest.param(lambda: HTML, "text/html", id="a web page"),
+        pytest.param(lambda: stream_reply(b"data: " + b"x" * 3_000_000), "1 MiB", id="a huge line"),
+        pytest.param(lambda: stream_reply(HELLO, CUT), "", id="cut off"),
+        pytest.param(lambda: stream_reply(HELLO, RESET), "", id="reset"),
+        pytest.param(lambda: stream_reply(b""), "", id="an empty stream"),
+        pytest.param(
+            lambda: Reply(parts=(b"HTTP/1.1 banana\r\n\r\n",), framing="raw"), "", id="not HTTP"
+        ),
+        pytest.param(
+            lambda: Reply(status=302, headers={"location": "http://127.0.0.1:9/"}),
+            "302",
+            id="a redirect",
+        ),
+    ],
+)
+def test_a_bad_endpoint_ends_the_run_with_a_sentence(
+    project: Project, model_endpoint: ModelEndpoints, reply: Callable[[], Reply], said: str
+) -> None:
+    endpoint = model_endpoint([reply()])
+    project.uses(endpoint)
+    project.pipeline(QUICK + "prompt: Say hello")
+
+    done = project.run(timeout=20)
+
+    assert done.code in {1, 5}, done.stderr
+    assert done.stdout == ""
+    (sentence,) = [line for line in done.stderr.splitlines() if "] exit " in line]
+    assert said in sentence
+    assert "`m`" in sentence
+    assert len(sentence) < 800
+    assert "Traceback" not in done.stderr
+    assert project.journal[-1]["type"] == "run.finished"
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.requirement("M1", "M5", "M9", "exit-5")
+def test_a_server_that_hangs_at_start_is_given_up_and_gone(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers:
+            s: {{command: {stdio("--hang-at-start", "--ignore-sigterm")}, timeout: {{connect: 1s}}}}
+            quick: {{command: {stdio()}}}
+        run: [touch, never]
+        """
+    )
+
+    done = project.run(timeout=20)
+
+    assert done.code == 5
+    assert "exit 5 (unavailable): mcp server `s`: " in done.stderr
+    assert "1 s" in done.stderr
+    assert not (project.folder / "never").exists()
+
+
+@pytest.mark.requirement("M2", "M6", "M10")
+def test_noise_on_a_servers_stdout_costs_nothing(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([tool_reply([("c1", "s__echo", '{"text": "x"}')]), text_reply("k")])
+    project.uses(endpoint)
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio("--noise")}}}}}, auto_approve: [s__echo]}}
+        prompt: Use your tools
+        """
+    )
+
+    found = project.result()
+
+    assert found["exit"]["code"] == 0
+    assert found["steps"]["main"]["tool_calls"][0]["content"] == "x"
+    assert 1 <= len(found["notices"]) <= 2, "said, and not over and over"
+
+
+@pytest.mark.requirement("M8", "M10", "L18")
+def test_whatever_a_tool_does_the_model_gets_a_legal_reply(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    rounds = [
+        [("c1", "s__fail", "{}"), ("c2", "s__rpc_error", "{}"), ("c3", "s__big", '{"n": 0}')],
+        [("c4", "s__nothing", "{}"), ("c5", "s__add", '{"a": "x", "b": 1}'), ("c6", "s__add", "{")],
+        [
+            ("c7", "s__crash", "{}"),
+            ("c8", "w__crash", "{}"),
+            ("c9", "slow__sleep", '{"ms": 60000}'),
+        ],
+        [("d1", "s__echo", '{"text": "back again"}'), ("d2", "w__echo", '{"text": "x"}')],
+    ]
+    endpoint = model_endpoint([*map(tool_reply, rounds), text_reply("done")])
+    project.uses(endpoint)
+    with http_server() as url:
+        project.pipeline(
+            f"""
+            mcp:
+              servers:
+                s: {{command: {stdio()}}}
+                w: {{url: "{url}"}}
+                slow: {{command: {stdio()}, timeout: {{call: 1s}}}}
+              auto_approve: ["*__*", s__crash, w__crash]
+            prompt: Use your tools
+            """
+        )
+        done = project.run(timeout=30)
+
+    assert (done.code, done.stdout) == (0, "done\n"), done.stderr
+    replies = {
+        message["tool_call_id"]: message["content"]
+        for message in endpoint.asked[-1]["messages"]
+        if message["role"] == "tool"
+    }
+    starts = {
+        "c1": "the handler failed on purpose",
+        "c2": "[aish] tool dispatch failed: refused on purpose",
+        "c3": "[aish] (no output)",
+        "c4": "[aish] ",
+        "c5": "[aish] tool arguments do not fit the schema: a",
+        "c6": "[aish] tool arguments not parseable as JSON: ",
+        "c7": "[aish] tool transport error: ",
+        "c8": "[aish] tool transport error: ",
+        "c9": "[aish] tool transport error: ",
+        "d1": "back again",
+        "d2": "[aish] tool transport error: ",
+    }
+    assert list(replies) == list(starts)
+    wrong = {
+        key: replies[key] for key, start in starts.items() if not replies[key].startswith(start)
+    }
+    assert wrong == {}
+    kinds = {event["call"]: event["kind"] for event in of_type(project.journal, "tool.finished")}
+    assert kinds["c1"] == "handler_error"
+    assert kinds["c2"] == "rpc_error"
+    assert kinds["c9"] == "transport_error"
+
+
+@pytest.mark.requirement("M8", "X6")
+def test_a_call_step_at_a_server_that_dies_is_a_failed_run(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{command: {stdio()}}}}}
+          auto_approve: [s__crash]
+        steps: [{{id: it, call: s__crash}}]
+        """
+    )
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (5, "")
+    assert "exit 5 (unavailable): step `it`: tool transport error: " in done.stderr
+    assert "crashing on purpose" in done.stderr

@@ -1,0 +1,247 @@
+"""Every exit code of a run, with the sentence, the place and what to do next."""
+
+import socket
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import Gate, hanging_reply, json_reply, text_reply, tool_reply
+
+ASK_S = f"""
+mcp:
+  servers: {{s: {{command: {stdio()}}}}}
+  auto_approve: [s__echo, s__fail, s__sleep]
+"""
+
+
+def refused_port() -> int:
+    """A port of this machine at which nobody listens."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@pytest.mark.requirement("exit-1", "M8")
+def test_a_failed_step_is_1_and_the_rest_is_skipped(project: Project) -> None:
+    project.pipeline(
+        ASK_S
+        + """
+steps:
+  - {id: bad, call: s__fail}
+  - {id: never, needs: [bad], run: [touch, never]}
+"""
+    )
+
+    found = project.result()
+
+    assert (found["status"], found["exit"]["code"], found["exit"]["name"]) == (
+        "failed",
+        1,
+        "failed",
+    )
+    assert "step `bad`" in found["exit"]["reason"]
+    assert "the handler failed on purpose" in found["exit"]["reason"]
+    assert found["steps"]["never"]["status"] == "skipped"
+    assert not (project.folder / "never").exists()
+
+
+@pytest.mark.requirement("exit-1")
+@pytest.mark.parametrize(
+    ("step", "reason"),
+    [
+        ("run: ls /no/such/file", "the command ended with exit code 2: ls: cannot access"),
+        ("run: [no-such-program-anywhere]", "cannot start `no-such-program-anywhere`"),
+        ("call: s__nothing", "no server offers the tool `s__nothing`"),
+        ("call: s__echo", "tool arguments do not fit the schema: text"),
+    ],
+)
+def test_a_step_that_cannot_work_says_why(project: Project, step: str, reason: str) -> None:
+    project.pipeline(ASK_S + f"steps:\n  - id: it\n    {step}\n")
+
+    done = project.run("--allow", "shell__run")
+
+    assert (done.code, done.stdout) == (1, "")
+    assert f"exit 1 (failed): step `it`: {reason}" in done.stderr
+
+
+@pytest.mark.requirement("exit-1", "L7")
+def test_a_request_the_endpoint_refuses_is_1_and_not_tried_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([json_reply(400, {"error": {"message": "no such sampler"}})])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+
+    done = project.run()
+
+    assert done.code == 1
+    assert "HTTP 400" in done.stderr
+    assert "no such sampler" in done.stderr
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.requirement("exit-2", "F9")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["-m", "other"], "no model `other`"),
+        (["-i", "word=7"], "word"),
+        (["-i", "wrod=yes"], "did you mean `word`"),
+        (["-i", "word"], "NAME=VALUE"),
+        (["-i", "word=@missing.txt"], "missing.txt"),
+        (["--inputs", "missing.yaml"], "missing.yaml"),
+        (["--set", "models.m.modle=x"], "modle"),
+        (["--timeout", "soon"], "--timeout"),
+        (["--allow", "echo"], "__"),
+        (["--format", "xml"], "xml"),
+        (["-o", "no/such/folder/x"], "its folder does not exist"),
+        (["--no-such-flag"], "--no-such-flag"),
+    ],
+)
+def test_bad_usage_is_2_and_nothing_is_contacted(
+    project: Project, model_endpoint: ModelEndpoints, arguments: list[str], said: str
+) -> None:
+    endpoint = model_endpoint()
+    project.uses(endpoint)
+    project.pipeline(
+        "inputs: {word: {enum: ['yes', 'no'], default: 'yes'}}\nprompt: 'So {{ inputs.word }}'"
+    )
+
+    done = project.run(*arguments)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith("error: ")
+    assert said in done.stderr
+    assert endpoint.requests == []
+    assert not project.run_folders
+
+
+@pytest.mark.requirement("exit-2", "F7")
+def test_a_variable_that_is_not_set_is_2_with_its_place(project: Project) -> None:
+    project.write(
+        "p.yaml",
+        """
+        aish: 1
+        models:
+          m: {base_url: "${NOWHERE_URL}", model: x, key_env: NO_KEY}
+        mcp:
+          servers:
+            s: {command: [server, "${NO_ARG}"], env: {A: "${NO_ENV}"}}
+            w: {url: "http://127.0.0.1:9/", auth_env: NO_TOKEN, headers: {X-A: "${NO_HEADER}"}}
+        prompt: Say hello
+        """,
+    )
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (2, "")
+    for name, line in {
+        "NOWHERE_URL": 4,
+        "NO_KEY": 4,
+        "NO_ARG": 7,
+        "NO_ENV": 7,
+        "NO_TOKEN": 8,
+        "NO_HEADER": 8,
+    }.items():
+        (said,) = [row for row in done.stderr.splitlines() if f"`{name}` is not set" in row]
+        assert said.startswith(f"error: p.yaml:{line}:"), said
+    assert "hint: export NO_KEY=" in done.stderr
+
+
+@pytest.mark.requirement("exit-4", "L15")
+def test_too_many_tool_rounds_are_4(project: Project, model_endpoint: ModelEndpoints) -> None:
+    asking = tool_reply([("c1", "s__echo", '{"text": "again"}')], "One more.")
+    endpoint = model_endpoint(lambda _: asking)
+    project.uses(endpoint)
+    project.pipeline(ASK_S + "prompt: Use your tools\nmax_tool_depth: 2\n")
+
+    found = project.result()
+
+    assert (found["status"], found["exit"]["name"]) == ("budget", "budget")
+    assert len(endpoint.asked) == 3
+    assert found["steps"]["main"]["text"] == "One more."
+    assert [c["kind"] for c in found["steps"]["main"]["tool_calls"]][:2] == ["ok", "ok"]
+
+
+@pytest.mark.requirement("exit-4", "F13")
+@pytest.mark.parametrize("where", ["file", "command line"])
+def test_a_run_that_takes_too_long_is_4(
+    project: Project, model_endpoint: ModelEndpoints, where: str
+) -> None:
+    endpoint = model_endpoint([hanging_reply(Gate())])
+    project.uses(endpoint)
+    limit = "limits: {time: 1s}\n" if where == "file" else ""
+    project.pipeline(ASK_S + limit + "prompt: Say hello\n")
+
+    done = project.run(*(() if where == "file" else ("--timeout", "1s")))
+
+    assert done.code == 4
+    assert "exit 4 (budget): the time limit of 1 s is over" in done.stderr
+    assert "--timeout" in done.stderr
+    (finished,) = of_type(project.journal, "run.finished")
+    assert finished["status"] == "budget"
+    assert endpoint.requests[0].aborted.wait(20)
+
+
+@pytest.mark.requirement("exit-5", "L8")
+def test_an_endpoint_that_is_down_is_5_after_retries(project: Project) -> None:
+    port = refused_port()
+    project.pipeline(
+        f"""
+        models:
+          m:
+            base_url: "http://127.0.0.1:{port}/v1"
+            model: x
+            retry: {{attempts: 2, max_delay: 1s}}
+        prompt: Say hello
+        """
+    )
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (5, "")
+    assert "exit 5 (unavailable)" in done.stderr
+    assert str(port) in done.stderr
+    assert "`m`" in done.stderr
+    assert len(of_type(project.journal, "retry")) == 1
+
+
+@pytest.mark.requirement("exit-5", "L7")
+def test_refused_credentials_are_5_at_once(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([json_reply(401, {"error": {"message": "bad key"}})])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+
+    found = project.result()
+
+    assert (found["exit"]["code"], found["exit"]["retryable"]) == (5, True)
+    assert "HTTP 401" in found["exit"]["reason"]
+    assert len(endpoint.asked) == 1
+
+
+@pytest.mark.requirement("exit-5", "M5")
+def test_a_required_server_that_is_missing_is_5_and_an_optional_one_a_warning(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("without it")])
+    project.uses(endpoint)
+    text = f"""
+        mcp: {{servers: {{s: {{command: {stdio("--die-at-start")}, required: REQUIRED}}}}}}
+        prompt: Say hello
+        """
+    project.pipeline(text.replace("REQUIRED", "true"))
+    refused = project.run()
+    assert endpoint.requests == []
+    project.pipeline(text.replace("REQUIRED", "false"))
+    found = project.result()
+
+    assert refused.code == 5
+    assert "exit 5 (unavailable): mcp server `s`" in refused.stderr
+    assert "cannot find my configuration" in refused.stderr
+    assert "required: false" in refused.stderr
+    assert found["exit"]["code"] == 0
+    (notice,) = found["notices"]
+    assert notice["code"] == "server_missing"
+    assert "cannot find my configuration" in notice["text"]

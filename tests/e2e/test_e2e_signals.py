@@ -1,0 +1,200 @@
+"""Signals: a run stops at once, says so, and leaves no process behind."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from cli_process import Running
+from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file, wait_gone
+from model_endpoint import Gate, delta, hanging_reply, sse, stream_reply, tool_reply
+
+ENDS = [
+    pytest.param(signal.SIGINT, 130, marks=pytest.mark.requirement("exit-130")),
+    pytest.param(signal.SIGTERM, 143, marks=pytest.mark.requirement("exit-143")),
+]
+
+
+def stubborn(note: Path) -> str:
+    """A server that ignores SIGTERM and has a child of its own."""
+    return stdio("--ignore-sigterm", "--grandchild-note", note)
+
+
+def child_of(pid: int) -> int:
+    """The parent of a process."""
+    fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return int(fields[1])
+
+
+def family(note: Path) -> tuple[int, int]:
+    """The pids of the stubborn server and of its child."""
+    grandchild = int(note.read_text(encoding="utf-8"))
+    return child_of(grandchild), grandchild
+
+
+def streaming(project: Project, model_endpoint: ModelEndpoints) -> Running:
+    """A run in the middle of an answer that does not go on."""
+    gate = Gate()
+    beginning = sse([delta(role="assistant", content="Once upon a time")], done=False)
+    endpoint = model_endpoint([stream_reply(beginning, gate)])
+    project.uses(endpoint)
+    note = project.folder / "grandchild"
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stubborn(note)}}}}}}}
+        steps: [{{id: tell, prompt: Tell a story}}, {{id: next, prompt: And then?}}]
+        """
+    )
+    running = project.aish.start("run", "p.yaml", "--format", "jsonl")
+    running.wait_for_line("Once upon a time", where="stdout")
+    return running
+
+
+@pytest.mark.requirement("L10", "M10", "X8")
+@pytest.mark.parametrize(("kind", "code"), ENDS)
+def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
+    project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals, code: int
+) -> None:
+    running = streaming(project, model_endpoint)
+    server, grandchild = family(project.folder / "grandchild")
+
+    running.interrupt(kind)
+    done = running.finish(20)
+
+    assert done.code == code
+    assert "Traceback" not in done.stderr
+    (finished,) = of_type(project.journal, "run.finished")
+    assert finished == project.journal[-1]
+    assert (finished["status"], finished["exit"]["code"]) == ("interrupted", code)
+    assert finished["exit"]["retryable"] is True
+    (told,) = [e for e in of_type(project.journal, "step.finished") if e["step"] == "tell"]
+    assert (told["status"], told["error"]["code"]) == ("failed", "interrupted")
+    wait_gone(server)
+    wait_gone(grandchild)
+
+
+@pytest.mark.requirement("M9", "M10", "exit-130")
+@pytest.mark.parametrize("signals", [1, 2])
+def test_an_interrupted_call_is_cancelled_and_a_second_signal_leaves_at_once(
+    project: Project, model_endpoint: ModelEndpoints, signals: int
+) -> None:
+    note, cancelled = project.folder / "grandchild", project.folder / "cancelled"
+    endpoint = model_endpoint([tool_reply([("c1", "s__sleep", '{"ms": 600000}')])])
+    project.uses(endpoint)
+    flags = ("--era", "legacy", "--note-cancelled", cancelled)
+    command = stubborn(note)[:-1] + ", " + ", ".join(f'"{flag}"' for flag in flags) + "]"
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {command}}}}}, auto_approve: [s__sleep]}}
+        prompt: Sleep well
+        """
+    )
+    running = project.aish.start("run", "p.yaml", "--format", "jsonl")
+    running.wait_for_line('"tool.started"', where="stdout")
+    server, grandchild = family(note)
+
+    for _ in range(signals):
+        running.interrupt()
+    done = running.finish(20)
+
+    assert done.code == 130
+    assert "Traceback" not in done.stderr
+    if signals == 1:
+        assert cancelled.read_text(encoding="utf-8"), "the server was told"
+    wait_gone(server)
+    wait_gone(grandchild)
+
+
+@pytest.mark.requirement("M10", "X8")
+def test_kill_9_leaves_no_child_and_no_grandchild(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    running = streaming(project, model_endpoint)
+    server, grandchild = family(project.folder / "grandchild")
+
+    os.kill(running.pid, signal.SIGKILL)
+    done = running.finish(20)
+
+    assert done.code == -signal.SIGKILL
+    wait_gone(server)
+    wait_gone(grandchild)
+    assert [event["type"] for event in project.journal][-1] == "turn.started"
+
+
+@pytest.mark.requirement("X8", "exit-130")
+def test_a_local_command_ends_with_the_run(project: Project) -> None:
+    note = project.folder / "pid"
+    project.write(
+        "wait.sh",
+        f'trap "" TERM INT\necho $$ > {note}.part\nmv {note}.part {note}\n'
+        "echo started >&2\nwhile :; do sleep 600; done\n",
+    )
+    project.pipeline("run: [sh, wait.sh]")
+    running = project.aish.start("run", "p.yaml", "--allow", "shell__run", "--format", "jsonl")
+    running.wait_for_line('"tool.started"', where="stdout")
+    wait_file(note)
+
+    running.interrupt()
+    done = running.finish(20)
+
+    assert done.code == 130
+    wait_gone(int(note.read_text(encoding="utf-8")))
+
+
+@pytest.mark.requirement("exit-130")
+def test_an_interrupt_before_the_first_request_is_an_interrupt_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint()
+    project.uses(endpoint)
+    note = project.folder / "grandchild"
+    command = stdio("--hang-at-start", "--grandchild-note", note)
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {command}}}}}}}\nprompt: Say hello\n")
+    running = project.aish.start("run", "p.yaml", "--format", "json")
+    wait_file(note)
+    server, grandchild = family(note)
+
+    running.interrupt()
+    done = running.finish(20)
+
+    assert done.code == 130, done.stderr
+    assert '"name": "interrupted"' in done.stdout
+    assert [e["type"] for e in project.journal] == ["run.started", "run.finished"]
+    assert endpoint.requests == []
+    wait_gone(server)
+    wait_gone(grandchild)
+
+
+@pytest.mark.parametrize("command", [["tools"], ["plan"]])
+@pytest.mark.requirement("exit-130", "M10")
+def test_the_commands_that_look_can_be_interrupted(project: Project, command: list[str]) -> None:
+    note = project.folder / "grandchild"
+    hanging = stdio("--hang-at-start", "--grandchild-note", note)
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {hanging}}}}}}}\nprompt: Say hello\n")
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    running = project.aish.start(*command, "p.yaml")
+    wait_file(note)
+    server, grandchild = family(note)
+
+    running.interrupt()
+    done = running.finish(20)
+
+    assert (done.code, done.stdout) == (130, "")
+    assert "Traceback" not in done.stderr
+    wait_gone(server)
+    wait_gone(grandchild)
+
+
+def test_a_hanging_endpoint_sees_the_client_leave(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([hanging_reply(Gate())])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    running = project.aish.start("run", "p.yaml")
+    endpoint.wait_requests(1)
+
+    running.interrupt(signal.SIGTERM)
+
+    assert running.finish(20).code == 143
+    assert endpoint.requests[0].aborted.wait(20)
