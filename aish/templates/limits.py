@@ -14,7 +14,6 @@ MAX_SECONDS = 5.0
 _MAX_BITS = 64 * 1024
 _WIDTH = re.compile(r"\d{5,}")
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
-_FORMATTING = frozenset({"format", "format_map"})
 _SEQUENCES = (str, bytes, list, tuple)
 
 
@@ -75,8 +74,6 @@ def check_call(function: Any, arguments: tuple[Any, ...], named: Mapping[str, An
         if name == "expandtabs":
             width = next((n for n in (*arguments, *named.values()) if isinstance(n, int)), 8)
             check_size(len(owner) + owner.count("\t") * width)
-    elif name in _FORMATTING:
-        check_format(owner, (*arguments, *named.values()))
     elif name == "replace" and len(arguments) > 1:
         check_replaced(owner, arguments[0], arguments[1])
     elif name == "join" and arguments and isinstance(arguments[0], Sized):

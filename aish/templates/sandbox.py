@@ -1,6 +1,6 @@
 """Jinja2, sandboxed, immutable, strict and bounded (F6, X10). Imported only where it is needed."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
 
 from aish.templates.filters import FILTERS, counted
-from aish.templates.limits import check_call, check_operator, joined
+from aish.templates.limits import check_call, check_format, check_operator, joined
 from aish.templates.readfile import readfile_in
 from aish.templates.values import text_of
 
@@ -38,10 +38,15 @@ class Strict(StrictUndefined):
     __slots__ = ()
 
     def __init__(
-        self, hint: str | None = None, obj: Any = missing, name: Any = None, *_: Any
+        self,
+        hint: str | None = None,
+        obj: Any = missing,
+        name: Any = None,
+        exc: Any = UndefinedError,
     ) -> None:
-        exception: Any = partial(NotDefinedError, obj, name)
-        super().__init__(hint, obj, name, exception)
+        # What the sandbox refuses has an exception of its own.
+        said = partial(NotDefinedError, obj, name) if exc is UndefinedError else exc
+        super().__init__(hint, obj, name, said)
 
 
 class _BoundedCode(CodeGenerator):
@@ -71,6 +76,19 @@ class BoundedSandbox(ImmutableSandboxedEnvironment):
         """Any call in a template."""
         check_call(obj, args, kwargs)
         return super().call(context, obj, *args, **kwargs)
+
+    def wrap_str_format(self, value: Any) -> Callable[..., str] | None:
+        """`"…".format(…)`, which Jinja2 replaces by a function of its own."""
+        inner = super().wrap_str_format(value)
+        if inner is None:
+            return None
+        form = value.__self__
+
+        def formatted(*args: Any, **kwargs: Any) -> str:
+            check_format(form, (*args, *kwargs.values()))
+            return inner(*args, **kwargs)
+
+        return formatted
 
     @staticmethod
     def concatenated(parts: tuple[Any, ...]) -> str:
