@@ -6,15 +6,16 @@
 import inspect
 import json
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aish.cli.catalogue import COMMANDS
+import typer
+
+from aish.cli.catalogue import COMMANDS, Command
 from aish.cli.main import build_app
 from aish.errors import ExitCode
-from aish.run.final import NAMES
-from aish.vocab.event_types import EVENT_TYPES
+from aish.run.final import NAMES, PRECEDENCE, RETRYABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -22,161 +23,246 @@ SCHEMAS = ROOT / "schemas"
 GENERATED = "<!-- Written by docs/generate.py; change what it is made of, not this page. -->"
 
 EXIT_MEANINGS = {
-    ExitCode.OK: "every step succeeded, every expectation held",
-    ExitCode.FAILED: "a step failed, or an answer did not fit its schema",
-    ExitCode.USAGE: "bad flag, bad input value, invalid pipeline file; nothing was contacted",
-    ExitCode.DENIED: "a needed tool call was denied and the file says `on_denied: fail`",
-    ExitCode.BUDGET: "a limit was reached: tool rounds or time",
+    ExitCode.OK: "every step succeeded",
+    ExitCode.FAILED: "a step failed, an answer did not fit its schema, or the result could not be "
+    "written",
+    ExitCode.USAGE: "bad flag, bad input value, invalid pipeline file; no model was asked",
+    ExitCode.DENIED: "a needed tool call was denied, and `on_denied` is not `continue`",
+    ExitCode.BUDGET: "a limit was reached: tool rounds (`max_tool_depth`) or time (`limits.time`)",
     ExitCode.UNAVAILABLE: "a model endpoint or a required server could not be reached, or refused "
-    "credentials, after retries",
-    ExitCode.CASSETTE: "reserved for replay",
-    ExitCode.LOCK: "reserved for lock files",
+    "the credentials, after retries",
+    ExitCode.CASSETTE: "not used yet: kept for replay",
+    ExitCode.LOCK: "not used yet: kept for lock files",
     ExitCode.INTERNAL: "a bug: the message names the log file and asks for a report",
     ExitCode.INTERRUPTED: "SIGINT (Ctrl-C): children are gone, the journal is closed",
     ExitCode.TERMINATED: "SIGTERM: the same",
 }
+ONE_STEP = "For a pipeline of one step, in the place of `steps`. "
+Node = Mapping[str, Any]
+
+
+# --- Exit codes ------------------------------------------------------------------------------
 
 
 def exit_codes() -> Iterator[str]:
     yield "# Exit codes"
     yield ""
-    yield "If several apply, the first of 130/143, 70, 2, 6, 7, 3, 4, 5, 1 is taken."
-    yield ""
-    yield "| code | name | when |"
-    yield "| ---: | --- | --- |"
+    yield "One final state decides the exit code, in one place. A run that did not do what its file"
+    yield "asks for never ends with 0."
+    yield from ("", "| code | name | when |", "| ---: | --- | --- |")
     for code in ExitCode:
         yield f"| {int(code)} | {NAMES[code]} | {EXIT_MEANINGS[code]} |"
+    order = ", ".join(str(int(code)) for code in PRECEDENCE)
+    again = ", ".join(str(int(code)) for code in sorted(RETRYABLE))
+    yield ""
+    yield f"If several apply, the first of {order} is taken."
+    yield ""
+    yield "`--format json` and the event `run.finished` carry the same as `exit`: `code`, `name`,"
+    yield f"`reason`, `hint`, and `retryable`, which is true for {again}: the same run may succeed"
+    yield "another time."
+
+
+# --- Command line ----------------------------------------------------------------------------
 
 
 def command_line() -> Iterator[str]:
-    import typer
-
     yield "# Command line"
     yield ""
-    yield "Results go to stdout, everything for people to stderr."
-    app = typer.main.get_command(build_app(COMMANDS))
+    yield "Results go to stdout, everything for people to stderr. `-h` or `--help` after any"
+    yield "command shows what is on this page. What the codes mean: [exit codes](exit-codes.md)."
     rows = [row for row in COMMANDS if not row.hidden]
+    yield ""
+    yield from (f"- [aish {_words(row)}](#{_slug(f'aish {_words(row)}')})" for row in rows)
+    app: Any = typer.main.get_command(build_app(COMMANDS))
     for row in rows:
-        words = [row.group, row.name] if row.group else [row.name]
-        command: Any = app
-        for word in words:
+        command = app
+        for word in _words(row).split():
             command = command.commands[word]
-        yield ""
-        yield f"## aish {' '.join(words)}"
-        yield from _command(command)
+        others = [other.name for other in COMMANDS if _is_alias(other, row)]
+        yield from _command(f"aish {_words(row)}", command, others)
 
 
-def _command(command: Any) -> Iterator[str]:
+def _words(row: Command) -> str:
+    return f"{row.group} {row.name}" if row.group else row.name
+
+
+def _is_alias(other: Command, row: Command) -> bool:
+    return other.hidden and other.module == row.module
+
+
+def _command(title: str, command: Any, others: Sequence[str]) -> Iterator[str]:
     text = inspect.cleandoc(command.help or "")
     about, _, example = text.partition("\n\nExample: ")
-    yield ""
-    yield about
+    yield from ("", f"## {title}", "", about.replace("\n", " "))
+    if others:
+        yield f"Also called {', '.join(f'`aish {name}`' for name in others)}."
+    if example:
+        yield from ("", "```text", f"$ {' '.join(example.split())}", "```")
     arguments = [p for p in command.params if p.param_type_name == "argument"]
     options = [p for p in command.params if p.param_type_name == "option"]
-    if example:
-        yield from ("", "```console", f"$ {example.strip()}", "```")
     if arguments:
         yield from ("", "| argument | |", "| --- | --- |")
         for parameter in arguments:
             name = parameter.metavar or parameter.name.upper()
-            yield f"| `{name}` | {parameter.help or ''} |"
+            yield f"| `{name}` | {_cell(parameter.help or '')} |"
     if options:
         yield from ("", "| option | |", "| --- | --- |")
-        for parameter in options:
-            names = ", ".join(f"`{name}`" for name in parameter.opts)
-            value = f" `{parameter.metavar}`" if parameter.metavar else ""
-            yield f"| {names}{value} | {parameter.help or ''} |"
+        yield from (_option(parameter) for parameter in options)
+
+
+def _option(parameter: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in parameter.opts)
+    value = parameter.metavar
+    choices = getattr(parameter.type, "choices", None)
+    if not value and choices:
+        value = "|".join(choices)
+    shown = f" `{value}`" if value else ""
+    default = parameter.default
+    usual = getattr(default, "value", default)
+    known = f" Default: `{usual}`." if usual not in {None, False} and not parameter.multiple else ""
+    return f"| {_cell(names + shown)} | {_cell((parameter.help or '') + known)} |"
+
+
+# --- Pipeline file ---------------------------------------------------------------------------
 
 
 def pipeline() -> Iterator[str]:
     schema = _schema("pipeline")
     yield "# Pipeline file"
     yield ""
-    yield schema.get("description", "")
-    yield ""
-    yield "`aish schema pipeline` prints the JSON Schema that this page is made from."
-    yield from _object("", schema, schema)
-    for name, definition in schema.get("$defs", {}).items():
-        if _properties(definition):
-            yield from _object(name, definition, schema)
+    yield f"{schema.get('description', '')} `aish schema pipeline` prints the JSON Schema that this"
+    yield "page is made from. A key that is not on this page is an error."
+    top = _properties(schema)
+    alone = {key: node for key, node in top.items() if _text(node, schema).startswith(ONE_STEP)}
+    yield from ("", "## At the top")
+    yield from _keys({key: top[key] for key in top if key not in alone}, schema, schema)
+    yield from ("", "## At the top of a pipeline of one step")
+    yield from ("", "These stand in the place of `steps`.")
+    yield from _keys(alone, schema, schema)
+    for name, node in schema["$defs"].items():
+        if _properties(node):
+            yield from ("", f"## {name}", "", node.get("description", ""))
+            yield from _keys(_properties(node), node, schema)
+    yield from ("", "## Values")
+    for name, node in schema["$defs"].items():
+        if not _properties(node):
+            yield from _value(name, node, schema)
 
 
-def _object(title: str, node: Mapping[str, Any], root: Mapping[str, Any]) -> Iterator[str]:
-    yield ""
-    yield f"## {title}" if title else "## At the top"
-    if title and node.get("description"):
-        yield ""
-        yield node["description"]
-    yield from ("", "| key | type | |", "| --- | --- | --- |")
-    required = set(node.get("required", ()))
-    for key, value in _properties(node).items():
+def _value(name: str, node: Node, root: Node) -> Iterator[str]:
+    yield from ("", f"### {name}", "", f"{node.get('description', '')}{_example(node)}")
+    for branch in node.get("anyOf", ()):
+        if _properties(branch):
+            yield from _keys(_properties(branch), branch, root)
+
+
+def _keys(keys: Node, parent: Node, root: Node, before: str = "") -> Iterator[str]:
+    """The rows of an object's keys; what is nested in one of them follows it."""
+    if not before:
+        yield from ("", "| key | type | |", "| --- | --- | --- |")
+    required = set(parent.get("required", ()))
+    for key, node in keys.items():
         mark = " (required)" if key in required else ""
-        text = _described(value, root).replace("|", "\\|").replace("\n", " ")
-        yield f"| `{key}`{mark} | {_type(value)} | {text}{_example(value)} |"
+        text = _text(node, root).removeprefix(ONE_STEP) + _default(node) + _example(node)
+        yield f"| `{before}{key}`{mark} | {_cell(_type(node))} | {_cell(text)} |"
+        if "$ref" not in node:
+            yield from _keys(_properties(node), node, root, f"{before}{key}.")
 
 
-def _properties(node: Mapping[str, Any]) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = node.get("properties", {})
+def _properties(node: Node) -> Node:
+    found: Node = node.get("properties", {})
     return found
 
 
-def _described(value: Mapping[str, Any], root: Mapping[str, Any]) -> str:
-    if "description" in value:
-        return str(value["description"])
-    reference = str(value.get("$ref", ""))
+def _text(node: Node, root: Node) -> str:
+    if "description" in node:
+        return str(node["description"])
+    reference = str(node.get("$ref", ""))
     target = root.get("$defs", {}).get(reference.removeprefix("#/$defs/"), {})
     return str(target.get("description", ""))
 
 
-def _type(value: Mapping[str, Any]) -> str:
-    if "$ref" in value:
-        name = str(value["$ref"]).removeprefix("#/$defs/")
-        return f"[{name}](#{name})"
-    if "enum" in value:
-        return ", ".join(f"`{json.dumps(item)}`" for item in value["enum"])
-    if "const" in value:
-        return f"`{json.dumps(value['const'])}`"
+def _type(node: Node) -> str:
+    if "$ref" in node:
+        name = str(node["$ref"]).removeprefix("#/$defs/")
+        return f"[{name}](#{_slug(name)})"
+    if "enum" in node:
+        return ", ".join(f"`{json.dumps(item)}`" for item in node["enum"])
+    if "const" in node:
+        return f"`{json.dumps(node['const'])}`"
     for key in ("anyOf", "oneOf"):
-        if key in value:
-            return " or ".join(dict.fromkeys(_type(branch) for branch in value[key]))
-    kind = value.get("type", "any")
-    if kind == "array" and isinstance(value.get("items"), Mapping):
-        return f"list of {_type(value['items'])}"
+        if key in node:
+            return " or ".join(dict.fromkeys(_type(branch) for branch in node[key]))
+    kind = node.get("type", "any")
+    if kind == "array" and isinstance(node.get("items"), Mapping):
+        return f"list of {_type(node['items'])}"
     return " or ".join(kind) if isinstance(kind, list) else str(kind)
 
 
-def _example(value: Mapping[str, Any]) -> str:
-    examples = value.get("examples", ())
-    if not examples:
-        return ""
-    shown = json.dumps(examples[0], ensure_ascii=False).replace("|", "\\|")
-    return f" Example: `{shown}`"
+def _default(node: Node) -> str:
+    return f" Default: `{json.dumps(node['default'])}`." if "default" in node else ""
+
+
+def _example(node: Node) -> str:
+    examples = node.get("examples", ())
+    return f" Example: `{json.dumps(examples[0], ensure_ascii=False)}`" if examples else ""
+
+
+# --- Events ----------------------------------------------------------------------------------
 
 
 def event_page() -> Iterator[str]:
-    yield "# Events"
+    schema = _schema("events")
+    yield "# Events and the result"
     yield ""
-    yield "Each line of `--format jsonl` and of a run's `events.jsonl` is one JSON object with `v`,"
-    yield "`seq`, `time`, `type`, and, where they apply, `step`, `item`, `turn`, `call`. Keys are"
-    yield "only ever added. `aish schema events` prints the JSON Schema."
-    yield from ("", "| type | what it says | keys |", "| --- | --- | --- |")
-    for kind, name in EVENT_TYPES.items():
-        keys = ", ".join(f"`{_key(field)}`" for field in _fields(kind) if field != "place")
-        about = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")[0].replace("\n", " ")
-        yield f"| `{name}` | {about} | {keys} |"
+    yield "`aish run --format jsonl` writes one event a line to stdout; `events.jsonl` in a run's"
+    yield "folder holds the same but for the deltas. Everything shown or reported comes from"
+    yield "these events."
+    yield "Keys and types are only ever added: skip what you do not know. `aish schema events` and"
+    yield "`aish schema result` print the JSON Schemas that this page is made from."
+    yield from ("", "## Every event")
+    yield from _keys(_properties(schema), schema, schema)
+    for name in _properties(schema)["type"]["enum"]:
+        node = schema["$defs"][name]
+        yield from ("", f"## {name}", "", node.get("description", ""))
+        keys = {key: value for key, value in _properties(node).items() if key != "type"}
+        if keys:
+            yield from _keys(keys, {}, schema)
+    yield from ("", "## The result object", "", "`aish run --format json` prints one object.")
+    result = _schema("result")
+    yield from _keys(_properties(result), {}, result)
+    shared = {**schema["$defs"], **result["$defs"]}
+    for name, node in shared.items():
+        if name not in _properties(schema)["type"]["enum"]:
+            yield from (
+                "",
+                f"## {name}",
+                "",
+                f"{node.get('description', '')} {_choices(node)}".strip(),
+            )
+            if _properties(node):
+                yield from _keys(_properties(node), {}, result)
 
 
-def _fields(kind: type) -> tuple[str, ...]:
-    return tuple(kind.__dataclass_fields__)
+def _choices(node: Node) -> str:
+    return f"One of {_type(node)}." if "enum" in node else ""
 
 
-def _key(field: str) -> str:
-    return {"source": "from", "target": "to"}.get(field, field)
+# --- All pages -------------------------------------------------------------------------------
 
 
 def _schema(name: str) -> dict[str, Any]:
-    loaded: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text())
+    loaded: dict[str, Any] = json.loads((SCHEMAS / f"{name}.schema.json").read_text("utf-8"))
     return loaded
+
+
+def _slug(title: str) -> str:
+    """The anchor of a heading."""
+    return title.lower().replace(" ", "-").replace(".", "")
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
 
 
 PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
@@ -187,19 +273,27 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
 }
 
 
+def written() -> Mapping[Path, str]:
+    """Every reference page as it has to be."""
+    return {
+        REFERENCE / name: "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
+        for name, page in PAGES.items()
+    }
+
+
 def main() -> int:
     check = "--check" in sys.argv[1:]
     stale = []
-    for name, page in PAGES.items():
-        text = "\n".join([GENERATED, "", *page()]).rstrip() + "\n"
-        path = REFERENCE / name
-        if check and (not path.exists() or path.read_text() != text):
-            stale.append(name)
-        elif not check:
-            path.write_text(text)
-    if stale:
+    for path, text in written().items():
+        if path.is_file() and path.read_text("utf-8") == text:
+            continue
+        stale.append(path.name)
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, "utf-8")
+    if stale and check:
         sys.stderr.write(f"out of date: {', '.join(stale)}; `make docs` writes them anew\n")
-    return 1 if stale else 0
+    return 1 if stale and check else 0
 
 
 if __name__ == "__main__":
