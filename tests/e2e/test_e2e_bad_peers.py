@@ -1,7 +1,5 @@
 """Endpoints and servers that are slow, broken or hostile: the run ends in order, in time."""
 
-from collections.abc import Callable
-
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
 from model_endpoint import (
@@ -46,43 +44,37 @@ def dribble() -> Reply:
     return stream_reply(HELLO, *[word, Pause(0.2)] * 200)
 
 
+BAD: dict[str, tuple[Reply, int, str]] = {
+    "silence": (hanging_reply(Gate()), 5, "no answer within 1 s"),
+    "pings for ever": (pings(), 5, "no answer within 1 s"),
+    "silence in the middle": (stream_reply(HELLO, Gate()), 5, "nothing new for 1 s"),
+    "words for ever": (dribble(), 5, "longer than 4 s"),
+    "a web page": (HTML, 1, "not a chat completion: <html>"),
+    "a huge line": (stream_reply(b"data: " + b"x" * 3_000_000), 1, "over 1 MiB"),
+    "cut off": (stream_reply(HELLO, CUT), 5, "the connection broke"),
+    "reset": (stream_reply(HELLO, RESET), 5, "the connection broke"),
+    "no words": (stream_reply(b""), 5, "the answer is empty"),
+    "not HTTP": (Reply(parts=(b"HTTP/1.1 banana\r\n\r\n",), framing="raw"), 5, "banana"),
+    "a redirect": (Reply(status=302, headers={"location": "http://127.0.0.1:9/"}), 1, "HTTP 302"),
+}
+
+
 @pytest.mark.requirement("exit-5", "L7", "L10", "X6", "X12")
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        pytest.param(lambda: hanging_reply(Gate()), "1 s", id="silence"),
-        pytest.param(pings, "1 s", id="pings for ever"),
-        pytest.param(lambda: stream_reply(HELLO, Gate()), "1 s", id="silence in the middle"),
-        pytest.param(dribble, "4 s", id="words for ever"),
-        pytest.param(lambda: HTML, "text/html", id="a web page"),
-        pytest.param(lambda: stream_reply(b"data: " + b"x" * 3_000_000), "1 MiB", id="a huge line"),
-        pytest.param(lambda: stream_reply(HELLO, CUT), "", id="cut off"),
-        pytest.param(lambda: stream_reply(HELLO, RESET), "", id="reset"),
-        pytest.param(lambda: stream_reply(b""), "", id="an empty stream"),
-        pytest.param(
-            lambda: Reply(parts=(b"HTTP/1.1 banana\r\n\r\n",), framing="raw"), "", id="not HTTP"
-        ),
-        pytest.param(
-            lambda: Reply(status=302, headers={"location": "http://127.0.0.1:9/"}),
-            "302",
-            id="a redirect",
-        ),
-    ],
-)
+@pytest.mark.parametrize("kind", BAD)
 def test_a_bad_endpoint_ends_the_run_with_a_sentence(
-    project: Project, model_endpoint: ModelEndpoints, reply: Callable[[], Reply], said: str
+    project: Project, model_endpoint: ModelEndpoints, kind: str
 ) -> None:
-    endpoint = model_endpoint([reply()])
+    reply, code, said = BAD[kind]
+    endpoint = model_endpoint([reply])
     project.uses(endpoint)
     project.pipeline(QUICK + "prompt: Say hello")
 
     done = project.run(timeout=20)
 
-    assert done.code in {1, 5}, done.stderr
-    assert done.stdout == ""
+    assert (done.code, done.stdout) == (code, ""), done.stderr
     (sentence,) = [line for line in done.stderr.splitlines() if "] exit " in line]
     assert said in sentence
-    assert "`m`" in sentence
+    assert "step `main`: model `m`: " in sentence
     assert len(sentence) < 800
     assert "Traceback" not in done.stderr
     assert project.journal[-1]["type"] == "run.finished"
@@ -133,13 +125,14 @@ def test_noise_on_a_servers_stdout_costs_nothing(
 def test_whatever_a_tool_does_the_model_gets_a_legal_reply(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
+    minute = '{"ms": 60000}'
     rounds = [
         [("c1", "s__fail", "{}"), ("c2", "s__rpc_error", "{}"), ("c3", "s__big", '{"n": 0}')],
         [("c4", "s__nothing", "{}"), ("c5", "s__add", '{"a": "x", "b": 1}'), ("c6", "s__add", "{")],
         [
             ("c7", "s__crash", "{}"),
             ("c8", "w__crash", "{}"),
-            ("c9", "slow__sleep", '{"ms": 60000}'),
+            ("c9", "slow__sleep", minute),
         ],
         [("d1", "s__echo", '{"text": "back again"}'), ("d2", "w__echo", '{"text": "x"}')],
     ]
@@ -204,4 +197,4 @@ def test_a_call_step_at_a_server_that_dies_is_a_failed_run(project: Project) -> 
 
     assert (done.code, done.stdout) == (5, "")
     assert "exit 5 (unavailable): step `it`: tool transport error: " in done.stderr
-    assert "crashing on purpose" in done.stderr
+    assert "the server ended with exit code 3" in done.stderr

@@ -1,0 +1,106 @@
+"""Full disks and readers that have gone: said in a sentence, no traceback, the right code."""
+
+import sys
+
+import pytest
+from e2e_project import ModelEndpoints, Project
+from model_endpoint import text_reply
+
+LONG = "word " * 20_000
+# A stdout whose reader has gone before the program starts.
+NO_READER = """
+import os, sys
+read, write = os.pipe()
+os.close(read)
+os.dup2(write, 1)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+
+
+@pytest.fixture
+def talking(project: Project, model_endpoint: ModelEndpoints) -> Project:
+    """A project whose model says much."""
+    project.uses(model_endpoint([text_reply(LONG)]))
+    project.pipeline("prompt: Talk")
+    return project
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+def test_a_full_stdout_is_said_and_fails_the_run(talking: Project, form: str) -> None:
+    talking.through_shell('exec "$@" >/dev/full')
+
+    done = talking.run("--format", form)
+
+    assert done.code == 1
+    assert "No space left on device" in done.stderr
+    assert "stdout" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert talking.journal[-1]["exit"]["code"] == 0, "the run itself went well"
+
+
+@pytest.mark.parametrize("form", ["text", "jsonl"])
+def test_a_full_result_file_is_said_and_fails_the_run(talking: Project, form: str) -> None:
+    done = talking.run("--format", form, "-o", "/dev/full")
+
+    assert done.code == 1
+    assert "/dev/full" in done.stderr
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_full_disk_costs_the_journal_and_not_the_answer(talking: Project) -> None:
+    talking.through_shell('ulimit -f 2; exec "$@"')
+
+    done = talking.run()
+
+    assert done.code == 1
+    assert done.stdout == LONG + "\n"
+    assert "error: cannot write the journal: File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_disk_without_room_for_a_run_folder_is_a_usage_error(talking: Project) -> None:
+    talking.through_shell('ulimit -f 0; exec "$@"')
+
+    done = talking.run()
+
+    assert (done.code, done.stdout) == (2, "")
+    assert "File too large" in done.stderr
+    assert "--ephemeral" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> None:
+    talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
+
+    done = talking.run("--format", form)
+
+    assert done.code == 0
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert talking.journal[-1]["exit"]["code"] == 0
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_descriptors_do_not_disturb_a_run(talking: Project, closed: str) -> None:
+    talking.through_shell(f'exec "$@" {closed}')
+
+    done = talking.run("-o", "out.txt")
+
+    assert done.code == 0, done.stderr
+    assert (talking.folder / "out.txt").read_text(encoding="utf-8") == LONG + "\n"
+    assert "Traceback" not in done.stderr
+    assert talking.journal[-1]["exit"]["code"] == 0
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">/dev/full", "2>/dev/full"])
+def test_other_commands_bear_lost_streams_too(talking: Project, closed: str) -> None:
+    talking.through_shell(f'exec "$@" {closed}')
+
+    listed = talking.aish("plan", "p.yaml")
+    wrong = talking.aish("validate", "missing.yaml")
+
+    assert listed.code == (1 if closed == ">/dev/full" else 0)
+    assert wrong.code == 2
+    assert "Traceback" not in listed.stderr + wrong.stderr
