@@ -45,7 +45,7 @@ class Strict(StrictUndefined):
         exc: Any = UndefinedError,
     ) -> None:
         # What the sandbox refuses has an exception of its own.
-        said = partial(NotDefinedError, obj, name) if exc is UndefinedError else exc
+        said: Any = partial(NotDefinedError, obj, name) if exc is UndefinedError else exc
         super().__init__(hint, obj, name, said)
 
 
