@@ -1,0 +1,15 @@
+"""Every block of the documentation is tried as a reader would (conventions: CONTRIBUTING.md)."""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from docs_pages import PAGES, ROOT, Reader, blocks
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_what_a_page_shows_is_true(page: Path, tmp_path: Path, empty_home: Path) -> None:
+    with ExitStack() as stack:
+        reader = Reader(tmp_path, empty_home, stack)
+        for block in blocks(page):
+            reader.follow(block)

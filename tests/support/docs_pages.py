@@ -1,0 +1,267 @@
+"""The pages of the documentation as blocks that can be tried, and the trying.
+
+What each kind of block means stands in CONTRIBUTING.md under "Docs". A page is tried from top to
+bottom in one folder, which has what its reader would have: the repository's `pipelines/` and
+`README.md`, and every block above that has a `file=`.
+"""
+
+import json
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cli_process import clean_environment
+from e2e_project import http_server
+from model_endpoint import Answer, ModelEndpoint, json_reply, text_reply, tool_reply
+from ruamel.yaml import YAML
+
+from aish.cli.commands.validate import problems_of
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = (
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "reference" not in page.parts),
+)
+LANGUAGES = frozenset(
+    {"yaml", "console", "sh", "json", "text", "diff", "jinja", "markdown", "csv", "python"}
+)
+# What a `sh` block may say: it is shown and not run.
+NOT_RUN = frozenset({"pip", "make", "git", "cd", "export", "npx", ".venv/bin/python"})
+PATIENCE = 60.0
+
+_FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
+_TEST = re.compile(r"^ *<!-- test: (?P<word>\w+) (?P<rest>.*?) *-->$")
+_VOLATILE = (
+    (re.compile(r"\d{8}T\d{6}Z-([a-z0-9-]+)-[a-z0-9]{4}\b"), r"<run>-\1"),
+    (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
+    (re.compile(r"\[ *\d+\.\d\ds\]"), "[<s>]"),
+    (re.compile(r"\b\d+(?:\.\d+)? s\b"), "<s> s"),
+    (re.compile(r"\b\d+ in / \d+ out tokens"), "<n> in / <n> out tokens"),
+    (re.compile(r'"((?:first_token_)?seconds)": ?\d[\d.e-]*'), r'"\1": 0'),
+    (re.compile(r"http://127\.0\.0\.1:\d+"), "http://127.0.0.1:<port>"),
+    (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
+)
+# Around a `yaml fragment`: what it does not say itself.
+_FRAME: Mapping[str, Any] = {
+    "aish": 1,
+    "model": "local",
+    "models": {"local": {"embedded": "smollm2"}},
+    "mcp": {"servers": {"repo": {"pack": ["fs"], "root": "."}}},
+    "prompt": "Hello",
+}
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block, or a `<!-- test: … -->` line (`language` is then `test`)."""
+
+    page: Path
+    line: int
+    language: str
+    options: Mapping[str, str]
+    lines: Sequence[str]
+
+    @property
+    def where(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}"
+
+    @property
+    def text(self) -> str:
+        return "".join(f"{line}\n" for line in self.lines)
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    """The blocks of a page, from top to bottom."""
+    lines = page.read_text("utf-8").splitlines()
+    number = 0
+    while number < len(lines):
+        begun, line = number, lines[number]
+        number += 1
+        if told := _TEST.match(line):
+            yield Block(page, begun + 1, "test", {told["word"]: ""}, [told["rest"]])
+        elif fence := _FENCE.match(line):
+            language, *words = fence["info"].split()
+            options = dict(word.partition("=")[::2] for word in words)
+            margin = len(fence["indent"])
+            while lines[number].strip() != "```":
+                number += 1
+            inside = [text[margin:] for text in lines[begun + 1 : number]]
+            yield Block(page, begun + 1, language, options, inside)
+            number += 1
+
+
+@dataclass
+class Reader:
+    """Someone who does what a page says, in a folder of their own."""
+
+    folder: Path
+    home: Path
+    stack: ExitStack
+    env: dict[str, str] = field(default_factory=dict)
+    endpoint: ModelEndpoint | None = None
+
+    def __post_init__(self) -> None:
+        shutil.copytree(
+            ROOT / "pipelines", self.folder / "pipelines", ignore=shutil.ignore_patterns(".aish")
+        )
+        shutil.copy(ROOT / "README.md", self.folder)
+        self.env = clean_environment(self.home)
+        self.env["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), self.env["PATH"]])
+
+    def follow(self, block: Block) -> None:
+        """Do what a block is for; raises `AssertionError` where the page is wrong."""
+        assert block.language in LANGUAGES | {"test"}, f"{block.where}: a `{block.language}` block"
+        if name := block.options.get("file"):
+            path = self.folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(block.text, "utf-8")
+        match block.language:
+            case "test":
+                self._told(block)
+            case "yaml":
+                self._check_yaml(block)
+            case "json":
+                json.loads(block.text)
+            case "sh":
+                words = {shlex.split(line)[0] for line in block.lines if line.strip()}
+                assert words <= NOT_RUN, f"{block.where}: {words - NOT_RUN} in a block not run"
+            case "console":
+                self._run(block)
+
+    def _told(self, block: Block) -> None:
+        """`env NAME=VALUE…` or `model JSON`: what stands in for the world outside."""
+        (word,) = block.options
+        (rest,) = block.lines
+        assert word in {"env", "model"}, block.where
+        if word == "model":
+            self._endpoint().queue(_answer(json.loads(rest)))
+            return
+        for assignment in shlex.split(rest):
+            name, _, value = assignment.partition("=")
+            if value == "@model":
+                value = self._endpoint().base_url
+            elif value == "@mcp":
+                value = self.stack.enter_context(http_server())
+            self.env[name] = value
+
+    def _endpoint(self) -> ModelEndpoint:
+        if self.endpoint is None:
+            self.endpoint = self.stack.enter_context(ModelEndpoint([]))
+        return self.endpoint
+
+    def _check_yaml(self, block: Block) -> None:
+        if "other" in block.options:
+            YAML(typ="safe", pure=True).load(block.text)
+            return
+        path = self.folder / block.options.get("file", "block.yaml")
+        fragment = "fragment" in block.options
+        if fragment:
+            loaded = YAML(typ="safe", pure=True).load(block.text)
+            path = self.folder / "fragment.yaml"
+            path.write_text(json.dumps(_framed(loaded)), "utf-8")
+        elif "file" not in block.options:
+            path.write_text(block.text, "utf-8")
+        found = [p for p in problems_of(path, ()) if not (fragment and p.warning)]
+        said = "\n".join(map(str, found))
+        if "invalid" in block.options:
+            assert found, f"{block.where}: nothing is wrong with it"
+        else:
+            assert not found, f"{block.where}:\n{said}"
+
+    def _run(self, block: Block) -> None:
+        commands = list(_commands(block))
+        assert commands, f"{block.where}: no line begins with `$ `"
+        for number, (command, expected) in enumerate(commands):
+            code, printed = self._shell(command)
+            last = number == len(commands) - 1
+            wanted = int(block.options.get("exit", "0")) if last else 0
+            story = f"{block.where}: $ {command}\n{printed}"
+            assert code == wanted, f"{story}\nexit code {code}, not {wanted}"
+            if expected:
+                pattern = _pattern(self._plain("\n".join(expected)).splitlines())
+                assert re.fullmatch(pattern, self._plain(printed).rstrip("\n")), story
+
+    def _shell(self, command: str) -> tuple[int, str]:
+        done = subprocess.run(
+            ["bash", "-o", "pipefail", "-c", command],
+            cwd=self.folder,
+            env=self.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=PATIENCE,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def _plain(self, text: str) -> str:
+        """`text` without what differs from run to run."""
+        text = text.replace(str(self.folder), "<folder>").replace(str(self.home), "<home>")
+        for pattern, replacement in _VOLATILE:
+            text = pattern.sub(replacement, text)
+        return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def _commands(block: Block) -> Iterator[tuple[str, list[str]]]:
+    """Each command with the lines that it is said to print; `\\` at a line's end goes on."""
+    command: str | None = None
+    expected: list[str] = []
+    more = False
+    for line in block.lines:
+        if more:
+            assert command is not None
+            command = f"{command}\n{line.removeprefix('> ')}"
+            more = line.endswith("\\")
+        elif line.startswith("$ "):
+            if command is not None:
+                yield command, expected
+            command, expected, more = line[2:], [], line.endswith("\\")
+        else:
+            expected.append(line)
+    if command is not None:
+        yield command, expected
+
+
+def _pattern(lines: Sequence[str]) -> str:
+    """A line `...` stands for any lines, none included."""
+    parts = [r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line) + r"\n" for line in lines]
+    text = "".join(parts)
+    if lines and lines[-1].strip() == "...":
+        return text + r"(?:.*\n)*.*"
+    return text.removesuffix(r"\n")
+
+
+def _framed(fragment: Mapping[str, Any]) -> Mapping[str, Any]:
+    frame = dict(_FRAME)
+    if {"steps", "call", "run"} & fragment.keys():
+        del frame["prompt"]
+    return _merged(frame, fragment)
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    result = dict(base)
+    for key, value in over.items():
+        both = isinstance(value, Mapping) and isinstance(result.get(key), Mapping)
+        result[key] = _merged(result[key], value) if both else value
+    return result
+
+
+def _answer(told: Mapping[str, Any]) -> Answer:
+    """`{"text": …}`, `{"call": alias__tool, "arguments": {…}}` or `{"status": 503, "body": …}`."""
+    if "status" in told:
+        headers = {"retry-after-ms": "10"}
+        return json_reply(told["status"], told.get("body", {"error": "no"}), headers)
+    if "call" in told:
+        arguments = json.dumps(told.get("arguments", {}))
+        return tool_reply([("call_1", told["call"], arguments)], told.get("text", ""))
+    return text_reply(told["text"])
