@@ -1,12 +1,16 @@
 """The entry point: `aish` and `python -m aish`."""
 
+import os
 import sys
+from io import TextIOWrapper
+from pathlib import Path
 
 from aish import __version__
 
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    _fill_streams()
     if sys.argv[1:] in (["--version"], ["-V"]):
         # Asked by scripts all the time, so it does not pay for the parser's import.
         sys.stdout.write(f"aish {__version__}\n")
@@ -14,6 +18,18 @@ def main() -> None:
     from aish.cli.main import run_command_line
 
     sys.exit(run_command_line(sys.argv[1:]))
+
+
+def _fill_streams() -> None:
+    """The null device for each standard stream that is closed (`>&-`).
+
+    Otherwise the next file that is opened takes its number, and gets what is printed.
+    """
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            stream = Path(os.devnull).open(mode, encoding="utf-8")  # ruff: ignore[open-file-with-context-handler] - for as long as we run
+            assert isinstance(stream, TextIOWrapper)
+            setattr(sys, name, stream)
 
 
 if __name__ == "__main__":

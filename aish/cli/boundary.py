@@ -1,15 +1,19 @@
 """Exceptions become a sentence, a hint and an exit code; the only place that does so."""
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from typing import TextIO
 
 import typer
 
 from aish.errors import AishError, ExitCode, PipelineError
 from aish.text import for_terminal
+
+_NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
 
 def guarded(call: Callable[[], int], *, verbose: bool) -> int:
@@ -31,6 +35,8 @@ def guarded(call: Callable[[], int], *, verbose: bool) -> int:
         code = int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
         code = int(ExitCode.OK)
+    except OSError as error:
+        code = _surroundings(error, verbose=verbose)
     except Exception as error:  # ruff: ignore[blind-except] - the last door: a bug must not print a traceback
         code = _internal(error, verbose=verbose)
     return _flushed(code)
@@ -67,6 +73,15 @@ def _usage(error: typer.TyperException) -> None:
         say(f"\nhint: `{context.command_path} --help` shows what there is")
 
 
+def _surroundings(error: OSError, *, verbose: bool) -> int:
+    """A full disk is no bug; any other error of the system that comes this far is one."""
+    if error.errno not in _NO_ROOM:
+        return _internal(error, verbose=verbose)
+    where = f"{error.filename}: " if error.filename else ""
+    say(f"error: {where}cannot write: {error.strerror}")
+    return int(ExitCode.FAILED)
+
+
 def _internal(error: Exception, *, verbose: bool) -> int:
     text = "".join(traceback.format_exception(error))
     if verbose:
@@ -85,19 +100,29 @@ def _write_log(text: str) -> Path | None:
     try:
         log = private_folder(state_folder()) / f"crash-{os.getpid()}-{os.urandom(4).hex()}.log"
         write_private(log, text.encode("utf-8", "replace"))
-    except OSError:
+    except (OSError, AishError):
         return None
     return log
 
 
 def _flushed(code: int) -> int:
-    """Flush stdout now, so that a reader who left is no traceback at the interpreter's end."""
+    """Flush now, so that a reader who left is no traceback at the interpreter's end."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _discard(sys.stdout)
     except OSError as error:
-        say(f"error: cannot write to stdout: {error.strerror}")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return code or int(ExitCode.FAILED)
+        if code == ExitCode.OK:
+            say(f"error: cannot write to stdout: {error.strerror}")
+        code = code or int(ExitCode.FAILED)
+        _discard(sys.stdout)
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
     return code
+
+
+def _discard(stream: TextIO) -> None:
+    """Let what the stream still holds go nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

@@ -64,7 +64,10 @@ class Outlets:
         trace: TracebackType | None,
     ) -> None:
         self._log.close()
-        self._stack.close()
+        try:
+            self._stack.close()
+        except OSError as full:
+            self._lose(f"{self._shape.output}: cannot write the result", full)
         if self._buffer is not None and kind is None:
             self._write_output(self._buffer.getvalue())
 
@@ -91,7 +94,7 @@ class Outlets:
     def _out(self) -> BinaryIO:
         path = self._shape.output
         if path is None:
-            return _stdout(self._stack)
+            return sys.stdout.buffer
         if self._shape.format is not Format.JSONL:
             # Written whole at the end: a result is there or it is not.
             self._buffer = BytesIO()
@@ -105,8 +108,7 @@ class Outlets:
         try:
             atomic_write(self._shape.output, data)
         except OSError as error:
-            say(f"error: {self._shape.output}: cannot write the result: {error.strerror}")
-            self._lost = ExitCode.FAILED
+            self._lose(f"{self._shape.output}: cannot write the result", error)
 
     def _failed(self, sink: Sink, error: OSError) -> None:
         """A sink is out of the run; what is lost by that decides whether the run still is ok."""
@@ -114,15 +116,11 @@ class Outlets:
             # A reader that left (`| head`) wanted no more: nothing is lost that it asked for.
             say(f"note: {sink.name}: the reader has gone")
             return
-        say(f"error: cannot write {sink.name}: {error.strerror or error}")
+        self._lose(f"cannot write {sink.name}", error)
+
+    def _lose(self, what: str, error: OSError) -> None:
+        say(f"error: {what}: {error.strerror or error}")
         self._lost = ExitCode.FAILED
-
-
-def _stdout(stack: ExitStack) -> BinaryIO:
-    # Started with stdout closed (`>&-`), Python has none.
-    if sys.stdout is None:
-        return stack.enter_context(Path(os.devnull).open("wb"))
-    return sys.stdout.buffer
 
 
 def check_writable(path: Path) -> None:
@@ -185,9 +183,7 @@ def _is_terminal(stream: object) -> bool:
     return bool(getattr(stream, "isatty", lambda: False)())
 
 
-def _for_people(plan: Plan, shape: Shape) -> Sink | None:
-    if sys.stderr is None:
-        return None
+def _for_people(plan: Plan, shape: Shape) -> Sink:
     from aish.sinks.look import look_of, wants_console
 
     if not wants_console(os.environ, is_terminal=_is_terminal(sys.stderr)):

@@ -33,7 +33,7 @@ def test_a_full_stdout_is_said_and_fails_the_run(talking: Project, form: str) ->
 
     assert done.code == 1
     assert "No space left on device" in done.stderr
-    assert "stdout" in done.stderr
+    assert "error: cannot write the " in done.stderr
     assert "Traceback" not in done.stderr
     assert talking.journal[-1]["exit"]["code"] == 0, "the run itself went well"
 
@@ -55,7 +55,7 @@ def test_a_full_disk_costs_the_journal_and_not_the_answer(talking: Project) -> N
 
     assert done.code == 1
     assert done.stdout == LONG + "\n"
-    assert "error: cannot write the journal: File too large" in done.stderr
+    assert "error: cannot write the journal: " in done.stderr
     assert "Traceback" not in done.stderr
 
 
