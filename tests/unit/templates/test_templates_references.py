@@ -6,7 +6,7 @@ from aish.errors import UsageError
 from aish.templates.references import references, references_of_expression
 
 
-@pytest.mark.requirement("F3", "F11")
+@pytest.mark.requirement("F2", "F11")
 @pytest.mark.parametrize(
     ("source", "names"),
     [
