@@ -130,3 +130,10 @@ def did_you_mean(name: str, known: Iterable[str]) -> str | None:
         folded[match] for match in get_close_matches(name.lower(), folded, n=1, cutoff=0.6)
     ]
     return f"did you mean `{near[0]}`" if near else None
+
+
+class InternalError(AishError):
+    """A bug of ours, as the event stream tells of it; the exception itself goes on to `main`."""
+
+    exit_code = ExitCode.INTERNAL
+    code = "internal"

@@ -67,7 +67,7 @@ TimeoutOption = Annotated[
     typer.Option("--timeout", metavar="DURATION", help="The longest the run may take: 90s, 10m."),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Only errors on stderr.")]
-VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Say more; tracebacks too.")]
+VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Show a bug's traceback.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
 ReportOption = Annotated[Report, typer.Option("--format", help="What stdout carries.")]
 AskOption = Annotated[

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from aish.config.pipeline import CallStep, PromptStep, RunStep, Step
-from aish.errors import AishError, BudgetError, ExitCode
+from aish.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.run.final import FinalState, decide_exit, failure_of, status_of
 from aish.run.interrupt import Interrupt, interruptible
 from aish.run.opening import run_started
@@ -43,6 +43,7 @@ class _Progress:
 
     records: dict[str, StepRecord] = field(default_factory=dict)
     started: bool = False
+    ends: float | None = None
     outputs: JsonValue = None
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
@@ -61,6 +62,22 @@ async def execute(plan: Plan, options: RunOptions, around: Surroundings) -> Exit
             await _within_time(plan, options, around, progress)
         except AishError as error:
             progress.error = error
+        except Exception as error:
+            # A bug: the stream ends as it has to, and the boundary writes the log.
+            progress.error = InternalError(f"{type(error).__name__}: {error}")
+            _end(plan, options, around, progress, interrupt, begun)
+            raise
+    return _end(plan, options, around, progress, interrupt, begun)
+
+
+def _end(
+    plan: Plan,
+    options: RunOptions,
+    around: Surroundings,
+    progress: _Progress,
+    interrupt: Interrupt,
+    begun: float,
+) -> Exit:
     if not progress.started:
         _start(plan, options, around, progress, ())
     return _finish(around, progress, interrupt, begun)
@@ -70,6 +87,8 @@ async def _within_time(
     plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
 ) -> None:
     limit = plan.time_limit
+    if limit is not None:
+        progress.ends = around.clock.monotonic() + limit
     with anyio.move_on_after(limit) as scope:
         await _open_and_run(plan, options, around, progress)
     if scope.cancelled_caught:
@@ -88,7 +107,7 @@ async def _open_and_run(
         _start(plan, options, around, progress, resources.servers)
         _optional_servers(plan, around.emit, resources.servers)
         require_servers(plan, resources.servers)
-        stage = Stage(plan, options, resources, progress.records)
+        stage = Stage(plan, options, resources, progress.records, progress.ends)
         await _run_steps(stage, around)
         if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
             outputs = plan.pipeline.outputs
@@ -156,14 +175,22 @@ async def _run_step(step: Step, stage: Stage, around: Surroundings) -> StepRecor
         )
     except BaseException:
         # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
-        gone = Failure("interrupted", "the run ended during this step")
-        record = StepRecord(step.id, kind, "failed", failure=gone)
+        record = _cut_off(step, stage, begun, around.clock.monotonic())
         stage.records[step.id] = record
         around.emit(_finished(record))
         raise
     record = replace(record, seconds=around.clock.monotonic() - begun)
     around.emit(_finished(record))
     return record
+
+
+def _cut_off(step: Step, stage: Stage, begun: float, now: float) -> StepRecord:
+    kind, seconds = KINDS[type(step)], now - begun
+    if stage.ends is not None and now >= stage.ends:
+        late = Failure("time", "the time limit of the run is over")
+        return StepRecord(step.id, kind, "budget", seconds=seconds, failure=late)
+    gone = Failure("interrupted", "the run ended during this step")
+    return StepRecord(step.id, kind, "failed", seconds=seconds, failure=gone)
 
 
 async def _one(step: Step, stage: Stage) -> StepRecord:

@@ -25,12 +25,13 @@ EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
 
 @dataclass(slots=True)
 class Stage:
-    """A run in progress; `records` grows as steps finish."""
+    """A run in progress; `records` grows as steps finish, `ends` is when its time is over."""
 
     plan: Plan
     options: RunOptions
     resources: Resources
     records: dict[str, StepRecord] = field(default_factory=dict)
+    ends: float | None = None
 
     def context(self) -> Mapping[str, JsonValue]:
         """What templates see now."""
