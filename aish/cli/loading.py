@@ -28,8 +28,8 @@ STDIN_LIMIT = 64 * 1024 * 1024
 
 
 def load(file: Path, overrides: Sequence[str] | None) -> Pipeline:
-    """The pipeline of a file, all of F10 and F11 checked."""
-    return load_checked(file, tuple(overrides or ()))
+    """The pipeline of a file, all of F10 and F11 checked; warnings are said."""
+    return load_checked(file, tuple(overrides or ()), lambda odd: say(f"warning: {odd}"))
 
 
 def read_stdin() -> str:

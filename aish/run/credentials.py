@@ -58,7 +58,7 @@ class Resolver:
         """`text` with its variables replaced; their values are secrets where `secret` says so."""
         for name, default in variables(text):
             value = self.environ.get(name)
-            if not value and default is None:
+            if value is None and default is None:
                 self._missing(name, path)
                 return text
             if secret and value:
@@ -88,6 +88,7 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
         entry=replace(
             entry,
             base_url=base_url,
+            model=entry.model and resolver.text(entry.model, f"{path}.model", secret=False),
             headers=resolver.texts(entry.headers, f"{path}.headers"),
             proxy=entry.proxy and resolver.text(entry.proxy, f"{path}.proxy", secret=False),
         ),

@@ -3,14 +3,12 @@
 A broken file never gets past here, so it never reaches a network (F10).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from aish.config.loader import read_pipeline
-from aish.config.nodes import in_file_order
 from aish.config.pipeline import ModelEntry, Pipeline, PromptStep, Step
-from aish.errors import PipelineError, UsageError
+from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.rules import Policy, compile_policy
 from aish.run.credentials import (
     ResolvedModel,
@@ -22,7 +20,7 @@ from aish.run.credentials import (
 )
 from aish.run.options import RunOptions
 from aish.run.order import in_order, sources, texts
-from aish.run.plan_checks import cross_check
+from aish.run.plan_checks import check_file
 from aish.system.secrets import Secrets
 from aish.templates.references import references
 from aish.vocab.frozen import frozen
@@ -48,19 +46,21 @@ class Plan:
         return alias
 
 
-def load_checked(path: Path, overrides: Sequence[str]) -> Pipeline:
-    """The pipeline of a file that can be run; its warnings are left for `validate`.
+def load_checked(
+    path: Path, overrides: Sequence[str], warn: Callable[[Problem], None] | None = None
+) -> Pipeline:
+    """The pipeline of a file that can be run; `warn` is told what is merely odd.
 
     Raises:
         PipelineError: all that is wrong with it, what no schema can say included (F10, F11).
     """
-    reading = read_pipeline(path, overrides=overrides)
-    found = list(reading.problems)
-    if reading.pipeline is not None:
-        found += cross_check(reading.pipeline)
-    if reading.pipeline is None or any(not problem.warning for problem in found):
-        raise PipelineError(in_file_order(found))
-    return reading.pipeline
+    pipeline, found = check_file(path, overrides)
+    if pipeline is None or any(not problem.warning for problem in found):
+        raise PipelineError(found)
+    if warn is not None:
+        for problem in found:
+            warn(problem)
+    return pipeline
 
 
 def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = True) -> Plan:

@@ -8,12 +8,11 @@ import typer
 
 from aish.cli.boundary import say
 from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
-from aish.config.loader import lookup_position, read_pipeline
-from aish.config.nodes import in_file_order
+from aish.config.loader import lookup_position
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests
 from aish.policy.rules import compile_policy
-from aish.run.plan_checks import cross_check
+from aish.run.plan_checks import check_file
 from aish.vocab.json import JsonValue
 
 
@@ -48,12 +47,8 @@ def command(
 
 def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
     """Everything that is wrong with a file, in its order."""
-    reading = read_pipeline(path, overrides=overrides)
-    if reading.pipeline is None:
-        return reading.problems
-    pipeline = reading.pipeline
-    found = in_file_order([*reading.problems, *cross_check(pipeline)])
-    if any(not problem.warning for problem in found):
+    pipeline, found = check_file(path, overrides)
+    if pipeline is None or any(not problem.warning for problem in found):
         return found
     failed = check_policy_tests(pipeline.policy_tests, compile_policy(pipeline.rules))
     return (
