@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from aish.errors import AishError, ExitCode, PipelineError
 from aish.text import for_terminal
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
+
+# How the parser quotes names; ours stand in backticks.
+_QUOTED = re.compile(r"'([^'\n]+)'")
 
 
 def guarded(call: Callable[[], int], *, verbose: bool) -> int:
@@ -67,7 +71,12 @@ def say(text: str) -> None:
 
 
 def _usage(error: typer.TyperException) -> None:
-    say(f"error: {error.format_message()}")
+    text = error.format_message()
+    if text.startswith("Usage: "):
+        # A command that does nothing alone has shown its help.
+        say(text)
+        return
+    say(f"error: {_QUOTED.sub(r'`\1`', text).removesuffix('.')}")
     context = getattr(error, "ctx", None)
     if context is not None:
         say(f"\nhint: `{context.command_path} --help` shows what there is")

@@ -1,0 +1,97 @@
+"""What a person meets first: help, versions, mistakes, completion."""
+
+import re
+import sys
+
+import pytest
+from e2e_project import Project
+from syrupy.assertion import SnapshotAssertion
+
+from aish import __version__
+from aish.cli.catalogue import COMMANDS, GROUPS
+
+EVERY = [
+    [],
+    *([group] for group in GROUPS),
+    *([row.group, row.name] if row.group else [row.name] for row in COMMANDS),
+]
+
+
+@pytest.mark.parametrize("command", EVERY, ids=" ".join)
+def test_every_command_explains_itself_with_an_example(
+    project: Project, snapshot: SnapshotAssertion, command: list[str]
+) -> None:
+    done = project.aish(*command, "--help", env={"COLUMNS": "100"})
+
+    assert (done.code, done.stderr) == (0, "")
+    if command not in ([group] for group in GROUPS):
+        assert "\n  Example: " in done.stdout
+    assert done.stdout == snapshot
+
+
+def test_the_version_is_told(project: Project) -> None:
+    for flag in ("--version", "-V"):
+        done = project.aish(flag)
+        assert (done.code, done.stdout, done.stderr) == (0, f"aish {__version__}\n", "")
+
+
+@pytest.mark.requirement("exit-2")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rum"], "run"),
+        (["no-such-thing"], "no-such-thing"),
+        (["--no-such-flag"], "--no-such-flag"),
+        (["run"], "FILE"),
+        (["run", "a.yaml", "b.yaml"], "b.yaml"),
+        (["run", "a.yaml", "--formt", "json"], "--format"),
+        (["run", "a.yaml", "--timeout"], "--timeout"),
+        (["plan", "a.yaml", "--format", "jsonl"], "jsonl"),
+        (["policy", "explian", "a.yaml"], "explian"),
+        (["policy", "explain", "a.yaml"], "--tool"),
+        (["schema", "pipelin"], "pipeline"),
+        (["init", "nothing"], "minimal"),
+        (["validate"], "FILE"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_mistake_is_a_sentence_and_the_way_to_help(
+    project: Project, words: list[str], said: str
+) -> None:
+    done = project.aish(*words)
+
+    assert (done.code, done.stdout) == (2, "")
+    first, *rest = done.stderr.splitlines()
+    assert first.startswith("error: ")
+    assert not first.endswith(".")
+    assert said in first
+    assert any(line.startswith("hint: ") and "--help" in line for line in rest)
+
+
+@pytest.mark.requirement("exit-2")
+@pytest.mark.parametrize("words", [[], ["policy"]], ids=" ".join)
+def test_no_command_shows_the_help_and_is_a_mistake(project: Project, words: list[str]) -> None:
+    done = project.aish(*words)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith("Usage: aish")
+
+
+def completed(project: Project, line: str, word: int) -> list[str]:
+    """What bash would offer for the word at this place."""
+    asked = {"_AISH_COMPLETE": "complete_bash", "COMP_WORDS": line, "COMP_CWORD": str(word)}
+    return project.aish(env=asked).stdout.split()
+
+
+def test_the_shell_completes_commands_options_and_choices(project: Project) -> None:
+    project.aish.python = ("bash", "-c", '"$@"; exit $?', "bash", sys.executable)
+    script = project.aish("--show-completion")
+
+    assert script.code == 0, script.stderr
+    assert re.search(r"complete .* aish", script.stdout)
+    assert {"run", "plan", "policy"} <= set(completed(project, "aish ", 1))
+    assert completed(project, "aish va", 1) == ["validate"]
+    assert completed(project, "aish run --ep", 2) == ["--ephemeral"]
+    assert completed(project, "aish run p.yaml --format j", 4) == ["json", "jsonl"]
+    assert completed(project, "aish policy ex", 2) == ["explain"]
+    assert completed(project, "aish schema e", 2) == ["events"]
