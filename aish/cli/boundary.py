@@ -76,7 +76,8 @@ def _usage(error: typer.TyperException) -> None:
         # A command that does nothing alone has shown its help.
         say(text)
         return
-    say(f"error: {_QUOTED.sub(r'`\1`', text).removesuffix('.')}")
+    shown = _QUOTED.sub(r"`\1`", text).removesuffix(".")
+    say(f"error: {shown}")
     context = getattr(error, "ctx", None)
     if context is not None:
         say(f"\nhint: `{context.command_path} --help` shows what there is")
