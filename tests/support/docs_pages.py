@@ -188,7 +188,7 @@ class Reader:
             assert code == wanted, f"{story}\nexit code {code}, not {wanted}"
             if expected:
                 pattern = _pattern(self._plain("\n".join(expected)).splitlines())
-                assert re.fullmatch(pattern, self._plain(printed).rstrip("\n")), story
+                assert re.fullmatch(pattern, self._plain(printed) + "\n"), story
 
     def _shell(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
@@ -234,11 +234,8 @@ def _commands(block: Block) -> Iterator[tuple[str, list[str]]]:
 
 def _pattern(lines: Sequence[str]) -> str:
     """A line `...` stands for any lines, none included."""
-    parts = [r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line) + r"\n" for line in lines]
-    text = "".join(parts)
-    if lines and lines[-1].strip() == "...":
-        return text + r"(?:.*\n)*.*"
-    return text.removesuffix(r"\n")
+    parts = (r"(?:.*\n)*?" if line.strip() == "..." else re.escape(line) + r"\n" for line in lines)
+    return "".join(parts)
 
 
 def _framed(fragment: Mapping[str, Any]) -> Mapping[str, Any]:
