@@ -64,7 +64,7 @@ async def check_pipeline(file: Path) -> list[Finding]:
         plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
     except AishError as error:
         return [Finding(str(file), "bad", str(error), error.hint)]
-    findings = [Finding(str(file), "ok", f"{len(pipeline.steps)} steps")]
+    findings = [Finding(str(file), "ok", _counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
     findings += await _servers(pipeline, plan)
     return findings
@@ -78,7 +78,7 @@ async def _model(alias: str, plan: Plan) -> Finding:
     try:
         text = await probe(resolved.entry, resolved.key, plan.secrets)
     except AishError as error:
-        return Finding(subject, "bad", str(error), error.hint)
+        return Finding(subject, "bad", error.message, error.hint)
     return Finding(subject, "ok", text)
 
 
@@ -105,7 +105,7 @@ async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
         Finding(
             f"mcp server `{info.alias}`",
             _server_state(info.state, required=pipeline.servers[info.alias].required),
-            info.error or f"{info.tools} tools over {info.transport}",
+            info.error or f"{_counted(info.tools, 'tool')} over {info.transport}",
         )
         for info in found.servers
     ]
@@ -115,3 +115,7 @@ def _server_state(state: str, *, required: bool) -> Literal["ok", "--", "bad"]:
     if state == "ready":
         return "ok"
     return "bad" if required else "--"
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

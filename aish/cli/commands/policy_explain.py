@@ -70,7 +70,7 @@ def _lines(found: Explanation) -> list[str]:
         lines += ["", "rules, the strictest first:"]
     lines += [f"  {row.rule.list:13} {row.rule.text}: {row.why}" for row in found.looked_at]
     if not found.known:
-        lines += ["", "the server was not asked; what it says of the tool may tighten this (P5)"]
+        lines += ["", "the server was not asked; what it says of the tool may tighten this"]
     return lines
 
 
