@@ -79,8 +79,8 @@ def _usage(error: typer.TyperException) -> None:
     shown = _QUOTED.sub(r"`\1`", text).removesuffix(".")
     say(f"error: {shown}")
     context = getattr(error, "ctx", None)
-    if context is not None:
-        say(f"\nhint: `{context.command_path} --help` shows what there is")
+    program = context.command_path if context is not None else "aish"
+    say(f"\nhint: `{program} --help` shows what there is")
 
 
 def _surroundings(error: OSError, *, verbose: bool) -> int:

@@ -76,7 +76,7 @@ def _step(number: int, step: JsonObject) -> Iterator[str]:
     for tool in _rows(step.get("tools")):
         assert isinstance(tool, Mapping)
         star = "*" if tool["depends_on_arguments"] else ""
-        yield f"     {tool['verdict']}{star:5} {for_line(str(tool['tool']))}"
+        yield f"     {str(tool['verdict']) + star:5}  {for_line(str(tool['tool']))}"
     if step.get("schema"):
         yield "     answers in a JSON schema"
 

@@ -6,6 +6,7 @@ from model_endpoint import (
     CUT,
     RESET,
     Gate,
+    Part,
     Pause,
     Reply,
     delta,
@@ -35,13 +36,14 @@ HTML = Reply(
 
 def pings() -> Reply:
     """Comments without end, each in time, and never a word."""
-    return stream_reply(*[b": ping\n\n", Pause(0.2)] * 100)
+    ping: list[Part] = [b": ping\n\n", Pause(0.2)]
+    return stream_reply(*ping * 100)
 
 
 def dribble() -> Reply:
     """Words without end, each in time."""
-    word = sse([delta(content="w ")], done=False)
-    return stream_reply(HELLO, *[word, Pause(0.2)] * 200)
+    word: list[Part] = [sse([delta(content="w ")], done=False), Pause(0.2)]
+    return stream_reply(HELLO, *word * 200)
 
 
 BAD: dict[str, tuple[Reply, int, str]] = {

@@ -20,7 +20,7 @@ mcp:
     gone: {{command: {stdio("--die-at-start")}, required: false}}
   auto_approve:
     - s__echo
-    - {{tool: s__add, when: {{a: "1"}}}}
+    - {{tool: s__add, when: {{a: 1}}}}
     - repo__file_*
   ask: [s__sleep]
   deny: ["*__*crash*"]
@@ -139,8 +139,8 @@ def test_a_poisoned_description_is_shown_and_reported(
     assert (listed.code, audited.code) == (0, 1)
     for sign in ("\u202e", "\u200b", "\x1b"):
         assert sign not in listed.stdout + audited.stdout
+    assert not audited.stderr
     assert audited.stdout == snapshot
-    assert audited.stderr == ""
 
 
 @pytest.mark.requirement("P10", "L17", "exit-0", "exit-2", "exit-3", "exit-5")
@@ -183,8 +183,8 @@ def test_a_call_as_json_says_how_it_was_decided(planned: Project) -> None:
 @pytest.mark.parametrize(
     ("tool", "arguments"),
     [
-        ("s__add", '{"a": "1"}'),
-        ("s__add", '{"a": "2"}'),
+        ("s__add", '{"a": 1}'),
+        ("s__add", '{"a": 2}'),
         ("s__crash", "{}"),
         ("s__unknown", "{}"),
         ("shell__run", '{"argv": ["ls"]}'),

@@ -101,12 +101,8 @@ def test_a_secret_in_an_error_of_anybody_shows_up_nowhere(
         planted(project, "http://127.0.0.1:9/" + HEADER.replace("/", "%2F"), MODELS)
         unreachable = project.run()
         project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
-        looked = list(
-            starmap(
-                project.aish,
-                (["plan", "p.yaml"], ["tools", "p.yaml", "--json"], ["doctor", "p.yaml"]),
-            )
-        )
+        commands = (["plan", "p.yaml"], ["tools", "p.yaml", "--json"], ["doctor", "p.yaml"])
+        looked = list(starmap(project.aish, commands))
 
     assert refused.code == 1
     assert "<secret:KEY>" in refused.stderr

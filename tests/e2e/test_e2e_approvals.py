@@ -1,0 +1,171 @@
+"""Approvals: nothing runs unasked, the model is told, a person's yes is for what they saw."""
+
+import json
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+
+import pexpect
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import text_reply, tool_reply
+
+CALLS = [
+    ("c1", "s__echo", '{"text": "fi\\u202ene\\u001b[2J"}'),
+    ("c2", "s__add", '{"a": 1, "b": 2}'),
+]
+RULES = f"""
+mcp:
+  servers: {{s: {{command: {stdio()}}}}}
+  auto_approve: [s__add]
+  deny: ["*__big"]
+"""
+
+
+@pytest.fixture
+def asking(project: Project, model_endpoint: ModelEndpoints) -> Project:
+    """A project whose model asks for a call that no rule decides."""
+    endpoint = model_endpoint([tool_reply(CALLS), text_reply("done")])
+    project.uses(endpoint)
+    project.pipeline(RULES + "on_denied: continue\nprompt: Use your tools\n")
+    return project
+
+
+@pytest.mark.requirement("P1", "P3", "P7", "P10", "X1", "X12")
+def test_a_denied_call_is_answered_and_the_model_may_go_on(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [("c1", "s__echo", '{"text": "x"}'), ("c2", "s__big", '{"n": 9}')]
+    endpoint = model_endpoint([tool_reply(calls), text_reply("without tools")])
+    project.uses(endpoint)
+    project.pipeline(RULES + "on_denied: continue\nprompt: Use your tools\n")
+
+    found = project.result()
+
+    replies = [m["content"] for m in endpoint.asked[1]["messages"] if m["role"] == "tool"]
+    assert replies == [
+        "[aish] tool call denied: no rule approves s__echo",
+        "[aish] tool call denied by rule *__big",
+    ]
+    assert (found["exit"]["code"], found["steps"]["main"]["text"]) == (0, "without tools")
+    assert found["denials"] == ["s__echo", "s__big"]
+    decided = of_type(project.journal, "tool.decided")
+    assert [event["verdict"] for event in decided] == ["ask-no", "deny"]
+    assert of_type(project.journal, "tool.started") == []
+
+
+@pytest.mark.requirement("exit-3", "P3")
+@pytest.mark.parametrize("kind", ["prompt", "call", "run"])
+def test_a_denied_call_ends_the_run_by_default(
+    project: Project, model_endpoint: ModelEndpoints, kind: str
+) -> None:
+    endpoint = model_endpoint([tool_reply([("c1", "s__echo", '{"text": "x"}')])])
+    project.uses(endpoint)
+    step = {"prompt": "prompt: Ask", "call": "call: s__fail", "run": "run: [touch, never]"}[kind]
+    project.pipeline(RULES + f"steps: [{{id: it, {step}}}, {{id: then, run: [touch, never]}}]\n")
+
+    found = project.result()
+
+    assert (found["status"], found["exit"]["name"]) == ("denied", "denied")
+    assert "no rule approves" in found["exit"]["reason"]
+    assert found["steps"]["it"]["status"] == "denied"
+    assert found["steps"]["then"]["status"] == "skipped"
+    assert len(endpoint.asked) == (1 if kind == "prompt" else 0)
+    assert not (project.folder / "never").exists()
+
+
+@pytest.mark.requirement("P5")
+def test_a_destructive_tool_needs_its_exact_name(project: Project) -> None:
+    project.pipeline(RULES + "steps: [{id: it, call: s__crash}]\n")
+
+    wildcard = project.run("--allow", "s__*")
+    named = project.run("--allow", "s__crash")
+
+    assert (wildcard.code, named.code) == (3, 5)
+
+
+@pytest.mark.requirement("P3")
+def test_ask_without_a_terminal_is_no_at_once(asking: Project) -> None:
+    found = asking.result("--ask", stdin="y\ny\ny\n")
+
+    assert found["denials"] == ["s__echo"]
+
+
+@contextmanager
+def at_terminal(project: Project, line: str) -> Generator["pexpect.spawn[str]"]:
+    """A shell line as a person at a terminal would type it; `aish` is called `$AISH`."""
+    child = pexpect.spawn(
+        "sh",
+        ["-c", line],
+        cwd=str(project.folder),
+        env={**project.aish.env, "AISH": f"{sys.executable} -m aish"},
+        encoding="utf-8",
+        timeout=20,
+        dimensions=(40, 100),
+    )
+    try:
+        yield child
+    finally:
+        child.close(force=True)
+
+
+ANSWERS = {
+    "y": ("y\r", "ok"),
+    "yes": ("yes\r", "ok"),
+    "n": ("n\r", "denied"),
+    "nothing": ("\r", "denied"),
+    "something else": ("sure\r", "denied"),
+    "end of input": ("\x04", "denied"),
+}
+
+
+@pytest.mark.requirement("P2", "P6", "P9", "X3")
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_a_person_decides_on_what_they_see(asking: Project, answer: str) -> None:
+    typed, kind = ANSWERS[answer]
+    with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
+        terminal.expect_exact("[y/N]")
+        shown = terminal.before or ""
+        terminal.send(typed)
+        terminal.expect(pexpect.EOF)
+        rest = terminal.before or ""
+        terminal.wait()
+
+    assert terminal.exitstatus == 0, rest
+    assert "echo" in shown
+    assert r"fi\u202ene\x1b[2J" in shown or r"fi\u202ene\u001b[2J" in shown
+    assert "\u202e" not in shown + rest
+    assert "\x1b[2J" not in shown + rest
+    assert "done" in rest
+    (first, second) = of_type(asking.journal, "tool.finished")
+    assert (first["kind"], second["kind"]) == (kind, "ok")
+    verdicts = [event["verdict"] for event in of_type(asking.journal, "tool.decided")]
+    assert verdicts == ["ask-yes" if kind == "ok" else "ask-no", "auto"]
+    if kind == "denied":
+        assert first["content"] == "[aish] tool call denied by the user"
+
+
+@pytest.mark.requirement("P2", "exit-130")
+def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> None:
+    with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
+        terminal.expect_exact("[y/N]")
+        terminal.sendintr()
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    assert terminal.exitstatus == 130
+    assert of_type(asking.journal, "tool.started") == []
+
+
+@pytest.mark.requirement("P2")
+def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) -> None:
+    asking.pipeline(RULES + 'prompt: "Use your tools on {{ stdin }}"\n')
+    line = "echo piped | $AISH run p.yaml --ask --format json > out.json"
+    with at_terminal(asking, line) as terminal:
+        terminal.expect_exact("[y/N]")
+        terminal.send("y\r")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    found = json.loads((asking.folder / "out.json").read_text(encoding="utf-8"))
+    assert found["steps"]["main"]["tool_calls"][0]["verdict"] == "ask-yes"
