@@ -45,7 +45,11 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     modules = imported(project, "run", "p.yaml")
 
     assert modules & HEAVY == set()
-    assert not [name for name in modules if name.startswith(("aish.mcp", "aish.packs"))]
+    assert not [
+        name
+        for name in modules
+        if name.startswith(("aish.mcp.", "aish.packs.pack", "aish.packs.fs"))
+    ]
 
 
 def test_validating_imports_neither_a_network_library_nor_a_schema_engine(project: Project) -> None:
