@@ -22,7 +22,7 @@ models:
   m:
     base_url: "${MODEL_URL}"
     model: x
-    timeout: {connect: 2s, first_token: 1s, idle: 1s, turn: 4s}
+    timeout: {connect: 2s, first_token: 1s, idle: 1s, turn: 2s}
     retry: {attempts: 1}
 """
 HELLO = sse([delta(role="assistant", content="Hello")], done=False)
@@ -50,7 +50,7 @@ BAD: dict[str, tuple[Reply, int, str]] = {
     "silence": (hanging_reply(Gate()), 5, "no answer within 1 s"),
     "pings for ever": (pings(), 5, "no answer within 1 s"),
     "silence in the middle": (stream_reply(HELLO, Gate()), 5, "nothing new for 1 s"),
-    "words for ever": (dribble(), 5, "longer than 4 s"),
+    "words for ever": (dribble(), 5, "longer than 2 s"),
     "a web page": (HTML, 1, "not a chat completion: <html>"),
     "a huge line": (stream_reply(b"data: " + b"x" * 3_000_000), 1, "over 1 MiB"),
     "cut off": (stream_reply(HELLO, CUT), 5, "the connection broke"),

@@ -116,6 +116,34 @@ def test_bad_usage_is_2_and_nothing_is_contacted(
     assert not project.run_folders
 
 
+@pytest.mark.requirement("exit-2", "F9", "X6")
+@pytest.mark.parametrize(
+    ("stdin", "arguments", "said"),
+    [
+        (b"caf\xe9", [], "stdin: not UTF-8 at byte 3"),
+        (b"x" * (64 * 1024 * 1024 + 1), [], "stdin: more than 64 MiB"),
+        (b"{}", ["--inputs", "-"], "`--inputs -` cannot read it too"),
+    ],
+    ids=["not UTF-8", "too much", "wanted twice"],
+)
+def test_bad_stdin_is_2(
+    project: Project,
+    model_endpoint: ModelEndpoints,
+    stdin: bytes,
+    arguments: list[str],
+    said: str,
+) -> None:
+    endpoint = model_endpoint()
+    project.uses(endpoint)
+    project.pipeline("prompt: 'Read {{ stdin }}'")
+
+    done = project.run(*arguments, stdin=stdin)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert endpoint.requests == []
+
+
 @pytest.mark.requirement("exit-2", "F7")
 def test_a_variable_that_is_not_set_is_2_with_its_place(project: Project) -> None:
     project.write(

@@ -93,9 +93,12 @@ class Project:
 
     def tidy(self, text: str) -> str:
         """`text` without what differs from run to run and from machine to machine."""
-        for place, name in ((str(self.folder), "<project>"), (str(REPO), "<repo>")):
+        for place, name in (
+            (str(self.folder), "<project>"),
+            (sys.executable, "<python>"),
+            (str(REPO), "<repo>"),
+        ):
             text = text.replace(place, name)
-        text = text.replace(sys.executable, "<python>")
         for pattern, replacement in _VOLATILE:
             text = pattern.sub(replacement, text)
         return text
