@@ -1,6 +1,7 @@
 """The other files a pipeline names: prompts and schemas, read when it is loaded (F8)."""
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -84,13 +85,19 @@ def parse_document(text: str, name: str) -> JsonValue:
 
 
 def parse_json(text: str) -> JsonValue:
-    """JSON as the standard has it: no key twice, no `NaN`, and not too deep.
+    """JSON as the standard has it: no key twice, no `NaN`, no number too large, and not too deep.
 
     Raises:
         ValueError: it is something else.
     """
     try:
-        value: JsonValue = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        value: JsonValue = json.loads(
+            text,
+            object_pairs_hook=_unique,
+            parse_constant=_constant,
+            parse_float=_finite,
+            parse_int=_whole,
+        )
         if _depth(value) <= MAX_DEPTH:
             return value
     except RecursionError:
@@ -109,6 +116,21 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 
 def _constant(word: str) -> JsonValue:
     raise ValueError(f"`{word}` is no number that JSON knows")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if math.isinf(number):
+        raise ValueError(f"`{digits[:20]}` is too large a number")
+    return number
+
+
+def _whole(digits: str) -> int:
+    try:
+        return int(digits)
+    except ValueError:
+        # The interpreter's bound on digits, which it would explain in its own terms.
+        raise ValueError(f"a number of {len(digits)} digits is too large") from None
 
 
 def _depth(value: JsonValue) -> int:

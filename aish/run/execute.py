@@ -30,11 +30,15 @@ from aish.vocab.events import (
     StepFinished,
     StepKind,
     StepStarted,
+    ToolDecided,
+    Verdict,
 )
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Emit
 
 KINDS: Mapping[type[Step], StepKind] = {PromptStep: "prompt", CallStep: "call", RunStep: "run"}
+
+_REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
 
 @dataclass(slots=True)
@@ -47,6 +51,7 @@ class _Progress:
     outputs: JsonValue = None
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
+    denials: list[str] = field(default_factory=list)
 
 
 async def execute(plan: Plan, options: RunOptions, around: Surroundings) -> Exit:
@@ -102,7 +107,7 @@ async def _open_and_run(
     plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
 ) -> None:
     # Servers may have things to say before `run.started`, which has to come first.
-    emit = _Gathering(around.emit, progress)
+    emit = _Listening(around.emit, progress)
     async with open_resources(plan, around.with_emit(emit)) as resources:
         _start(plan, options, around, progress, resources.servers)
         _optional_servers(plan, around.emit, resources.servers)
@@ -138,13 +143,18 @@ def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -
 
 
 @dataclass(slots=True)
-class _Gathering:
-    """Holds events back until the run has started."""
+class _Listening:
+    """Holds events back until the run has started, and notes which calls were denied.
+
+    From the events, because a step that ends by an error leaves no record of its calls.
+    """
 
     emit: Emit
     progress: _Progress
 
     def __call__(self, event: Event) -> None:
+        if isinstance(event, ToolDecided) and event.verdict in _REFUSED:
+            self.progress.denials.append(event.tool)
         if self.progress.started:
             self.emit(event)
         else:
@@ -227,9 +237,7 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
             usage=total_usage(records),
             cost_usd=None,
             seconds=around.clock.monotonic() - begun,
-            denials=tuple(
-                call.tool for record in records for call in record.calls if call.kind == "denied"
-            ),
+            denials=tuple(progress.denials),
             folder=around.folder.shown,
         )
     )

@@ -30,8 +30,9 @@ async def open_servers(
                 [_connection(server, reaper, stack) for server in plan.servers],
                 reaper=reaper,
                 logs=around.folder.logs if children else None,
+                # Of all models, so that `-m` and commands without a model see the same names (M4).
                 max_tool_name=min(
-                    (model.entry.max_tool_name for model in plan.models.values()), default=64
+                    (entry.max_tool_name for entry in plan.pipeline.models.values()), default=64
                 ),
                 notice=_noticer(around.emit),
                 secrets=plan.secrets,

@@ -3,6 +3,7 @@
 import json
 import re
 
+from aish.config.documents import parse_json
 from aish.vocab.json import JsonObject, JsonValue
 
 _FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
@@ -24,9 +25,4 @@ def parse_answer(text: str) -> JsonValue:
         ValueError: it is not JSON; says where it stops being so.
     """
     fenced = _FENCE.match(text)
-    value: JsonValue = json.loads(fenced.group(1) if fenced else text, parse_constant=_refuse)
-    return value
-
-
-def _refuse(constant: str) -> JsonValue:
-    raise ValueError(f"`{constant}` is not JSON")
+    return parse_json(fenced.group(1) if fenced else text)

@@ -1,7 +1,6 @@
 """`call` and `run` steps: one tool call without a model, through the same gate (P10)."""
 
-import json
-
+from aish.config.documents import parse_json
 from aish.config.pipeline import CallStep, RunStep
 from aish.errors import ExitCode, StepFailedError
 from aish.loop.dispatch import call_tool
@@ -89,10 +88,9 @@ def output_of(used: UsedCall) -> JsonValue:
     if used.structured is not None:
         return used.structured
     try:
-        value: JsonValue = json.loads(used.whole)
+        return parse_json(used.whole)
     except ValueError:
         return used.whole
-    return value
 
 
 def _text(used: UsedCall) -> str | None:

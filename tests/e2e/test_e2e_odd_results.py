@@ -1,0 +1,111 @@
+"""What a model or a tool says may be no JSON at all, and a step may end before its result."""
+
+import pytest
+from e2e_project import ModelEndpoints, Project, stdio
+from model_endpoint import json_reply, text_reply, tool_reply
+
+DEEP = "[" * 100_000
+HUGE = "9" * 5000
+ECHO = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']}}"
+
+
+@pytest.mark.requirement("exit-1")
+@pytest.mark.parametrize(
+    ("answer", "why"),
+    [
+        (DEEP, "nested more than 64 deep"),
+        ('{"a": 1e999}', "`1e999` is too large a number"),
+        (f'{{"a": {HUGE}}}', "a number of 5000 digits is too large"),
+        ('{"a": 1, "a": 2}', "the key `a` is there twice"),
+    ],
+)
+def test_an_answer_that_is_no_sound_json_fails_its_step(
+    project: Project, model_endpoint: ModelEndpoints, answer: str, why: str
+) -> None:
+    project.uses(model_endpoint([text_reply(answer)]))
+    project.pipeline("prompt: Say something\noutput: {schema: {type: object}}")
+
+    found = project.result()
+
+    assert found["exit"]["code"] == 1
+    assert why in found["steps"]["main"]["error"]["message"]
+
+
+@pytest.mark.requirement("F14")
+@pytest.mark.parametrize("said", [DEEP, "NaN", '{"a": 1e999}', HUGE, '{"a": 1, "a": 2}'])
+def test_a_tools_text_that_is_no_sound_json_stays_text(project: Project, said: str) -> None:
+    project.pipeline(
+        f"""
+        {ECHO}
+        inputs: {{said: {{type: string}}}}
+        call: s__echo
+        with: {{text: "{{{{ inputs.said }}}}"}}
+        """
+    )
+
+    found = project.result("-i", f"said={said}")
+
+    assert found["exit"]["code"] == 0
+    assert found["steps"]["main"]["output"] == said
+
+
+@pytest.mark.requirement("P3")
+def test_a_denial_is_told_even_if_its_step_then_fails(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    asks = tool_reply([("c1", "s__echo", '{"text": "x"}')])
+    project.uses(model_endpoint([asks, json_reply(400, {"error": "no"})]))
+    project.pipeline(
+        f"""
+        {ECHO.replace("s__*", "s__add")}
+        on_denied: continue
+        prompt: Say something
+        """
+    )
+
+    found = project.result()
+
+    assert found["exit"]["code"] == 1
+    assert found["denials"] == ["s__echo"]
+
+
+@pytest.mark.requirement("L15", "L16")
+def test_only_what_was_decided_against_counts_as_denied(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [("c1", "s__echo", '{"text": "x"}'), ("c2", "s__add", '{"a": 1, "b": 2}')]
+    project.uses(model_endpoint([tool_reply(calls)]))
+    project.pipeline(f"{ECHO.replace('s__*', 's__add')}\nprompt: Say something")
+
+    found = project.result()
+
+    assert found["denials"] == ["s__echo"]
+    assert [call["kind"] for call in found["steps"]["main"]["tool_calls"]] == ["denied", "denied"]
+
+
+@pytest.mark.requirement("M4")
+def test_the_names_on_the_wire_do_not_depend_on_the_model_that_is_asked(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(lambda _: text_reply("ok"))
+    project.uses(endpoint)
+    project.pipeline(
+        f"""
+        models:
+          short: {{base_url: "${{MODEL_URL}}", model: a, max_tool_name: 16}}
+          other: {{base_url: "${{MODEL_URL}}", model: b}}
+        model: short
+        mcp: {{servers: {{quite-a-long-alias: {{command: {stdio()}}}}}}}
+        prompt: Say something
+        """
+    )
+
+    for model in ("short", "other"):
+        assert project.run("-m", model).code == 0
+    listed = project.aish("tools", "p.yaml", "--json")
+
+    first, second = (
+        [tool["function"]["name"] for tool in asked["tools"]] for asked in endpoint.asked
+    )
+    assert first == second
+    assert all(f'"wire": "{name}"' in listed.stdout for name in first)
