@@ -31,6 +31,8 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     waiting = [ROOT / "README.md"]
     while waiting:
         page = waiting.pop()
+        if page.is_dir():
+            waiting += page.glob("*.md")
         if page in seen or page.suffix != ".md":
             continue
         seen.add(page)

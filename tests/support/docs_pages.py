@@ -36,7 +36,7 @@ LANGUAGES = frozenset(
 )
 # What a `sh` block may say: it is shown and not run.
 NOT_RUN = frozenset({"pip", "make", "git", "cd", "export", "npx", ".venv/bin/python"})
-PATIENCE = 60.0
+PATIENCE = 120.0
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _TEST = re.compile(r"^ *<!-- test: (?P<word>\w+) (?P<rest>.*?) *-->$")
@@ -188,7 +188,7 @@ class Reader:
             assert code == wanted, f"{story}\nexit code {code}, not {wanted}"
             if expected:
                 pattern = _pattern(self._plain("\n".join(expected)).splitlines())
-                assert re.fullmatch(pattern, self._plain(printed) + "\n"), story
+                assert re.fullmatch(pattern, self._plain(printed).rstrip("\n") + "\n"), story
 
     def _shell(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
