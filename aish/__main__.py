@@ -15,9 +15,14 @@ def main() -> None:
         # Asked by scripts all the time, so it does not pay for the parser's import.
         sys.stdout.write(f"aish {__version__}\n")
         return
-    from aish.cli.main import run_command_line
+    try:
+        from aish.cli.main import run_command_line
 
-    sys.exit(run_command_line(sys.argv[1:]))
+        code = run_command_line(sys.argv[1:])
+    except KeyboardInterrupt:
+        # Ctrl-C while the program was still being loaded, or was already leaving.
+        code = 130
+    sys.exit(code)
 
 
 def _fill_streams() -> None:

@@ -12,14 +12,16 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
+from aish.system.secrets import Secrets
 from aish.terminal.unattended import Unattended
 from aish.vocab.events import Event, Notice
+from aish.vocab.protocols import Emit
 
 
 def quiet_surroundings(plan: Plan) -> Surroundings:
     """No folder, nobody to ask, notices to stderr."""
     return Surroundings(
-        emit=_say_notices,
+        emit=_notices(plan.secrets),
         approver=Unattended(),
         clock=SystemClock(),
         folder=RunFolder(id="look", path=None, mask=plan.secrets.mask),
@@ -32,7 +34,8 @@ def looked_at(plan: Plan) -> Look:
     found = anyio.run(look, plan, quiet_surroundings(plan))
     for server in found.servers:
         if server.state == "failed":
-            say(f"warning: mcp server `{server.alias}` is missing: {server.error}")
+            told = plan.secrets.mask(server.error or "")
+            say(f"warning: mcp server `{server.alias}` is missing: {told}")
     return found
 
 
@@ -41,6 +44,9 @@ def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
     return make_plan(pipeline, options, with_models=False)
 
 
-def _say_notices(event: Event) -> None:
-    if isinstance(event, Notice):
-        say(f"{event.level}: {event.text}")
+def _notices(secrets: Secrets) -> Emit:
+    def emit(event: Event) -> None:
+        if isinstance(event, Notice):
+            say(secrets.mask(f"{event.level}: {event.text}"))
+
+    return emit

@@ -1,6 +1,5 @@
 """`aish plan FILE`."""
 
-import json
 from collections.abc import Mapping
 from typing import Annotated
 
@@ -24,6 +23,7 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.plan_text import plan_lines
+from aish.cli.printing import print_json
 from aish.errors import ExitCode
 from aish.run.looking import Look
 from aish.run.plan import make_plan
@@ -59,7 +59,7 @@ def command(
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)
     if format_ is Report.JSON:
-        typer.echo(json.dumps(view, ensure_ascii=False, indent=2))
+        print_json(view)
     else:
         typer.echo("\n".join(plan_lines(view)))
     if found is None:

@@ -15,6 +15,7 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
+from aish.cli.printing import print_json
 from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
@@ -45,7 +46,7 @@ def command(
     policy = compile_policy(pipeline.rules, allow=tuple(allow or ()), deny=tuple(deny or ()))
     found = explain(policy, tool_name(tool), _arguments(arguments))
     if format_ is Report.JSON:
-        typer.echo(json.dumps(_row(found), ensure_ascii=False, indent=2))
+        print_json(_row(found))
     else:
         typer.echo("\n".join(for_terminal(line) for line in _lines(found)))
     return 0

@@ -9,9 +9,11 @@ import typer
 from aish.cli.loading import load, look_options
 from aish.cli.looking import looked_at, tools_plan
 from aish.cli.options import AllowOption, DenyOption, FileArgument, SetOption, VerboseOption
+from aish.cli.printing import print_json
 from aish.errors import ExitCode
 from aish.run.looking import Look, ToolView
 from aish.run.resources import missing_server
+from aish.system.secrets import Secrets
 from aish.text import for_line, suspicious
 from aish.vocab.json import JsonObject
 
@@ -38,11 +40,11 @@ def command(
     plan = tools_plan(load(file, overrides), look_options(allow, deny))
     found = looked_at(plan)
     if as_json:
-        typer.echo(json.dumps(_rows(found), ensure_ascii=False, indent=2))
+        print_json(plan.secrets.mask_json(_rows(found)))
     elif audit:
-        return _audit(found.tools)
+        return _audit(found.tools, plan.secrets)
     else:
-        _table(found)
+        _table(found, plan.secrets)
     missing = missing_server(plan, found.servers)
     return int(ExitCode.OK if missing is None else ExitCode.UNAVAILABLE)
 
@@ -64,14 +66,15 @@ def _rows(found: Look) -> list[JsonObject]:
     ]
 
 
-def _table(found: Look) -> None:
+def _table(found: Look, secrets: Secrets) -> None:
     if not found.tools:
         typer.echo("no tools")
         return
     width = min(44, max(len(str(row.tool.name)) for row in found.tools))
     for row in found.tools:
         mark = f"{row.verdict}*" if row.conditional else row.verdict
-        first = for_line(row.tool.description.strip().partition("\n")[0])
+        told = secrets.mask(row.tool.description)
+        first = for_line(told.strip().partition("\n")[0])
         short = first if len(first) <= _WIDTH else first[: _WIDTH - 1] + "…"
         typer.echo(f"{for_line(str(row.tool.name)):{width}}  {mark:5}  {short}".rstrip())
     if any(row.conditional for row in found.tools):
@@ -83,10 +86,10 @@ def _signs(row: ToolView) -> tuple[str, ...]:
     return suspicious(f"{row.tool.description}\n{schema}")
 
 
-def _audit(tools: Sequence[ToolView]) -> int:
+def _audit(tools: Sequence[ToolView], secrets: Secrets) -> int:
     odd = [(row, _signs(row)) for row in tools if _signs(row)]
     for row, signs in odd:
         typer.echo(f"{for_line(str(row.tool.name))}: {', '.join(signs)}")
-        typer.echo(f"    {for_line(row.tool.description)}")
+        typer.echo(f"    {for_line(secrets.mask(row.tool.description))}")
     typer.echo(f"{len(tools)} tools looked at, {len(odd)} suspicious")
     return int(ExitCode.FAILED if odd else ExitCode.OK)

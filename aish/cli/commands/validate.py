@@ -1,6 +1,5 @@
 """`aish validate FILE…`, also called `check`."""
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -8,6 +7,7 @@ import typer
 
 from aish.cli.boundary import say
 from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
+from aish.cli.printing import print_json
 from aish.config.loader import lookup_position
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests
@@ -41,7 +41,7 @@ def command(
         else:
             _print(path, problems, ok=not bad)
     if format_ is Report.JSON:
-        typer.echo(json.dumps(rows, ensure_ascii=False, indent=2))
+        print_json(rows)
     return int(code)
 
 
