@@ -6,6 +6,7 @@ the file was for says so.
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 
 from aish.errors import UsageError
@@ -150,7 +151,9 @@ def _step(held: int, part: str, path: Path) -> int:
         try:
             return os.open(part, _FOLDER, dir_fd=held)
         except FileNotFoundError:
-            os.mkdir(part, _PRIVATE_FOLDER, dir_fd=held)
+            # Another run may be making it at the same moment.
+            with suppress(FileExistsError):
+                os.mkdir(part, _PRIVATE_FOLDER, dir_fd=held)
             return os.open(part, _FOLDER, dir_fd=held)
     except NotADirectoryError as error:
         raise UsageError(f"`{part}` in `{path}` is a link or no folder") from error
