@@ -169,3 +169,24 @@ def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) 
 
     found = json.loads((asking.folder / "out.json").read_text(encoding="utf-8"))
     assert found["steps"]["main"]["tool_calls"][0]["verdict"] == "ask-yes"
+
+
+@pytest.mark.requirement("X3")
+def test_at_a_terminal_the_answer_is_shown_once_and_nothing_steers_it(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    evil = "the answer\x1b]0;owned\x07\x9b2J\u202e\rover"
+    project.uses(model_endpoint([text_reply(evil, pieces=list(evil))] * 2))
+    project.pipeline("prompt: Say it")
+    shown = []
+    for line in ("exec $AISH run p.yaml", "exec $AISH run p.yaml --format json"):
+        with at_terminal(project, line) as terminal:
+            terminal.expect(pexpect.EOF)
+            shown.append(terminal.before or "")
+            terminal.wait()
+        assert terminal.exitstatus == 0, shown
+
+    assert shown[0].count("the answer") == 1
+    for screen in shown:
+        for sign in ("\x1b]", "\x07", "\x9b", "\u202e", "\rover"):
+            assert sign not in screen

@@ -2,6 +2,7 @@
 
 import json
 import sys
+from itertools import starmap
 
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, http_server, stdio
@@ -141,6 +142,40 @@ def test_a_poisoned_description_is_shown_and_reported(
         assert sign not in listed.stdout + audited.stdout
     assert not audited.stderr
     assert audited.stdout == snapshot
+
+
+LOOKS = (
+    ("tools", "p.yaml"),
+    ("tools", "p.yaml", "--json"),
+    ("tools", "p.yaml", "--audit"),
+    ("plan", "p.yaml"),
+    ("plan", "p.yaml", "--format", "json"),
+    ("policy", "explain", "p.yaml", "--tool", "w__t", "--args", '{"a": "\\ud800"}'),
+    ("call", "p.yaml", "w__t", "--format", "json"),
+)
+
+
+@pytest.mark.requirement("X3", "X4")
+def test_lone_surrogates_and_secrets_in_what_a_server_says_do_no_harm(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    secret = "planted-0123456789"
+    odd = f"odd \ud800 é \x9b31m {secret}"
+    tools = [{"name": "t", "description": odd, "inputSchema": {"type": "object", "title": odd}}]
+    project.uses(model_endpoint())
+    project.aish.env["SECRET"] = secret
+    with McpEndpoint(Legacy(tools=tools)) as server:
+        project.pipeline(
+            f"""
+            mcp: {{servers: {{w: {{url: "{server.url}", auth_env: SECRET}}}}}}
+            prompt: "Say \\uD800 é"
+            """
+        )
+        done = list(starmap(project.aish, LOOKS))
+
+    assert [one.code for one in done] == [0, 0, 1, 0, 0, 0, 3], done
+    assert not [one for one in done if secret in one.stdout + one.stderr]
+    assert json.loads(done[1].stdout)[0]["description"].startswith("odd \ufffd é")
 
 
 @pytest.mark.requirement("P10", "L17", "exit-0", "exit-2", "exit-3", "exit-5")

@@ -174,6 +174,16 @@ def test_a_file_may_be_reached_by_any_path(two_steps: Project) -> None:
     assert len(list((two_steps.folder / "real" / ".aish" / "runs").iterdir())) == 2
 
 
+def test_first_runs_at_the_same_moment_do_not_disturb_each_other(project: Project) -> None:
+    project.pipeline("run: [ls]")
+
+    started = [project.aish.start("run", "p.yaml", "--allow", "shell__run") for _ in range(4)]
+    done = [running.finish() for running in started]
+
+    assert [one.code for one in done] == [0] * 4, done
+    assert len(project.run_folders) == 4
+
+
 @pytest.mark.requirement("X9")
 @pytest.mark.parametrize("absolute", [False, True])
 def test_a_planted_link_is_not_followed(
