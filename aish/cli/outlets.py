@@ -160,13 +160,14 @@ def _result(plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO) -> Sink:
     return FinalText(
         out,
         last,
-        _manner(out),
+        manner_for(out),
         stream=_streams(shape),
         outputs=plan.pipeline.outputs is not None,
     )
 
 
-def _manner(out: BinaryIO) -> Manner:
+def manner_for(out: BinaryIO) -> Manner:
+    """How foreign text is written to a stream: as it is to a file, made harmless to people."""
     try:
         mode, terminal = os.fstat(out.fileno()).st_mode, out.isatty()
     except OSError:

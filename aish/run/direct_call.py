@@ -1,6 +1,8 @@
 """One tool call from the command line, under the file's policy and through its gate (P10)."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from sys import maxsize
 from typing import cast
 
 from aish.config.inputs import as_typed
@@ -36,7 +38,9 @@ async def direct_call(
                 where=name,
                 hint="`aish tools FILE --json` shows the schema",
             )
-        return await call_tool(tool, arguments, box.equipment, Place(step="call", call="call-1"))
+        # A person asked for the result, so nothing is cut out of it.
+        whole = replace(box.equipment, limits=replace(box.equipment.limits, result_limit=maxsize))
+        return await call_tool(tool, arguments, whole, Place(step="call", call="call-1"))
 
 
 def _known(name: str, box: Toolbox) -> Tool:

@@ -1,5 +1,7 @@
 """`call` and `run` steps: one tool call without a model, through the same gate (P10)."""
 
+from collections.abc import Mapping
+
 from aish.config.documents import parse_json
 from aish.config.pipeline import CallStep, RunStep
 from aish.errors import ExitCode, StepFailedError
@@ -13,7 +15,7 @@ from aish.vocab.events import Failure, Place, StepKind, StepStatus
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ResultKind, ToolName
 
-_MEANING: dict[ResultKind, tuple[StepStatus, ExitCode]] = {
+MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {
     "ok": ("ok", ExitCode.OK),
     "handler_error": ("failed", ExitCode.FAILED),
     "rpc_error": ("failed", ExitCode.FAILED),
@@ -62,7 +64,7 @@ def tool_record(
     id: str, kind: StepKind, used: UsedCall, *, on_denied: str, output: JsonValue
 ) -> StepRecord:
     """What a single tool call means for its step."""
-    status, code = _MEANING[used.kind]
+    status, code = MEANING[used.kind]
     if used.kind == "denied" and on_denied == "continue":
         # Nothing ran, and the file says to go on: shown as denied, and the run is not failed by it.
         code = ExitCode.OK

@@ -109,3 +109,32 @@ def test_the_names_on_the_wire_do_not_depend_on_the_model_that_is_asked(
     )
     assert first == second
     assert all(f'"wire": "{name}"' in listed.stdout for name in first)
+
+
+def test_a_direct_call_prints_the_result_as_the_tool_gave_it(project: Project) -> None:
+    project.pipeline(f"{ECHO}\nrun: [echo]")
+    long = "x" * 50_000
+
+    def call(text: str) -> str:
+        done = project.aish("call", "p.yaml", "s__echo", f"text={text}")
+        assert (done.code, done.stderr) == (0, "")
+        return done.stdout
+
+    assert call("ends in a line\n") == "ends in a line\n"
+    assert call("\x1b[1m\r.") == "\x1b[1m\r.\n", "a pipe is no terminal"
+    assert not call("")
+    done = project.aish("call", "p.yaml", "s__big", f"n={len(long)}")
+    assert done.stdout == f"{long}\n"
+
+
+def test_a_denied_call_is_told_of_a_way_that_works(project: Project) -> None:
+    project.pipeline(f"{ECHO.replace('s__*', 's__add')}\nrun: [echo]")
+
+    unasked = project.aish("call", "p.yaml", "s__echo", "text=x")
+    denied = project.aish("call", "p.yaml", "s__echo", "text=x", "--deny", "s__echo")
+
+    assert (unasked.code, denied.code) == (3, 3)
+    assert unasked.stderr.startswith("error: s__echo: tool call denied: no rule approves s__echo")
+    assert "`--allow s__echo`" in unasked.stderr
+    assert "by rule s__echo" in denied.stderr
+    assert "--allow" not in denied.stderr, "deny beats allow"

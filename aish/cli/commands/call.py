@@ -1,6 +1,6 @@
 """`aish call FILE ALIAS__TOOL [k=v…]`."""
 
-import json
+import sys
 from dataclasses import replace
 from typing import Annotated
 
@@ -20,17 +20,15 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.errors import ExitCode
+from aish.cli.outlets import manner_for
+from aish.cli.printing import print_json
 from aish.loop.equipment import UsedCall
+from aish.loop.wording import NO_OUTPUT
 from aish.run.direct_call import direct_call
+from aish.run.tool_steps import MEANING
 from aish.terminal.approver import TerminalApprover
-from aish.text import for_terminal
-
-_EXIT = {
-    "ok": ExitCode.OK,
-    "denied": ExitCode.DENIED,
-    "transport_error": ExitCode.UNAVAILABLE,
-}
+from aish.text import safe_utf8
+from aish.vocab.json import JsonObject
 
 
 def command(
@@ -58,19 +56,28 @@ def command(
         around = replace(around, approver=TerminalApprover())
     used = anyio.run(direct_call, plan, tool, arguments or [], around)
     if format_ is Report.JSON:
-        typer.echo(plan.secrets.mask(json.dumps(_row(used), ensure_ascii=False, indent=2)))
+        print_json(plan.secrets.mask_json(_row(used)))
     elif used.kind == "ok":
-        typer.echo(for_terminal(plan.secrets.mask(used.content)))
+        _print(plan.secrets.mask(used.content))
     else:
-        say(f"error: {used.tool}: {plan.secrets.mask(used.content)}")
+        say(f"error: {used.tool}: {plan.secrets.mask(used.content.removeprefix('[aish] '))}")
     if used.kind == "denied":
-        say(
-            f"\nhint: `aish policy explain {file} --tool {tool}` says why; `--allow {tool}` lets it"
-        )
-    return int(_EXIT.get(used.kind, ExitCode.FAILED))
+        way = f"; `--allow {tool}` lets it" if used.verdict == "ask-no" else ""
+        say(f"\nhint: `aish policy explain {file} --tool {tool}` says why{way}")
+    _, code = MEANING[used.kind]
+    return int(code)
 
 
-def _row(used: UsedCall) -> dict[str, object]:
+def _print(content: str) -> None:
+    """The result as the tool gave it, and nothing where it gave nothing."""
+    if content == NO_OUTPUT:
+        return
+    out = sys.stdout.buffer
+    text = content if content.endswith("\n") else f"{content}\n"
+    out.write(safe_utf8(manner_for(out).clean(text)).encode())
+
+
+def _row(used: UsedCall) -> JsonObject:
     return {
         "tool": used.tool,
         "arguments": used.arguments,
