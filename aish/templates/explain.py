@@ -20,7 +20,7 @@ def explained(error: Exception, source: str, names: Mapping[str, Any]) -> Templa
     """Jinja2's and Python's errors as one of ours."""
     line = getattr(error, "lineno", None) or _line_of(error)
     where = f", line {line}" if line and source.strip().count("\n") else ""
-    why, hint = _reason(error, names)
+    why, hint = _reason(error, source, names)
     return TemplateError(f"the template `{_shown(source)}`{where}: {why}", hint=hint)
 
 
@@ -35,18 +35,18 @@ def syntax_reason(error: Exception, known_filters: Iterable[str]) -> tuple[str, 
     return said or type(error).__name__, None
 
 
-def _reason(error: Exception, names: Mapping[str, Any]) -> tuple[str, str | None]:
+def _reason(error: Exception, source: str, names: Mapping[str, Any]) -> tuple[str, str | None]:
     if isinstance(error, TemplateLimitError):
         return str(error), None
     if hasattr(error, "inside"):
-        return _not_defined(error, names)
+        return _not_defined(error, source, names)
     return syntax_reason(error, ())
 
 
-def _not_defined(error: Any, names: Mapping[str, Any]) -> tuple[str, str | None]:
+def _not_defined(error: Any, source: str, names: Mapping[str, Any]) -> tuple[str, str | None]:
     """The whole name, and the nearest that is there."""
     inside, name = error.inside, error.name
-    path = "" if inside is None else _path_to(inside, names)
+    path = "" if inside is None else _path_to(inside, names, source)
     known = names if inside is None else inside
     if path is None:
         return f"`{name}` is not defined", None
@@ -55,16 +55,21 @@ def _not_defined(error: Any, names: Mapping[str, Any]) -> tuple[str, str | None]
     return f"`{path}{dot}{name}` is not defined", near and near.replace("`", f"`{path}{dot}", 1)
 
 
-def _path_to(wanted: Any, names: Mapping[str, Any]) -> str | None:
-    """Where the very object stands among the names, if it does."""
+def _path_to(wanted: Any, names: Mapping[str, Any], source: str) -> str | None:
+    """Where the very object stands among the names, if it does.
+
+    It may stand in several places (a step's `text` and `output`): the one the template names.
+    """
     ahead: list[tuple[str, Any, int]] = [(name, value, 0) for name, value in names.items()]
+    found: list[str] = []
     while ahead:
         path, value, depth = ahead.pop(0)
         if value is wanted:
-            return path
-        if isinstance(value, Mapping) and depth < _DEEPEST_LOOK:
+            found.append(path)
+        elif isinstance(value, Mapping) and depth < _DEEPEST_LOOK:
             ahead += [(f"{path}.{key}", inner, depth + 1) for key, inner in value.items()]
-    return None
+    named = (path for path in found if path in source)
+    return next(named, found[0] if found else None)
 
 
 def _line_of(error: Exception) -> int | None:

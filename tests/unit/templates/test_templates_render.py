@@ -136,6 +136,15 @@ def test_what_goes_wrong_is_said_with_its_name(source: str, said: str, hint: str
         assert failed.value.exit_code is ExitCode.FAILED
 
 
+@pytest.mark.requirement("F6", "F10")
+def test_a_value_that_stands_twice_is_called_as_the_template_calls_it() -> None:
+    said = "one and the same"
+    names: dict[str, JsonValue] = {"steps": {"a": {"text": said, "output": said}}}
+    for field in ("text", "output"):
+        with pytest.raises(TemplateError, match=rf"`steps\.a\.{field}\.x` is not defined"):
+            render(f"{{{{ steps.a.{field}.x.y }}}}", names)
+
+
 @pytest.mark.requirement("F6", "X10")
 @pytest.mark.parametrize(
     "source",
