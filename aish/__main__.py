@@ -1,5 +1,6 @@
 """The entry point: `aish` and `python -m aish`."""
 
+import gc
 import os
 import sys
 from io import TextIOWrapper
@@ -10,6 +11,9 @@ from aish import __version__
 
 def main() -> None:
     """Run the command line and leave with its exit code."""
+    # Nothing that importing makes is garbage; looking for some costs a twentieth of a short run.
+    # Commands that live long switch it on again (`cli.commands.run`).
+    gc.disable()
     _fill_streams()
     if sys.argv[1:] in (["--version"], ["-V"]):
         # Asked by scripts all the time, so it does not pay for the parser's import.

@@ -1,5 +1,6 @@
 """`aish run FILE`: the main job."""
 
+import gc
 from pathlib import Path
 from typing import Annotated
 
@@ -58,9 +59,11 @@ def command(
 
     Example: git diff | aish run pipelines/review.yaml --format json -o review.json
     """
-    pipeline = load(file, overrides)
+    pipeline = load(file, overrides, quiet=quiet)
     given = Given(inputs, inputs_file, model)
-    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
+    options = run_options(
+        pipeline, given, allow=allow, deny=deny, timeout=timeout, quiet=quiet
+    )
     plan = make_plan(pipeline, options)
     if output is not None:
         check_writable(output)
@@ -79,5 +82,8 @@ def command(
             folder=folder,
             environ=options.environ,
         )
+        # What is there now stays for good; what the run makes is looked after again.
+        gc.freeze()
+        gc.enable()
         end = anyio.run(execute, plan, options, around)
     return outlets.exit_code(end)
