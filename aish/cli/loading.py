@@ -3,13 +3,14 @@
 import os
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aish.cli.boundary import say
 from aish.config.inputs import collect_inputs
 from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
-from aish.errors import UsageError
+from aish.errors import PipelineError, Problem, UsageError
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, uses_stdin
 from aish.vocab.frozen import frozen
@@ -27,9 +28,26 @@ class Given:
 STDIN_LIMIT = 64 * 1024 * 1024
 
 
-def load(file: Path, overrides: Sequence[str] | None) -> Pipeline:
-    """The pipeline of a file, all of F10 and F11 checked; warnings are said."""
-    return load_checked(file, tuple(overrides or ()), lambda odd: say(f"warning: {odd}"))
+def load(
+    file: Path,
+    overrides: Sequence[str] | None,
+    *,
+    strict: bool = False,
+    quiet: bool = False,
+) -> Pipeline:
+    """The pipeline of a file, all of F10 and F11 checked; warnings are said unless `quiet`.
+
+    Raises:
+        PipelineError: all that is wrong with it; with `strict` also if that is only odd.
+    """
+    odd: list[Problem] = []
+    pipeline = load_checked(file, tuple(overrides or ()), odd.append)
+    if odd and strict:
+        raise PipelineError(tuple(replace(problem, warning=False) for problem in odd))
+    if not quiet:
+        for problem in odd:
+            say(f"warning: {problem}")
+    return pipeline
 
 
 def read_stdin() -> str:
@@ -54,6 +72,7 @@ def run_options(
     allow: Sequence[str] | None,
     deny: Sequence[str] | None,
     timeout: str | None,
+    quiet: bool = False,
 ) -> RunOptions:
     """The options of one run, inputs checked against their schemas (F9)."""
     wants_stdin = uses_stdin(pipeline)
@@ -63,7 +82,7 @@ def run_options(
             hint="give the inputs as a file or with `-i`",
         )
     stdin = read_stdin() if wants_stdin and not sys.stdin.isatty() else None
-    if wants_stdin and stdin is None:
+    if wants_stdin and stdin is None and not quiet:
         say("note: the file reads `{{ stdin }}` and nothing is piped in; it is empty")
     return RunOptions(
         inputs=collect_inputs(pipeline, given.inputs or (), given.inputs_file, read_stdin),

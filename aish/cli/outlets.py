@@ -177,7 +177,11 @@ def manner_for(out: BinaryIO) -> Manner:
 
 
 def _streams(shape: Shape) -> bool:
-    return shape.output is None and (shape.stream or _is_terminal(sys.stdout))
+    """Whether the answer is written as it comes: if asked for, or where a person watches."""
+    from aish.sinks.look import wants_console
+
+    watched = _is_terminal(sys.stdout) and wants_console(os.environ, is_terminal=True)
+    return shape.output is None and (shape.stream or watched)
 
 
 def _is_terminal(stream: object) -> bool:

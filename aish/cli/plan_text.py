@@ -22,6 +22,9 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     yield from _section("servers", view["servers"], _server)
     yield from _section("rules", view["rules"], lambda row: f"{row['list']:13} {row['rule']}")
     yield f"on_denied  {view['on_denied']}"
+    limits = view["limits"]
+    if isinstance(limits, Mapping) and limits["time"] is not None:
+        yield f"time limit  {limits['time']:g} s"
     yield "steps"
     for number, step in enumerate(_rows(view["steps"]), 1):
         assert isinstance(step, Mapping)

@@ -41,8 +41,8 @@ def requests(plan: Plan) -> JsonObject:
     prompts = [step for step in plan.steps if isinstance(step, PromptStep)]
     most = 0
     for step in prompts:
-        rounds = 0 if step.tools == () else step.limits.max_tool_depth
-        most += rounds + 1
+        toolless = not plan.servers or step.tools == ()
+        most += 1 if toolless else step.limits.max_tool_depth + 1
     return {"at_least": len(prompts), "at_most": most}
 
 

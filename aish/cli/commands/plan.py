@@ -51,7 +51,7 @@ def command(
     Example: aish plan pipelines/review.yaml --offline
     """
     del verbose
-    pipeline = load(file, overrides)
+    pipeline = load(file, overrides, strict=strict)
     given = Given(inputs, inputs_file, model)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
     plan = make_plan(pipeline, options)

@@ -26,10 +26,11 @@ from aish.cli.options import (
 )
 from aish.cli.outlets import Outlets, Shape, check_writable
 from aish.run.execute import execute
-from aish.run.folder import RunsPlace, open_folder
-from aish.run.plan import make_plan
+from aish.run.folder import RunFolder, RunsPlace, open_folder
+from aish.run.plan import Plan, make_plan
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
+from aish.vocab.protocols import Clock
 
 
 def command(
@@ -61,18 +62,12 @@ def command(
     """
     pipeline = load(file, overrides, quiet=quiet)
     given = Given(inputs, inputs_file, model)
-    options = run_options(
-        pipeline, given, allow=allow, deny=deny, timeout=timeout, quiet=quiet
-    )
+    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, quiet=quiet)
     plan = make_plan(pipeline, options)
     if output is not None:
         check_writable(output)
     clock = SystemClock()
-    place = RunsPlace(pipeline.file.parent, run_dir)
-    folder = open_folder(
-        pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=plan.secrets.mask
-    )
-    folder.write_plan(pipeline.data)
+    folder = _folder(plan, clock, run_dir, ephemeral=ephemeral)
     shape = Shape(format_, output=output, stream=stream, quiet=quiet, verbose=verbose)
     with Outlets(plan, folder, shape, clock) as outlets:
         around = Surroundings(
@@ -87,3 +82,12 @@ def command(
         gc.enable()
         end = anyio.run(execute, plan, options, around)
     return outlets.exit_code(end)
+
+
+def _folder(plan: Plan, clock: Clock, run_dir: Path | None, *, ephemeral: bool) -> RunFolder:
+    """The new run's folder, with the plan in it."""
+    pipeline, mask = plan.pipeline, plan.secrets.mask
+    place = RunsPlace(pipeline.file.parent, run_dir)
+    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
+    folder.write_plan(pipeline.data)
+    return folder

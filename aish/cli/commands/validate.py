@@ -37,9 +37,9 @@ def command(
         if bad:
             code = ExitCode.USAGE
         if format_ is Report.JSON:
-            rows.append(_row(path, problems, ok=not bad))
+            rows.append(_row(path, problems, strict=strict, ok=not bad))
         else:
-            _print(path, problems, ok=not bad)
+            _print(path, problems, strict=strict, ok=not bad)
     if format_ is Report.JSON:
         print_json(rows)
     return int(code)
@@ -60,7 +60,11 @@ def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
     )
 
 
-def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
+def _level(problem: Problem, *, strict: bool) -> str:
+    return "warning" if problem.warning and not strict else "error"
+
+
+def _row(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -> JsonValue:
     return {
         "file": str(path),
         "ok": ok,
@@ -70,7 +74,7 @@ def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
                 "line": problem.position.line,
                 "column": problem.position.column,
                 "path": problem.path,
-                "level": "warning" if problem.warning else "error",
+                "level": _level(problem, strict=strict),
                 "message": problem.message,
                 "hint": problem.hint,
             }
@@ -79,13 +83,13 @@ def _row(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> JsonValue:
     }
 
 
-def _print(path: Path, problems: tuple[Problem, ...], *, ok: bool) -> None:
+def _print(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -> None:
     for problem in problems:
-        say(f"{'warning' if problem.warning else 'error'}: {problem}")
+        say(f"{_level(problem, strict=strict)}: {problem}")
         if problem.hint:
             say(f"  hint: {problem.hint}")
     if ok:
         typer.echo(f"{path}: ok")
     else:
-        count = sum(not problem.warning for problem in problems)
+        count = sum(strict or not problem.warning for problem in problems)
         say(f"{path}: {count} error{'' if count == 1 else 's'}")
