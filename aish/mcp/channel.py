@@ -4,6 +4,7 @@ Numbers requests, adds `_meta` and headers, hands progress to the call it belong
 the server asks, cancels on the wire. Knows no tools and no negotiation.
 """
 
+import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from aish.mcp.messages import Asked, Noted
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.transport import Headers, Outgoing, Transport
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
+from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Progress, Sampler
 
 MODERN = "2026-07-28"
@@ -209,7 +210,7 @@ class Channel:
             await self._transport.send(body, self._version_header())
 
     def _progress(self, params: JsonObject) -> None:
-        token, progress = params.get("progressToken"), params.get("progress")
+        token, progress = params.get("progressToken"), _number(params.get("progress"))
         try:
             running = self._running.get(int(str(token)))
         except ValueError:
@@ -217,16 +218,21 @@ class Channel:
         if running is None or running.call.on_progress is None:
             return
         running.progress_seen += 1
-        if running.progress_seen > MAX_PROGRESS or not isinstance(progress, int | float):
+        if running.progress_seen > MAX_PROGRESS or progress is None:
             return
-        total, text = params.get("total"), params.get("message")
-        running.call.on_progress(
-            Progress(
-                float(progress),
-                float(total) if isinstance(total, int | float) else None,
-                text if isinstance(text, str) else None,
-            )
-        )
+        total, text = _number(params.get("total")), params.get("message")
+        running.call.on_progress(Progress(progress, total, text if isinstance(text, str) else None))
+
+
+def _number(value: JsonValue) -> float | None:
+    """A number that can be reckoned with; JSON also has some that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
 
 
 def _headers(method: str, params: JsonObject, manner: Manner) -> Headers:

@@ -43,7 +43,7 @@ def mirrored(schema: JsonObject) -> tuple[Mirrored, ...]:
     for found, kind in reachable:
         if not TOKEN.fullmatch(found.name):
             raise ValueError(f"`{ANNOTATION}` is not a legal header name")
-        if kind not in MIRRORED_TYPES:
+        if not isinstance(kind, str) or kind not in MIRRORED_TYPES:
             raise ValueError(f"`{ANNOTATION}` stands on a parameter that is no primitive")
         if found.name.lower() in seen:
             raise ValueError(f"`{ANNOTATION}` is used twice for `{found.name}`")

@@ -139,10 +139,11 @@ class HttpDoor:
         """
         try:
             target = self.url.join(location)
-        except httpx.InvalidURL as error:
-            raise TransportError("the server named an address that is not legal") from error
-        if _origin(target) != _origin(self.url):
+            here = _origin(target) == _origin(self.url)
             shown = f"{target.scheme}://{target.netloc.decode()}"
+        except (httpx.InvalidURL, ValueError) as error:
+            raise TransportError("the server named an address that is not legal") from error
+        if not here:
             raise TransportError(f"the server sent us to another origin, {shown}")
         return str(target)
 
@@ -217,9 +218,10 @@ def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
 def _checked_url(text: str) -> httpx.URL:
     try:
         url = httpx.URL(text)
-    except httpx.InvalidURL as error:
+        host = url.host
+    except (httpx.InvalidURL, ValueError) as error:
         raise TransportError(f"the url is not legal: {error}") from error
-    if url.scheme not in {"http", "https"} or not url.host:
+    if url.scheme not in {"http", "https"} or not host:
         raise TransportError("the url does not begin with http:// or https:// and a host")
     if (url.port or 0) > MAX_PORT:
         raise TransportError(f"the url names a port above {MAX_PORT}")

@@ -8,6 +8,8 @@ from aish.mcp.lines import Lines
 from aish.vocab.frozen import frozen
 
 MAX_STREAM = 256 * 1024 * 1024
+LONGEST_PAUSE = 9
+"""Digits; what has more is no pause that anybody waits for."""
 BOM = b"\xef\xbb\xbf"
 
 
@@ -62,8 +64,9 @@ def _event(fields: dict[bytes, list[bytes]]) -> ServerEvent | None:
         values = fields.get(name)
         return values[-1].decode("utf-8", "replace") if values else None
 
-    pause = last(b"retry")
-    retry = int(pause) if pause is not None and pause.isascii() and pause.isdigit() else None
+    pause = last(b"retry") or ""
+    plain = pause.isascii() and pause.isdigit() and len(pause) <= LONGEST_PAUSE
+    retry = int(pause) if plain else None
     number = last(b"id")
     if b"data" not in fields and retry is None and number is None:
         return None

@@ -66,6 +66,7 @@ def test_nested_parameters_are_mirrored_by_their_path() -> None:
         schema(a=annotated("A", "object")),
         schema(a=annotated("A", "number")),
         schema(a=annotated("A", None)),
+        schema(a=annotated("A", ["string", "null"])),
         schema(a=annotated("A"), b=annotated("a")),
         schema(a={"type": "array", "items": annotated("A")}),
         {"anyOf": [schema(a=annotated("A"))]},

@@ -203,6 +203,24 @@ def test_a_redirect_to_another_origin_is_not_followed() -> None:
         assert other.requests == []
 
 
+@pytest.mark.requirement("M3", "X5")
+@pytest.mark.parametrize("location", ["http://xn--/", "http://[", "//[::1"])
+def test_a_redirect_to_an_address_that_is_none_is_a_failed_server(location: str) -> None:
+    astray = Reply(status=307, headers={"Location": location}, framing="length")
+    with McpEndpoint(lambda _: astray) as end:
+        assert failure_of(end.url).startswith("the server")
+
+
+@pytest.mark.requirement("M8", "X6")
+@pytest.mark.parametrize("pause", ["9" * 5000, "1" + "0" * 400])
+def test_a_pause_that_no_number_holds_is_no_pause(pause: str) -> None:
+    def broken_off(_: Recorded) -> Reply:
+        return events(f"retry: {pause}\ndata: \n\n".encode())
+
+    found, _, _ = called(Legacy(tools__call=broken_off))
+    assert found.kind == "transport_error"
+
+
 @pytest.mark.requirement("M3")
 def test_redirects_without_end_are_given_up() -> None:
     around = Reply(status=307, headers={"Location": "/mcp"}, framing="length")
@@ -227,6 +245,7 @@ def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) ->
         ("http://", {}, "does not begin with http"),
         ("http://127.0.0.1:99999/", {}, "a port above 65535"),
         ("http://[::1/", {}, "the url is not legal"),
+        ("http://xn--/", {}, "the url is not legal"),
         (
             "http://127.0.0.1/",
             {"headers": {"X": "é"}},

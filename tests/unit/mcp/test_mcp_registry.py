@@ -427,7 +427,14 @@ def test_a_flood_of_progress_is_bounded() -> None:
 @pytest.mark.requirement("M9")
 @pytest.mark.parametrize(
     "params",
-    [{}, {"progressToken": "x"}, {"progressToken": 1, "progress": "much"}, {"progress": 1}],
+    [
+        {},
+        {"progressToken": "x"},
+        {"progressToken": 1, "progress": "much"},
+        {"progress": 1},
+        *({"progressToken": token, "progress": 10**400} for token in range(1, 9)),
+        *({"progressToken": token, "progress": float("inf")} for token in range(1, 9)),
+    ],
 )
 def test_progress_that_makes_no_sense_is_ignored(params: dict[str, Any]) -> None:
     def call(request: Recorded) -> Reply:
