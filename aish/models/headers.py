@@ -36,6 +36,17 @@ def headers_of(entry: ModelEntry, key: str | None) -> Mapping[str, str]:
     return headers
 
 
+def check_endpoint(entry: ModelEntry, key: str | None) -> None:
+    """Whether an entry, everything in it expanded, can be asked at all.
+
+    Raises:
+        UsageError: it cannot; the message says why.
+    """
+    if entry.embedded is None:
+        check_base_url(entry)
+    headers_of(entry, key)
+
+
 def check_base_url(entry: ModelEntry) -> None:
     """Whether requests can be sent there.
 

@@ -1,9 +1,12 @@
 """Names of models and steps, and what goes round in circles (F11, F14, M4)."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from aish.config.pipeline import Pipeline, PromptStep
+from aish.config.environment import variables
+from aish.config.pipeline import ModelEntry, Pipeline, PromptStep
 from aish.errors import UsageError, did_you_mean
+from aish.models.headers import check_endpoint
 from aish.run.complaint import Complaint, step_path, within
 from aish.run.order import needs_of
 
@@ -34,6 +37,7 @@ def _models(pipeline: Pipeline) -> Iterator[Complaint]:
     if pipeline.model is not None:
         yield from _known_model(pipeline.model, pipeline, "model")
     for alias, entry in pipeline.models.items():
+        yield from _endpoint(entry)
         for index, other in enumerate(entry.fallback):
             yield from _known_model(other, pipeline, f"models.{alias}.fallback[{index}]")
         if not entry.verify_tls:
@@ -43,6 +47,18 @@ def _models(pipeline: Pipeline) -> Iterator[Complaint]:
     for circle in circles(graph):
         message = f"models fall back to each other in a circle: {_chain(circle)}"
         yield Complaint(f"models.{circle[0]}.fallback", message)
+
+
+def _endpoint(entry: ModelEntry) -> Iterator[Complaint]:
+    """What no endpoint takes, as far as it stands in the file and not in the environment."""
+    said = {name: value for name, value in entry.headers.items() if not variables(value)}
+    known = replace(entry, headers=said)
+    if entry.base_url is not None and variables(entry.base_url):
+        known = replace(known, base_url="http://unknown")
+    try:
+        check_endpoint(known, None)
+    except UsageError as error:
+        yield Complaint(error.where or f"models.{entry.alias}", error.message, error.hint)
 
 
 def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Complaint]:

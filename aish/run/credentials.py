@@ -6,7 +6,8 @@ from dataclasses import replace
 from aish.config.environment import expand, variables
 from aish.config.loader import lookup_position
 from aish.config.pipeline import ModelEntry, Pipeline, ServerEntry
-from aish.errors import PipelineError, Problem
+from aish.errors import PipelineError, Problem, UsageError
+from aish.models.headers import check_endpoint
 from aish.system.children import child_environment
 from aish.system.secrets import Secrets
 from aish.vocab.frozen import frozen
@@ -69,22 +70,21 @@ class Resolver:
         """A mapping of header or environment values, each of them secret."""
         return {k: self.text(v, f"{path}.{k}", secret=True) for k, v in texts.items()}
 
+    def refuse(self, path: str, message: str, hint: str | None) -> None:
+        """Remember what is wrong at a place of the file."""
+        self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
+
     def _missing(self, name: str, path: str) -> None:
-        self.problems.append(
-            Problem(
-                lookup_position(self.pipeline, path),
-                path,
-                f"the environment variable `{name}` is not set",
-                hint=f"export {name}=… before the run",
-            )
-        )
+        message = f"the environment variable `{name}` is not set"
+        self.refuse(path, message, f"export {name}=… before the run")
 
 
 def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
     """`entry` ready to be opened."""
     path = f"models.{entry.alias}"
+    known = len(resolver.problems)
     base_url = entry.base_url and resolver.text(entry.base_url, f"{path}.base_url", secret=False)
-    return ResolvedModel(
+    ready = ResolvedModel(
         entry=replace(
             entry,
             base_url=base_url,
@@ -94,6 +94,12 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
         ),
         key=resolver.named(entry.key_env, f"{path}.key_env"),
     )
+    if len(resolver.problems) == known:
+        try:
+            check_endpoint(ready.entry, ready.key)
+        except UsageError as error:
+            resolver.refuse(error.where or path, error.message, error.hint)
+    return ready
 
 
 def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
