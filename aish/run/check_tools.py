@@ -1,7 +1,9 @@
 """Servers, the tools steps name, and the globs of rules (F11, M3, M4, P1)."""
 
+import re
 from collections.abc import Iterator
 
+from aish.config.environment import variables
 from aish.config.pipeline import CallStep, Pipeline, PromptStep, ServerEntry
 from aish.errors import UsageError, did_you_mean
 from aish.packs.catalogue import PACKS
@@ -14,6 +16,7 @@ from aish.system.globs import matches_word
 from aish.vocab.rules import RuleEntry
 from aish.vocab.tools import ToolName
 
+_WEB = re.compile(r"https?://[^/]", re.IGNORECASE)
 _CHOICES = ("auto", "required", "none")
 
 
@@ -43,6 +46,9 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
     if alias == RESERVED:
         message = f"the alias `{RESERVED}` is taken by the local commands of `run` steps"
         yield Complaint(path, message)
+    if entry.url is not None and not variables(entry.url) and not _WEB.match(entry.url):
+        message = "this is not the URL of a server"
+        yield Complaint(f"{path}.url", message, "it looks like `https://host/mcp`")
     for name in entry.pack:
         if name not in PACKS:
             known = ", ".join(f"`{pack}`" for pack in PACKS)

@@ -103,6 +103,23 @@ def test_what_no_schema_can_say_is_said(text: str, found: list[str], tmp_path: P
     assert [message[: len(start)] for message, start in zip(said, found, strict=True)] == found
 
 
+@pytest.mark.requirement("F10", "F11")
+@pytest.mark.parametrize(
+    ("url", "count"),
+    [
+        ("nowhere", 1),
+        ("ftp://a/mcp", 1),
+        ("http:///mcp", 1),
+        ("HTTP://a/mcp", 0),
+        ("https://a:1/", 0),
+        ("${URL}", 0),
+    ],
+)
+def test_a_server_is_at_a_url_of_the_web(url: str, count: int, tmp_path: Path) -> None:
+    found = problems(f"{HEAD}mcp: {{servers: {{w: {{url: '{url}'}}}}}}\nrun: ls\n", tmp_path)
+    assert found == ["mcp.servers.w.url: this is not the URL of a server"] * count
+
+
 @pytest.mark.requirement("F11", "P1")
 @pytest.mark.parametrize("key", ["auto_approve", "ask", "deny", "parallel", "idempotent"])
 def test_a_rule_that_can_match_no_server_is_an_error(key: str, tmp_path: Path) -> None:
