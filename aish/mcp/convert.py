@@ -20,6 +20,7 @@ MAX_NAME = 512
 MAX_DESCRIPTION = 64 * 1024
 PARALLEL = "aish/parallel"
 UNLISTED = "aish/unlisted"
+OLDER_OF = "aish/older_of"
 """Marks in `_meta` that our own packs may set; those of a stranger mean nothing."""
 
 Complain = Callable[[str, str], None]
@@ -37,6 +38,7 @@ class Definition:
     annotations: Annotations
     parallel: bool
     unlisted: bool
+    older_of: str
     headers: tuple[Mirrored, ...]
 
 
@@ -86,6 +88,7 @@ def _definition(value: Any, reading: Reading) -> Definition:
         annotations=_annotations(value),
         parallel=marks.get(PARALLEL) is True,
         unlisted=marks.get(UNLISTED) is True,
+        older_of=str(marks.get(OLDER_OF) or ""),
         headers=mirrored(schema) if reading.mirrors and schema else (),
     )
 

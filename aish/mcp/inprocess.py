@@ -6,7 +6,7 @@ The twin in memory of the other transports: it ships, and costs next to nothing.
 from collections.abc import Mapping
 from typing import Any, Protocol
 
-from aish.mcp.convert import PARALLEL, UNLISTED
+from aish.mcp.convert import OLDER_OF, PARALLEL, UNLISTED
 from aish.mcp.failures import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from aish.mcp.messages import Answer, json_object
 from aish.mcp.transport import Headers, Inbox, Outgoing, hears_already
@@ -49,6 +49,11 @@ class PackTool(Protocol):
     @property
     def unlisted(self) -> bool:
         """Whether it is an older name that models are not shown (K2)."""
+        ...
+
+    @property
+    def older_of(self) -> str:
+        """The name that models are shown instead, empty where that is this one."""
         ...
 
 
@@ -119,7 +124,7 @@ def _listed(tool: PackTool) -> JsonObject:
         "description": tool.description,
         "inputSchema": tool.input_schema,
         "annotations": tool.annotations,
-        "_meta": {PARALLEL: tool.parallel, UNLISTED: tool.unlisted},
+        "_meta": {PARALLEL: tool.parallel, UNLISTED: tool.unlisted, OLDER_OF: tool.older_of},
     }
     if tool.output_schema is not None:
         listed["outputSchema"] = tool.output_schema

@@ -120,6 +120,7 @@ class Registry:
             annotations=one.annotations,
             parallel=one.parallel,
             unlisted=one.unlisted,
+            older_of=one.older_of,
             trusted=server.entry.trust or server.transport == "pack",
         )
 

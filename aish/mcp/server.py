@@ -177,7 +177,7 @@ class Server:
         found: dict[str, Definition] = {}
         for page in await session.pages("tools/list"):
             for one in read_tools(page, reading, self._opening.notice):
-                if self._is_wanted(one.name):
+                if self._is_wanted(one):
                     self._add(found, one)
         return found
 
@@ -189,10 +189,11 @@ class Server:
             if earlier != one:
                 self.ambiguous = one.name
 
-    def _is_wanted(self, name: str) -> bool:
-        wanted = self.entry.tools
-        return (not wanted or any(matches_word(glob, name) for glob in wanted)) and not any(
-            matches_word(glob, name) for glob in self.entry.exclude
+    def _is_wanted(self, one: Definition) -> bool:
+        """Whether the entry wants a tool; left out by one name, it is left out by all."""
+        wanted, names = self.entry.tools, filter(None, (one.name, one.older_of))
+        return (not wanted or any(matches_word(glob, one.name) for glob in wanted)) and not any(
+            matches_word(glob, name) for name in names for glob in self.entry.exclude
         )
 
     def _changed(self) -> None:

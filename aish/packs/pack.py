@@ -79,7 +79,7 @@ def open_packs(
     for name in names:
         listed.update({tool.name: tool for tool in import_module(PACKS[name]).TOOLS})
     older = {
-        old: replace(listed[new], name=old, unlisted=True)
+        old: replace(listed[new], name=old, unlisted=True, older_of=new)
         for old, new in OLDER_NAMES.items()
         if new in listed
     }

@@ -50,6 +50,8 @@ class PackTool:
     parallel: bool
     unlisted: bool
     function: ToolFunction
+    older_of: str = ""
+    """The tool's own name, where this is an older one (K2)."""
 
 
 def tool_of(function: ToolFunction, marks: Marks) -> PackTool:

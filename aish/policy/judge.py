@@ -9,7 +9,7 @@ from aish.policy.commands import (
     is_command_tool,
     spells_out,
 )
-from aish.policy.rules import LOCAL_COMMAND, Rule
+from aish.policy.rules import Rule
 from aish.policy.texts import Fit, fit_value
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
@@ -30,17 +30,17 @@ class Judgement:
 
 def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema) -> Judgement:
     """Whether `rule` applies to a call of `tool` with exactly these arguments."""
-    if not rule.covers(tool.name):
-        return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` is not a glob for `{tool.name}`")
     permits = rule.list not in {"ask", "deny"}
-    if permits and tool.unlisted and tool.name != LOCAL_COMMAND and not rule.exact:
-        # Or a rule that denies the tool by its own name would be walked around by the older one.
+    # A rule that forbids a tool forbids it by whatever name it is called.
+    if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
+        return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` is not a glob for `{tool.name}`")
+    if permits and tool.older_of and not rule.exact:
         return Judgement(rule, Fit.NO, "it is an older name of a tool: only its exact name")
     if permits and tool.annotations.destructive and not tool.trusted and not rule.exact:
         why = "the tool calls itself destructive and its server is not trusted: only its exact name"
         return Judgement(rule, Fit.NO, why)
     found = _conditions(rule, arguments, fits_schema, permits=permits)
-    if permits and found.fit is Fit.YES and is_command_tool(tool.name):
+    if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
         return _certain_command(rule, arguments) or found
     return found
 

@@ -1,5 +1,6 @@
 """Looking without running: what tools a pipeline has and what its rules say of each."""
 
+from collections.abc import Iterator
 from typing import Literal
 
 from aish.policy.decide import decide
@@ -9,8 +10,9 @@ from aish.run.resources import open_toolbox
 from aish.run.surroundings import Surroundings
 from aish.vocab.events import ServerInfo
 from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Tools
 from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import Tool
+from aish.vocab.tools import Tool, ToolName
 
 
 @frozen
@@ -39,8 +41,16 @@ async def look(plan: Plan, around: Surroundings) -> Look:
         return Look(
             tools=tuple(view(plan.policy, tool) for tool in listed),
             servers=box.servers,
-            unmatched=unmatched_rules(plan.policy, listed),
+            unmatched=unmatched_rules(plan.policy, (*listed, *_named(plan.policy, box.tools))),
         )
+
+
+def _named(policy: Policy, tools: Tools) -> Iterator[Tool]:
+    """The tools that rules name in full: older names are among them, which no list shows (K2)."""
+    for rule in policy.deciding() + policy.parallel + policy.idempotent:
+        tool = tools.by_name(ToolName(rule.server, rule.tool)) if rule.exact else None
+        if tool is not None:
+            yield tool
 
 
 def view(policy: Policy, tool: Tool) -> ToolView:

@@ -11,6 +11,7 @@ from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.looking import view
 from aish.run.order import needs_of
 from aish.run.plan import Plan
+from aish.run.presumed import presumed_tool
 from aish.run.prompt_step import visible_tools
 from aish.templates.references import references
 from aish.templates.render import render
@@ -57,7 +58,7 @@ def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, .
 
 def _call(step: CallStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:
     name = tool_name(step.call)
-    known = next((tool for tool in tools if tool.name == name), None)
+    known = next((tool for tool in tools if tool.name == name), presumed_tool(name, plan.pipeline))
     arguments = _shown(step.arguments, context)
     subject = known or Tool(name=name, wire=step.call, description="", input_schema={})
     return {

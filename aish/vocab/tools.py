@@ -40,7 +40,8 @@ class Tool:
     `wire` is the name that models see (`alias__name`, or a shortened form with a hash suffix
     where that is not legal). `input_schema` is the server's, unchanged (L2). `parallel` is true
     where a pack marks the tool as safe to run beside others (L16). `unlisted` tools can be called
-    and are not shown to models.
+    and are not shown to models. `older_of` is the tool's own name where this one is an older name
+    of it (K2), and empty otherwise.
     """
 
     name: ToolName
@@ -52,6 +53,13 @@ class Tool:
     parallel: bool = False
     unlisted: bool = False
     trusted: bool = False
+    older_of: str = ""
+
+    @property
+    def names(self) -> tuple[ToolName, ...]:
+        """Every name that rules may know it by, its own last."""
+        own = (ToolName(self.name.server, self.older_of),) if self.older_of else ()
+        return (self.name, *own)
 
 
 @frozen

@@ -254,6 +254,34 @@ policy_tests:
     assert "deny" in done.stderr
 
 
+@pytest.mark.requirement("K2", "P4", "P7", "X1")
+def test_an_older_name_is_judged_alike_wherever_it_is_asked_about(project: Project) -> None:
+    project.pipeline(
+        """
+        mcp:
+          servers: {r: {pack: [fs, shell], root: .}}
+          auto_approve: ["r__*", {tool: r__run_command, when: {command: "echo *"}}]
+        policy_tests:
+          - {tool: r__read_file, expect: ask}
+          - {tool: r__run_command, arguments: {command: "echo a; touch b"}, expect: ask}
+        steps:
+          - {id: safe, call: r__run_command, with: {command: echo a}}
+          - {id: odd, call: r__run_command, with: {command: "echo a; touch b"}}
+        """
+    )
+    explained = project.aish("policy", "explain", "p.yaml", "--tool", "r__read_file")
+    assert "  ask: no rule approves r__read_file" in explained.stdout
+    assert project.aish("validate", "p.yaml").code == 0
+    planned = project.aish("plan", "p.yaml", "--strict", "--format", "json")
+    assert planned.code == 0, planned.stderr
+    assert [row["verdict"] for row in json.loads(planned.stdout)["steps"]] == ["auto", "ask"]
+    assert project.run().code == 3
+    assert not (project.folder / "b").exists()
+    assert project.run("--deny", "r__shell_run").code == 3
+    denied = project.aish("call", "p.yaml", "r__run_command", "command=echo a", "--deny", "r__*")
+    assert denied.code == 3
+
+
 def test_strict_validation_turns_warnings_into_errors(project: Project) -> None:
     project.pipeline("inputs: {unused: {type: string, default: x}}\nprompt: Say hello\n")
 

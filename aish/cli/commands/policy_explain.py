@@ -20,6 +20,7 @@ from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
 from aish.run.plan import load_checked
+from aish.run.presumed import presumed_tool
 from aish.text import for_terminal
 from aish.vocab.json import JsonObject
 
@@ -44,7 +45,8 @@ def command(
     del verbose
     pipeline = load_checked(file, tuple(overrides or ()))
     policy = compile_policy(pipeline.rules, allow=tuple(allow or ()), deny=tuple(deny or ()))
-    found = explain(policy, tool_name(tool), _arguments(arguments))
+    name = tool_name(tool)
+    found = explain(policy, name, _arguments(arguments), presumed_tool(name, pipeline))
     if format_ is Report.JSON:
         print_json(_row(found))
     else:

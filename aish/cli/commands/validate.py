@@ -10,9 +10,10 @@ from aish.cli.options import Report, ReportOption, SetOption, StrictOption, Verb
 from aish.cli.printing import print_json
 from aish.config.loader import lookup_position
 from aish.errors import ExitCode, Problem
-from aish.policy.explain import check_policy_tests
+from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
 from aish.run.plan_checks import check_file
+from aish.run.presumed import presumed_tool
 from aish.vocab.json import JsonValue
 
 
@@ -50,7 +51,9 @@ def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
     pipeline, found = check_file(path, overrides)
     if pipeline is None or any(not problem.warning for problem in found):
         return found
-    failed = check_policy_tests(pipeline.policy_tests, compile_policy(pipeline.rules))
+    tests = pipeline.policy_tests
+    known = filter(None, (presumed_tool(tool_name(test.tool), pipeline) for test in tests))
+    failed = check_policy_tests(tests, compile_policy(pipeline.rules), known)
     return (
         *found,
         *(

@@ -119,11 +119,12 @@ def test_annotations_are_taken_where_they_are_booleans() -> None:
 
 @pytest.mark.requirement("L16")
 def test_only_a_pack_of_ours_can_mark_a_tool_as_parallel() -> None:
-    marked = {"name": "a", "_meta": {"aish/parallel": True, "aish/unlisted": True}}
+    marks = {"aish/parallel": True, "aish/unlisted": True, "aish/older_of": "b"}
+    marked = {"name": "a", "_meta": marks}
     (stranger,), _ = tools(marked)
     (ours,), _ = tools(marked, reading=Reading(ours=True))
-    assert (stranger.parallel, stranger.unlisted) == (False, False)
-    assert (ours.parallel, ours.unlisted) == (True, True)
+    assert (stranger.parallel, stranger.unlisted, stranger.older_of) == (False, False, "")
+    assert (ours.parallel, ours.unlisted, ours.older_of) == (True, True, "b")
 
 
 @pytest.mark.requirement("M1")

@@ -278,13 +278,17 @@ class TwinTool:
     annotations: JsonObject = field(default_factory=lambda: {"readOnlyHint": True})
     parallel: bool = True
     unlisted: bool = False
+    older_of: str = ""
+
+
+OLDER = TwinTool("old_read", unlisted=True, older_of="read")
 
 
 class TwinPack:
     """A pack in memory."""
 
     def __init__(self) -> None:
-        found = (TwinTool("read"), TwinTool("old_read", unlisted=True), TwinTool("bug"))
+        found = (TwinTool("read"), OLDER, TwinTool("bug"))
         self.tools: Mapping[str, TwinTool] = {one.name: one for one in found}
 
     async def call(self, name: str, arguments: JsonObject) -> JsonObject:
@@ -422,6 +426,18 @@ def test_a_flood_of_progress_is_bounded() -> None:
             return len(s.progress)
 
     assert play(scene) == 1000
+
+
+@pytest.mark.requirement("K2", "X1")
+def test_a_tool_that_is_left_out_is_left_out_by_its_older_names_too() -> None:
+    entry = ServerEntry(alias="repo", pack=("fs",), exclude=("read",))
+
+    async def scene() -> list[bool]:
+        async with registry(ServerConnection(entry, pack=TwinPack())) as s:
+            names = ("read", "old_read", "bug")
+            return [s.registry.by_name(ToolName("repo", name)) is not None for name in names]
+
+    assert play(scene) == [False, False, True]
 
 
 @pytest.mark.requirement("M9")
