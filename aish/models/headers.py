@@ -54,9 +54,10 @@ def check_base_url(entry: ModelEntry) -> None:
         UsageError: they cannot; the message says why.
     """
     where = f"models.{entry.alias}.base_url"
+    url = entry.base_url or ""
     try:
-        parts = urlsplit(entry.base_url or "")
-        legal = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(url)
+        legal = parts.scheme in {"http", "https"} and parts.port != 0 and _has_host(url)
     except ValueError:
         legal = False
     if not legal:
@@ -73,6 +74,20 @@ def check_base_url(entry: ModelEntry) -> None:
         )
     if parts.fragment:
         raise UsageError("a fragment (`#…`) is never sent to an endpoint", where=where)
+
+
+def _has_host(url: str) -> bool:
+    """Whether a host is named that can be looked up."""
+    name = urlsplit(url).hostname or ""
+    # `urlsplit` drops line ends and tabs without a word.
+    if not name or not url.isprintable() or " " in name:
+        return False
+    if name.isascii() and "xn--" not in name:
+        return True
+    # Only names of other alphabets need the rules for them.
+    from aish.models.transport import is_sendable
+
+    return is_sendable(url)
 
 
 def _check(entry: ModelEntry, name: str, value: str, where: str) -> None:

@@ -44,6 +44,14 @@ def _tls(*, verify: bool) -> ssl.SSLContext:
     return httpx.create_ssl_context(verify=verify, trust_env=False)
 
 
+def is_sendable(url: str) -> bool:
+    """Whether the host of a URL has a legal name, in whatever alphabet."""
+    try:
+        return bool(httpx.URL(url).host)
+    except (httpx.InvalidURL, ValueError):
+        return False
+
+
 def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
     """A pool of at most `PER_CLIENT` connections; proxies only where the entry names one."""
     is_https = httpx.URL(entry.base_url or "").scheme == "https"

@@ -66,6 +66,11 @@ def test_headers_that_describe_the_bytes_are_ours(name: str) -> None:
         "http://host:99999",
         "http://user:pass@host/v1",
         "https://host/v1#top",
+        "http://two words/v1",
+        "http://host\n/v1",
+        "http://xn--/v1",
+        "http://xn--a/v1",
+        "http://é..com/v1",
     ],
 )
 def test_a_url_that_is_no_endpoint_is_refused(url: str) -> None:
@@ -75,6 +80,15 @@ def test_a_url_that_is_no_endpoint_is_refused(url: str) -> None:
     assert "pass@" not in str(caught.value)
 
 
-@pytest.mark.parametrize("url", ["http://127.0.0.1:8080/v1", "https://h/v1/", "http://[::1]:80"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://127.0.0.1:8080/v1",
+        "https://h/v1/",
+        "http://[::1]:80",
+        "http://bücher.example/v1",
+        "http://xn--bcher-kva.example/v1",
+    ],
+)
 def test_any_other_is_not(url: str) -> None:
     check_base_url(ModelEntry(alias="cloud", base_url=url))
