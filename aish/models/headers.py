@@ -44,6 +44,8 @@ def check_endpoint(entry: ModelEntry, key: str | None) -> None:
     """
     if entry.embedded is None:
         check_base_url(entry)
+    if entry.proxy is not None:
+        _check_proxy(entry)
     headers_of(entry, key)
 
 
@@ -74,6 +76,19 @@ def check_base_url(entry: ModelEntry) -> None:
         )
     if parts.fragment:
         raise UsageError("a fragment (`#…`) is never sent to an endpoint", where=where)
+
+
+def _check_proxy(entry: ModelEntry) -> None:
+    try:
+        legal = urlsplit(entry.proxy or "").scheme in {"http", "https"}
+    except ValueError:
+        legal = False
+    if not legal or not _has_host(entry.proxy or ""):
+        raise UsageError(
+            "this is not the URL of a proxy",
+            where=f"models.{entry.alias}.proxy",
+            hint="it looks like `http://host:3128`; other kinds of proxy are not known",
+        )
 
 
 def _has_host(url: str) -> bool:

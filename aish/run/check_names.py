@@ -55,6 +55,8 @@ def _endpoint(entry: ModelEntry) -> Iterator[Complaint]:
     known = replace(entry, headers=said)
     if entry.base_url is not None and variables(entry.base_url):
         known = replace(known, base_url="http://unknown")
+    if entry.proxy is not None and variables(entry.proxy):
+        known = replace(known, proxy=None)
     try:
         check_endpoint(known, None)
     except UsageError as error:

@@ -11,6 +11,8 @@ SERVER = "mcp: {{servers: {{s: {{command: {}}}}}}}"
     ("entry", "said"),
     [
         ("base_url: nowhere", "models.m.base_url: this is not the URL of an endpoint"),
+        ("base_url: http://a, proxy: 'socks5://a:1'", "models.m.proxy: this is not the URL of a"),
+        ("base_url: http://a, proxy: nowhere", "models.m.proxy: this is not the URL of a proxy"),
         ("base_url: http://a/v1, headers: {b c: d}", "models.m: `b c` is not a header to be set"),
     ],
 )
