@@ -23,6 +23,7 @@ class Given:
     inputs: Sequence[str] | None
     inputs_file: str | None
     model: str | None
+    allow_broad_root: bool = False
 
 
 STDIN_LIMIT = 64 * 1024 * 1024
@@ -88,6 +89,7 @@ def run_options(
         inputs=collect_inputs(pipeline, given.inputs or (), given.inputs_file, read_stdin),
         stdin=stdin,
         model=given.model,
+        allow_broad_root=given.allow_broad_root,
         allow=tuple(allow or ()),
         deny=tuple(deny or ()),
         timeout=_seconds(timeout),
@@ -104,6 +106,13 @@ def _seconds(text: str | None) -> float | None:
         raise UsageError(str(error), where="--timeout", hint="for example 90s or 10m") from error
 
 
-def look_options(allow: Sequence[str] | None, deny: Sequence[str] | None) -> RunOptions:
+def look_options(
+    allow: Sequence[str] | None, deny: Sequence[str] | None, *, allow_broad_root: bool
+) -> RunOptions:
     """Options of a command that only looks at tools."""
-    return RunOptions(allow=tuple(allow or ()), deny=tuple(deny or ()), environ=dict(os.environ))
+    return RunOptions(
+        allow=tuple(allow or ()),
+        deny=tuple(deny or ()),
+        allow_broad_root=allow_broad_root,
+        environ=dict(os.environ),
+    )

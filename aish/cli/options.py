@@ -77,3 +77,7 @@ RunDirOption = Annotated[
     Path | None, typer.Option("--run-dir", metavar="DIR", help="Where run folders are made.")
 ]
 EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Leave no run folder behind.")]
+BroadRootOption = Annotated[
+    bool,
+    typer.Option("--allow-broad-root", help="Let a tool pack have `/` or your home as its root."),
+]

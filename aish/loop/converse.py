@@ -29,6 +29,8 @@ from aish.vocab.messages import AssistantTurn, History
 from aish.vocab.protocols import AnswerSchema, Model, ModelRequest
 from aish.vocab.tools import Tool, ToolCall
 
+_GO_ON = "let the model go on with `on_denied: continue`"
+
 
 @frozen
 class Ask:
@@ -242,9 +244,13 @@ class _Stop:
 
 
 def _denial(call: UsedCall) -> Failure:
-    return Failure(
-        "denied",
-        call.content.removeprefix("[aish] "),
-        hint=f"approve it with a rule for `{call.tool}` under `mcp.auto_approve`, "
-        "or let the model go on with `on_denied: continue`",
-    )
+    message = call.content.removeprefix("[aish] ")
+    if call.verdict == "deny":
+        # A rule that denies beats every rule that approves: one more of those would not help.
+        return Failure(
+            "denied",
+            message,
+            hint=f"`aish policy explain --tool {call.tool}` says why; or {_GO_ON}",
+        )
+    approve = f"approve it with a rule for `{call.tool}` under `mcp.auto_approve`"
+    return Failure("denied", message, hint=f"{approve}, or {_GO_ON}")

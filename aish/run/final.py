@@ -67,7 +67,10 @@ def decide_exit(state: FinalState) -> Exit:
         reasons.setdefault(state.error.exit_code, (str(state.error), state.error.hint))
     for record in state.records:
         if record.exit_code is not ExitCode.OK:
-            reasons.setdefault(record.exit_code, (_step_reason(record), None))
+            reasons.setdefault(
+                record.exit_code,
+                (_step_reason(record), record.failure.hint if record.failure else None),
+            )
     code = next((code for code in PRECEDENCE if code in reasons), ExitCode.OK)
     reason, hint = reasons.get(code, ("", None))
     return Exit(

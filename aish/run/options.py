@@ -12,7 +12,7 @@ class RunOptions:
     """Everything besides the file that decides a run; `environ` is the process environment.
 
     `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
-    `limits.time`.
+    `limits.time`. `allow_broad_root` lets a pack have `/` or the home folder as its root (K4).
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -21,4 +21,5 @@ class RunOptions:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     timeout: float | None = None
+    allow_broad_root: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)

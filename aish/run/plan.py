@@ -38,6 +38,7 @@ class Plan:
     secrets: Secrets
     default_model: str | None
     time_limit: float | None
+    allow_broad_root: bool = False
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
@@ -99,6 +100,7 @@ def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = Tr
         secrets=secrets,
         default_model=default,
         time_limit=options.timeout if options.timeout is not None else pipeline.limits.time,
+        allow_broad_root=options.allow_broad_root,
     )
 
 

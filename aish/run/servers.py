@@ -27,7 +27,7 @@ async def open_servers(
     async with AsyncExitStack() as stack:
         yield await stack.enter_async_context(
             open_registry(
-                [_connection(server, reaper, stack) for server in plan.servers],
+                [_connection(server, plan, reaper, stack) for server in plan.servers],
                 reaper=reaper,
                 logs=around.folder.logs if children else None,
                 # Of all models, so that `-m` and commands without a model see the same names (M4).
@@ -40,10 +40,17 @@ async def open_servers(
         )
 
 
-def _connection(server: ResolvedServer, reaper: Reaper, stack: AsyncExitStack) -> ServerConnection:
+def _connection(
+    server: ResolvedServer, plan: Plan, reaper: Reaper, stack: AsyncExitStack
+) -> ServerConnection:
     pack: Pack | None = None
     if server.entry.pack:
-        pack = open_packs(server.entry.pack, server.entry.root, reaper=reaper)
+        pack = open_packs(
+            server.entry.pack,
+            server.entry.root,
+            allow_broad_root=plan.allow_broad_root,
+            reaper=reaper,
+        )
         stack.push_async_callback(pack.shutdown)
     return ServerConnection(
         entry=server.entry, token=server.token, child_env=server.child_env, pack=pack

@@ -50,6 +50,7 @@ class Console:
         self._elsewhere = elsewhere
         self._tally = Tally()
         self._step: str | None = None
+        self._hint: str | None = None
         self._streamed: Place | None = None
         self._last_call: Place | None = None
         self._running: dict[Place, str] = {}
@@ -205,6 +206,7 @@ class Console:
             mark = f"{self._look.glyphs.no} {step}: {for_line(said)}"
             self._screen.line(self._look.paint("red", mark))
             if event.error and event.error.hint:
+                self._hint = event.error.hint
                 self._screen.line(f"  hint: {for_line(event.error.hint)}")
 
     def _closing(self, event: RunFinished) -> None:
@@ -212,7 +214,7 @@ class Console:
         if event.exit.code:
             said = f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
             self._screen.line(self._look.paint("red", for_line(said)))
-            if event.exit.hint:
+            if event.exit.hint and event.exit.hint != self._hint:
                 self._screen.line(f"  hint: {for_line(event.exit.hint)}")
         status, *rest = self._tally.parts(event)
         tail = for_line("".join(f" {self._look.glyphs.dot} {part}" for part in rest))

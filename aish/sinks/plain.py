@@ -44,6 +44,7 @@ class Plain:
         self._out = out
         self._tally = Tally()
         self._began: float | None = None
+        self._hint: str | None = None
 
     def __call__(self, stamped: Stamped) -> None:
         """Write what this event is worth."""
@@ -68,6 +69,7 @@ class Plain:
             case StepStarted():
                 yield f"{at}started ({event.kind})"
             case StepFinished():
+                self._hint = event.error.hint if event.error else self._hint
                 yield from _step_finished(event, at)
             case TurnStarted():
                 yield f"{at}asking {event.model}, {counted(event.messages, 'message')}"
@@ -99,7 +101,7 @@ class Plain:
             yield f"denied: {denial}"
         if event.exit.code:
             yield f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
-            if event.exit.hint:
+            if event.exit.hint and event.exit.hint != self._hint:
                 yield f"hint: {event.exit.hint}"
         yield ", ".join(self._tally.parts(event))
 

@@ -13,6 +13,7 @@ from aish.cli.looking import quiet_surroundings, tools_plan
 from aish.cli.options import (
     AllowOption,
     AskOption,
+    BroadRootOption,
     DenyOption,
     FileArgument,
     Report,
@@ -41,6 +42,7 @@ def command(
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
+    broad_root: BroadRootOption = False,
     ask: AskOption = False,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
@@ -50,7 +52,7 @@ def command(
     Example: aish call pipelines/quickstart.yaml repo__file_read path=README.md
     """
     del verbose
-    plan = tools_plan(load(file, overrides), look_options(allow, deny))
+    plan = tools_plan(load(file, overrides), look_options(allow, deny, allow_broad_root=broad_root))
     around = quiet_surroundings(plan)
     if ask:
         around = replace(around, approver=TerminalApprover())

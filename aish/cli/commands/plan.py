@@ -10,6 +10,7 @@ from aish.cli.loading import Given, load, run_options
 from aish.cli.looking import looked_at
 from aish.cli.options import (
     AllowOption,
+    BroadRootOption,
     DenyOption,
     FileArgument,
     InputOption,
@@ -40,6 +41,7 @@ def command(
     model: ModelOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
+    broad_root: BroadRootOption = False,
     timeout: TimeoutOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers.")] = False,
     strict: StrictOption = False,
@@ -52,7 +54,7 @@ def command(
     """
     del verbose
     pipeline = load(file, overrides, strict=strict)
-    given = Given(inputs, inputs_file, model)
+    given = Given(inputs, inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
     plan = make_plan(pipeline, options)
     found = None if offline else looked_at(plan)

@@ -11,6 +11,7 @@ from aish.cli.loading import Given, load, run_options
 from aish.cli.options import (
     AllowOption,
     AskOption,
+    BroadRootOption,
     DenyOption,
     EphemeralOption,
     FileArgument,
@@ -42,6 +43,7 @@ def command(
     model: ModelOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
+    broad_root: BroadRootOption = False,
     ask: AskOption = False,
     timeout: TimeoutOption = None,
     format_: Annotated[Format, typer.Option("--format", help="What stdout carries.")] = Format.TEXT,
@@ -61,7 +63,7 @@ def command(
     Example: git diff | aish run pipelines/review.yaml --format json -o review.json
     """
     pipeline = load(file, overrides, quiet=quiet)
-    given = Given(inputs, inputs_file, model)
+    given = Given(inputs, inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, quiet=quiet)
     plan = make_plan(pipeline, options)
     if output is not None:

@@ -8,7 +8,14 @@ import typer
 
 from aish.cli.loading import load, look_options
 from aish.cli.looking import looked_at, tools_plan
-from aish.cli.options import AllowOption, DenyOption, FileArgument, SetOption, VerboseOption
+from aish.cli.options import (
+    AllowOption,
+    BroadRootOption,
+    DenyOption,
+    FileArgument,
+    SetOption,
+    VerboseOption,
+)
 from aish.cli.printing import print_json
 from aish.errors import ExitCode
 from aish.run.looking import Look, ToolView
@@ -30,6 +37,7 @@ def command(
     overrides: SetOption = None,
     allow: AllowOption = None,
     deny: DenyOption = None,
+    broad_root: BroadRootOption = False,
     verbose: VerboseOption = False,
 ) -> int:
     """List the tools a pipeline sees, and what its rules say of each.
@@ -37,7 +45,7 @@ def command(
     Example: aish tools pipelines/mcp.yaml --audit
     """
     del verbose
-    plan = tools_plan(load(file, overrides), look_options(allow, deny))
+    plan = tools_plan(load(file, overrides), look_options(allow, deny, allow_broad_root=broad_root))
     found = looked_at(plan)
     if as_json:
         print_json(plan.secrets.mask_json(_rows(found)))
