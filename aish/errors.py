@@ -30,11 +30,13 @@ class AishError(Exception):
     """A failure a person can act on.
 
     `message` is one sentence without a full stop, `where` names the place (`file:line:col`, a
-    server alias, a step id), `hint` says what to do next.
+    server alias, a step id), `hint` says what to do next, `retryable` whether the same could
+    succeed another time.
     """
 
     exit_code: ExitCode = ExitCode.FAILED
     code: str = "failed"
+    retryable: bool = False
 
     def __init__(self, message: str, *, where: str | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -118,6 +120,7 @@ class UnavailableError(AishError):
 
     exit_code = ExitCode.UNAVAILABLE
     code = "unavailable"
+    retryable = True
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:

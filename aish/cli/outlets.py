@@ -19,7 +19,7 @@ from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event, Exit
+from aish.vocab.events import Event, Exit, RunFinished
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
 
@@ -42,6 +42,7 @@ class Outlets:
         self._shape = shape
         self._lost: ExitCode = ExitCode.OK
         self._stack = ExitStack()
+        self._ended_well = False
         self._buffer: BytesIO | None = None
         out = self._out()
         self._console: Sink | None = None if shape.quiet else _for_people(plan, shape)
@@ -68,11 +69,13 @@ class Outlets:
             self._stack.close()
         except OSError as full:
             self._lose(f"{self._shape.output}: cannot write the result", full)
-        if self._buffer is not None and kind is None:
+        # A failed run without an answer does not replace an older result by nothing.
+        if self._buffer and kind is None and (self._ended_well or self._buffer.tell()):
             self._write_output(self._buffer.getvalue())
 
     def emit(self, event: Event) -> None:
         """The `Emit` of the run."""
+        self._ended_well = isinstance(event, RunFinished) and event.exit.code == 0
         self._log.emit(event)
 
     def approver(self, *, ask: bool) -> Approver:

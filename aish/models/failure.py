@@ -23,7 +23,10 @@ class AttemptError(Exception):
     def final(self, alias: str, afterthought: str = "") -> AishError:
         """The error that leaves the room (exit 5, or exit 1 for a request that is no good)."""
         kind = UnavailableError if self.advice.unavailable else StepFailedError
-        return kind(self.message + afterthought, where=f"model `{alias}`", hint=self.hint)
+        error = kind(self.message + afterthought, where=f"model `{alias}`", hint=self.hint)
+        # Refused credentials and a used-up quota are as they are until somebody does something.
+        error.retryable = self.advice.unavailable and self.advice.retry
+        return error
 
 
 def too_late(deadline: str, entry: ModelEntry) -> AttemptError:

@@ -66,4 +66,6 @@ async def close_stream(batches: AsyncIterator[Sequence[Delta]]) -> None:
 
 def _all_failed(failures: Sequence[UnavailableError]) -> UnavailableError:
     reasons = "; ".join(str(failure) for failure in failures)
-    return UnavailableError(f"no model answered: {reasons}", hint=failures[0].hint)
+    error = UnavailableError(f"no model answered: {reasons}", hint=failures[0].hint)
+    error.retryable = any(failure.retryable for failure in failures)
+    return error

@@ -16,7 +16,8 @@ from aish.system.globs import matches_word
 from aish.vocab.rules import RuleEntry
 from aish.vocab.tools import ToolName
 
-_WEB = re.compile(r"https?://[^/]", re.IGNORECASE)
+WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
+WEB_URL_HINT = "it looks like `https://host/mcp`"
 _CHOICES = ("auto", "required", "none")
 
 
@@ -46,9 +47,9 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
     if alias == RESERVED:
         message = f"the alias `{RESERVED}` is taken by the local commands of `run` steps"
         yield Complaint(path, message)
-    if entry.url is not None and not variables(entry.url) and not _WEB.match(entry.url):
+    if entry.url is not None and not variables(entry.url) and not WEB_URL.match(entry.url):
         message = "this is not the URL of a server"
-        yield Complaint(f"{path}.url", message, "it looks like `https://host/mcp`")
+        yield Complaint(f"{path}.url", message, WEB_URL_HINT)
     for name in entry.pack:
         if name not in PACKS:
             known = ", ".join(f"`{pack}`" for pack in PACKS)

@@ -8,6 +8,7 @@ from aish.config.loader import lookup_position
 from aish.config.pipeline import ModelEntry, Pipeline, ServerEntry
 from aish.errors import PipelineError, Problem, UsageError
 from aish.models.headers import check_endpoint
+from aish.run.check_tools import WEB_URL, WEB_URL_HINT
 from aish.system.children import child_environment
 from aish.system.secrets import Secrets
 from aish.vocab.frozen import frozen
@@ -112,7 +113,10 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         name: None if value is None else resolver.text(value, f"{path}.env.{name}", secret=True)
         for name, value in entry.env.items()
     }
+    known = len(resolver.problems)
     url = entry.url and resolver.text(entry.url, f"{path}.url", secret=False)
+    if url and len(resolver.problems) == known and not WEB_URL.match(url):
+        resolver.refuse(f"{path}.url", "this is not the URL of a server", WEB_URL_HINT)
     return ResolvedServer(
         entry=replace(
             entry,

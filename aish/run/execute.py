@@ -85,6 +85,11 @@ def _end(
 ) -> Exit:
     if not progress.started:
         _start(plan, options, around, progress, ())
+    for step in plan.steps:
+        if step.id not in progress.records:
+            record = StepRecord(id=step.id, kind=KINDS[type(step)], status="skipped")
+            progress.records[step.id] = record
+            around.emit(_finished(record))
     return _finish(around, progress, interrupt, begun)
 
 
@@ -162,15 +167,10 @@ class _Listening:
 
 
 async def _run_steps(stage: Stage, around: Surroundings) -> None:
-    ended = False
     for step in stage.plan.steps:
-        if ended:
-            record = StepRecord(id=step.id, kind=KINDS[type(step)], status="skipped")
-            around.emit(_finished(record))
-        else:
-            record = await _run_step(step, stage, around)
-            ended = record.exit_code is not ExitCode.OK
-        stage.records[step.id] = record
+        record = stage.records[step.id] = await _run_step(step, stage, around)
+        if record.exit_code is not ExitCode.OK:
+            return
 
 
 async def _run_step(step: Step, stage: Stage, around: Surroundings) -> StepRecord:
@@ -181,7 +181,12 @@ async def _run_step(step: Step, stage: Stage, around: Surroundings) -> StepRecor
         record = await _one(step, stage)
     except AishError as error:
         record = StepRecord(
-            step.id, kind, "failed", failure=failure_of(error), exit_code=error.exit_code
+            step.id,
+            kind,
+            "failed",
+            failure=failure_of(error),
+            exit_code=error.exit_code,
+            retryable=error.retryable,
         )
     except BaseException:
         # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.

@@ -58,23 +58,34 @@ class FinalState:
     signal: ExitCode | None = None
 
 
+@frozen
+class _Reason:
+    text: str
+    hint: str | None = None
+    retryable: bool = True
+
+
 def decide_exit(state: FinalState) -> Exit:
     """The exit that `state` calls for, with the reason a person reads."""
-    reasons: dict[ExitCode, tuple[str, str | None]] = {}
+    reasons: dict[ExitCode, _Reason] = {}
     if state.signal is not None:
-        reasons[state.signal] = ("interrupted", None)
+        reasons[state.signal] = _Reason("interrupted")
     if state.error is not None:
-        reasons.setdefault(state.error.exit_code, (str(state.error), state.error.hint))
+        error = state.error
+        reasons.setdefault(
+            error.exit_code, _Reason(str(error), error.hint, retryable=error.retryable)
+        )
     for record in state.records:
         if record.exit_code is not ExitCode.OK:
-            reasons.setdefault(
-                record.exit_code,
-                (_step_reason(record), record.failure.hint if record.failure else None),
-            )
+            reasons.setdefault(record.exit_code, _step_reason(record))
     code = next((code for code in PRECEDENCE if code in reasons), ExitCode.OK)
-    reason, hint = reasons.get(code, ("", None))
+    reason = reasons.get(code, _Reason(""))
     return Exit(
-        code=int(code), name=NAMES[code], retryable=code in RETRYABLE, reason=reason, hint=hint
+        code=int(code),
+        name=NAMES[code],
+        retryable=code in RETRYABLE and reason.retryable,
+        reason=reason.text,
+        hint=reason.hint,
     )
 
 
@@ -88,6 +99,11 @@ def failure_of(error: AishError) -> Failure:
     return Failure(code=error.code, message=str(error), hint=error.hint)
 
 
-def _step_reason(record: StepRecord) -> str:
-    message = record.failure.message if record.failure else record.status
-    return f"step `{record.id}`: {message}"
+def _step_reason(record: StepRecord) -> _Reason:
+    failure = record.failure
+    message = failure.message if failure else record.status
+    return _Reason(
+        f"step `{record.id}`: {message}",
+        failure.hint if failure else None,
+        retryable=record.retryable,
+    )

@@ -14,7 +14,10 @@ from aish.vocab.json import JsonValue
 
 @frozen
 class StepRecord:
-    """A step's end; `exit_code` is what it means for the process if the run ends with it."""
+    """A step's end; `exit_code` is what it means for the process if the run ends with it.
+
+    `retryable` says of an `exit_code` that another try could mend whether it could here.
+    """
 
     id: str
     kind: StepKind
@@ -26,6 +29,7 @@ class StepRecord:
     seconds: float = 0.0
     failure: Failure | None = None
     exit_code: ExitCode = ExitCode.OK
+    retryable: bool = True
 
 
 def template_view(record: StepRecord) -> dict[str, JsonValue]:

@@ -244,7 +244,7 @@ def test_refused_credentials_are_5_at_once(
 
     found = project.result()
 
-    assert (found["exit"]["code"], found["exit"]["retryable"]) == (5, True)
+    assert (found["exit"]["code"], found["exit"]["retryable"]) == (5, False)
     assert "HTTP 401" in found["exit"]["reason"]
     assert len(endpoint.asked) == 1
 
@@ -273,3 +273,24 @@ def test_a_required_server_that_is_missing_is_5_and_an_optional_one_a_warning(
     (notice,) = found["notices"]
     assert notice["code"] == "server_missing"
     assert "cannot find my configuration" in notice["text"]
+
+
+@pytest.mark.requirement("exit-4")
+def test_steps_that_the_time_limit_never_reached_are_skipped(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([hanging_reply(Gate())])
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        steps:
+          - {id: first, prompt: Say hello}
+          - {id: second, prompt: Say more, needs: [first]}
+        limits: {time: 500ms}
+        """
+    )
+
+    found = project.result()
+
+    assert found["exit"]["code"] == 4
+    assert [step["status"] for step in found["steps"].values()] == ["budget", "skipped"]

@@ -216,3 +216,20 @@ def test_a_strangers_text_steers_neither_the_terminal_nor_the_log(
     for sign in ("\x1b", "\x07", "\r", "\u202e", "\x9b"):
         assert sign not in done.stderr
     assert not any(line.startswith(("::", "##[")) for line in done.stderr.splitlines())
+
+
+@pytest.mark.requirement("exit-5")
+def test_a_failed_run_without_an_answer_leaves_an_older_result_alone(project: Project) -> None:
+    project.write("old.txt", "the older answer")
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+    project.pipeline(
+        """
+        models: {m: {base_url: "${MODEL_URL}", model: x, retry: {attempts: 1}}}
+        prompt: Say hello
+        """
+    )
+
+    done = project.run("-o", "old.txt")
+
+    assert done.code == 5
+    assert (project.folder / "old.txt").read_text() == "the older answer"

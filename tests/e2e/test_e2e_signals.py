@@ -159,7 +159,9 @@ def test_an_interrupt_before_the_first_request_is_an_interrupt_too(
 
     assert done.code == 130, done.stderr
     assert '"name": "interrupted"' in done.stdout
-    assert [e["type"] for e in project.journal] == ["run.started", "run.finished"]
+    started, *steps, finished = project.journal
+    assert (started["type"], finished["type"]) == ("run.started", "run.finished")
+    assert {(e["type"], e["status"]) for e in steps} == {("step.finished", "skipped")}
     assert endpoint.requests == []
     wait_gone(server)
     wait_gone(grandchild)

@@ -16,6 +16,7 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.printing import print_json
+from aish.config.documents import parse_json
 from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
@@ -56,7 +57,7 @@ def command(
 
 def _arguments(text: str) -> JsonObject:
     try:
-        value = json.loads(text)
+        value = parse_json(text)
     except ValueError as error:
         raise UsageError(f"not JSON: {error}", where="--args") from error
     if not isinstance(value, Mapping):
