@@ -170,7 +170,7 @@ def test_values_that_are_not_text_are_compared_as_json(
         ("secrets/./key", "deny"),
         ("secrets\\key", "deny"),
         ("docs/../secrets/key", "ask"),
-        ("/work/secrets/key", "ask"),
+        ("/srv/secrets/key", "ask"),
         ("SECRETS/key", "ask"),
         ("secrets/key\x00", "deny"),
         (["secrets/key"], "ask"),
