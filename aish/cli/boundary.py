@@ -12,7 +12,7 @@ from typing import TextIO
 import typer
 
 from aish.errors import AishError, ExitCode, PipelineError
-from aish.text import for_terminal
+from aish.text import for_ci_log
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
@@ -61,9 +61,9 @@ def report(error: AishError) -> None:
 
 
 def say(text: str) -> None:
-    """One line for people, on stderr; foreign text cannot steer the terminal (X3)."""
+    """Lines for people, on stderr; foreign text steers neither terminal nor CI runner (X2, X3)."""
     try:
-        sys.stderr.write(for_terminal(text) + "\n")
+        sys.stderr.write(for_ci_log(text) + "\n")
         sys.stderr.flush()
     except OSError:
         # Nobody is left to tell; the exit code still speaks.

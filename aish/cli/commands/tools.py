@@ -1,7 +1,6 @@
 """`aish tools FILE`."""
 
-import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -21,8 +20,8 @@ from aish.errors import ExitCode
 from aish.run.looking import Look, ToolView
 from aish.run.resources import missing_server
 from aish.system.secrets import Secrets
-from aish.text import for_line, suspicious
-from aish.vocab.json import JsonObject
+from aish.text import for_ci_log, for_line, suspicious
+from aish.vocab.json import JsonObject, JsonValue
 
 _WIDTH = 80
 
@@ -84,20 +83,39 @@ def _table(found: Look, secrets: Secrets) -> None:
         told = secrets.mask(row.tool.description)
         first = for_line(told.strip().partition("\n")[0])
         short = first if len(first) <= _WIDTH else first[: _WIDTH - 1] + "…"
-        typer.echo(f"{for_line(str(row.tool.name)):{width}}  {mark:5}  {short}".rstrip())
+        line = f"{for_line(str(row.tool.name)):{width}}  {mark:5}  {short}"
+        typer.echo(for_ci_log(line.rstrip()))
     if any(row.conditional for row in found.tools):
         typer.echo("\n* depends on the arguments: `aish policy explain` says how")
 
 
 def _signs(row: ToolView) -> tuple[str, ...]:
-    schema = json.dumps(row.tool.input_schema, ensure_ascii=False)
-    return suspicious(f"{row.tool.description}\n{schema}")
+    """What is odd in all that a server says of a tool and a model may be shown."""
+    tool = row.tool
+    schemas: list[JsonValue] = [tool.input_schema, tool.output_schema]
+    return suspicious("\n".join((str(tool.name), tool.description, *_words(schemas))))
+
+
+def _words(value: JsonValue) -> Iterator[str]:
+    """Every text in a JSON value, keys too, as it is: escaped ones would not look odd."""
+    waiting = [value]
+    while waiting:
+        match waiting.pop():
+            case str(text):
+                yield text
+            case Mapping() as found:
+                yield from found
+                waiting.extend(found.values())
+            case Sequence() as found:
+                waiting.extend(found)
+            case _:
+                pass
 
 
 def _audit(tools: Sequence[ToolView], secrets: Secrets) -> int:
     odd = [(row, _signs(row)) for row in tools if _signs(row)]
     for row, signs in odd:
-        typer.echo(f"{for_line(str(row.tool.name))}: {', '.join(signs)}")
-        typer.echo(f"    {for_line(secrets.mask(row.tool.description))}")
+        typer.echo(for_ci_log(f"{for_line(str(row.tool.name))}: {', '.join(signs)}"))
+        typer.echo(for_ci_log(f"    {for_line(secrets.mask(row.tool.description))}"))
     typer.echo(f"{len(tools)} tools looked at, {len(odd)} suspicious")
     return int(ExitCode.FAILED if odd else ExitCode.OK)

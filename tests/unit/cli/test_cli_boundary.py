@@ -93,6 +93,18 @@ def test_foreign_text_in_an_error_cannot_steer_the_terminal(
     assert capsys.readouterr().err == "error: \\x1b[2J\\u202e\n"
 
 
+@pytest.mark.requirement("X2", "X3")
+def test_foreign_text_in_an_error_is_no_command_to_a_ci_runner(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = "its stderr ends with:\n::stop-commands::x\n##[error]y\n##vso[task.z]"
+    guarded(raising(AishError(said)), verbose=False)
+
+    shown = capsys.readouterr().err
+    assert "its stderr ends with:\n\\x3a:stop-commands::x\n" in shown
+    assert "##" not in shown
+
+
 @pytest.mark.requirement("exit-70", "X9")
 def test_a_bug_is_70_with_a_private_log_and_no_traceback(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
