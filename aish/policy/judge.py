@@ -33,7 +33,7 @@ def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema
     permits = rule.list not in {"ask", "deny"}
     # A rule that forbids a tool forbids it by whatever name it is called.
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
-        return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` is not a glob for `{tool.name}`")
+        return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
     if permits and tool.older_of and not rule.exact:
         return Judgement(rule, Fit.NO, "it is an older name of a tool: only its exact name")
     if permits and tool.annotations.destructive and not tool.trusted and not rule.exact:

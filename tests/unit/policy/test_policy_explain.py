@@ -26,8 +26,8 @@ GC = Tool(
 def test_every_rule_is_looked_at_and_says_why() -> None:
     found = explain(POLICY, ToolName("repo", "write"), {"path": "src/x"})
     assert [(seen.rule.text, seen.fit, seen.why) for seen in found.looked_at] == [
-        ("*__*delete*", Fit.NO, "`*__*delete*` is not a glob for `repo__write`"),
-        ("repo__git_*", Fit.NO, "`repo__git_*` is not a glob for `repo__write`"),
+        ("*__*delete*", Fit.NO, "`*__*delete*` does not match `repo__write`"),
+        ("repo__git_*", Fit.NO, "`repo__git_*` does not match `repo__write`"),
         (
             'repo__write when {"path": "docs/**"}',
             Fit.NO,
