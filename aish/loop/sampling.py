@@ -32,7 +32,8 @@ from aish.vocab.tools import Media
 MAX_REQUESTS = 32
 
 _STOP_REASONS: Mapping[FinishReason, str] = {"stop": "endTurn", "length": "maxTokens"}
-_PARAMS = {"maxTokens": "max_tokens", "temperature": "temperature", "stopSequences": "stop"}
+_MOST_STOPS = 16
+_ENDLESS = 2**31
 
 
 class Sampling:
@@ -58,10 +59,10 @@ class Sampling:
         if self._requests > MAX_REQUESTS:
             raise _refusal(f"more than {MAX_REQUESTS} in one step")
         count = len(conversation.history.turns)
-        text = f"a server asks model `{self._model.alias}` to answer {count} messages"
+        messages = "a message" if count == 1 else f"{count} messages"
+        text = f"a server asks model `{self._model.alias}` to answer {messages}"
         self._emit(Notice(self._place, "info", "sampling", text))
-        wanted = {name: params[key] for key, name in _PARAMS.items() if params.get(key) is not None}
-        request = ModelRequest(conversation.history, params=wanted, place=self._place)
+        request = ModelRequest(conversation.history, params=_wanted(params), place=self._place)
         answer = await assemble(self._model, request, self._place, self._tell, self._clock)
         self.usage = add_usage(self.usage, answer.finish.usage)
         return _result(answer, self._model.alias)
@@ -70,6 +71,21 @@ class Sampling:
         # What a server is told is not what the step says.
         if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
             self._emit(event)
+
+
+def _wanted(params: JsonObject) -> dict[str, JsonValue]:
+    """What a server says of how to answer; what makes no sense there is not passed on."""
+    wanted: dict[str, JsonValue] = {}
+    most, warmth, stops = (params.get(k) for k in ("maxTokens", "temperature", "stopSequences"))
+    if isinstance(most, int) and 0 < most < _ENDLESS:
+        wanted["max_tokens"] = int(most)
+    if isinstance(warmth, int | float) and 0 <= warmth < _ENDLESS:
+        wanted["temperature"] = float(warmth)
+    if isinstance(stops, Sequence) and not isinstance(stops, str):
+        texts = [safe_utf8(stop) for stop in stops if isinstance(stop, str) and stop]
+        if texts:
+            wanted["stop"] = texts[:_MOST_STOPS]
+    return wanted
 
 
 def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
@@ -116,7 +132,7 @@ def _merged(messages: JsonValue, *, sees_images: bool) -> list[_Said]:
 
 def _said(message: JsonValue, *, sees_images: bool) -> _Said:
     role = message.get("role") if isinstance(message, Mapping) else None
-    if not isinstance(message, Mapping) or role not in {"user", "assistant"}:
+    if not isinstance(message, Mapping) or str(role) not in {"user", "assistant"}:
         raise _refusal("a message without a role")
     content = message.get("content")
     blocks = _sequence(content) if not isinstance(content, Mapping) else [content]
@@ -138,7 +154,7 @@ def _block(block: JsonValue) -> str | Media:
     kind = block.get("type") if isinstance(block, Mapping) else None
     if isinstance(block, Mapping) and kind == "text":
         return str(block.get("text") or "")
-    if isinstance(block, Mapping) and kind in {"image", "audio"}:
+    if isinstance(block, Mapping) and str(kind) in {"image", "audio"}:
         try:
             data = base64.b64decode(str(block.get("data") or ""), validate=True)
         except (binascii.Error, ValueError):

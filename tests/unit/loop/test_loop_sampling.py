@@ -53,6 +53,19 @@ def test_the_steps_model_answers_a_server() -> None:
     assert request.tools == ()
 
 
+@pytest.mark.requirement("M11", "M8")
+def test_params_that_make_no_sense_are_not_passed_on() -> None:
+    odd: JsonObject = {
+        "maxTokens": 10**30,
+        "temperature": float("inf"),
+        "stopSequences": ["\ud800", 7, ""],
+    }
+    model = Talker([says("Paris."), says("Paris.")])
+    sampled(model, {"messages": [user()], **odd})
+    sampled(model, {"messages": [user()], "maxTokens": "x", "stopSequences": "END"})
+    assert [request.params for request in model.requests] == [{"stop": ["\ufffd"]}, {}]
+
+
 @pytest.mark.requirement("M11")
 def test_a_cut_off_answer_says_so() -> None:
     result, _ = sampled(Talker([says("Pa", "length")]), params(user()))
@@ -97,6 +110,8 @@ def test_images_go_to_a_model_that_sees_and_a_line_stands_for_them_elsewhere() -
         {"messages": [3]},
         params({"role": "system", "content": TEXT}),
         params({"role": "user"}),
+        params({"role": ["user"], "content": TEXT}),
+        params(user({"type": ["text"], "text": "x"})),
         params(user({"type": "tool_result", "toolUseId": "a"})),
         params(user({"type": "image", "data": "?", "mimeType": "image/png"})),
         params({"role": "assistant", "content": TEXT}),
