@@ -30,6 +30,8 @@ from aish.vocab.json import JsonObject, JsonValue
 MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1
 MAX_PAGES = 100
+MAX_LISTED = 2000
+"""Rows of a listing after which no further page is asked for (X6): each may be large."""
 LISTEN_SECONDS = 0.5
 """Some servers send the head of a stream only with its first event."""
 TOOLS_CHANGED = "notifications/tools/list_changed"
@@ -110,15 +112,18 @@ class Session:
         found: list[JsonObject] = []
         seen: set[str] = set()
         params: JsonObject = {}
-        while len(found) < MAX_PAGES:
+        listed = 0
+        while len(found) < MAX_PAGES and listed < MAX_LISTED:
             page = await self.request(method, params)
             found.append(page)
+            listed += sum(len(rows) for rows in page.values() if isinstance(rows, list))
             cursor = page.get("nextCursor")
             if not isinstance(cursor, str) or not cursor or cursor in seen:
                 return found
             seen.add(cursor)
             params = {"cursor": cursor}
-        self._terms.notice("too_many_pages", f"`{method}` was cut off after {MAX_PAGES} pages")
+        text = f"`{method}` was cut off after {len(found)} pages with {listed} rows"
+        self._terms.notice("too_many_pages", text)
         return found
 
     async def _inputs(self, result: JsonObject, call: Call) -> JsonObject:

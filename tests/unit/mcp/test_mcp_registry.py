@@ -156,7 +156,22 @@ def test_pages_without_end_are_cut_off() -> None:
 
     names, said = names_of(Legacy(tools__list=page))
     assert len(names) == 100
-    assert said == [("web", "too_many_pages", "`tools/list` was cut off after 100 pages")]
+    text = "`tools/list` was cut off after 100 pages with 100 rows"
+    assert said == [("web", "too_many_pages", text)]
+
+
+@pytest.mark.requirement("M6", "X6")
+def test_large_pages_are_cut_off_sooner() -> None:
+    count = iter(range(10_000))
+
+    def page(_: Recorded) -> Any:
+        number = next(count)
+        rows = [tool(f"t{number}-{row}") for row in range(700)]
+        return {"tools": rows, "nextCursor": str(number)}
+
+    names, said = names_of(Legacy(tools__list=page))
+    assert len(names) == 2100
+    assert [code for _, code, _ in said] == ["too_many_pages"]
 
 
 @pytest.mark.requirement("M6")
