@@ -16,6 +16,8 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Annotations, Media, ResultKind, ToolResult
 
+# A schema goes out with every request; a larger one is an attack or a mistake.
+MAX_SCHEMA = 256 * 1024
 MAX_NAME = 512
 MAX_DESCRIPTION = 64 * 1024
 PARALLEL = "aish/parallel"
@@ -104,6 +106,8 @@ def _schema_of(value: dict[str, Any], key: str) -> JsonObject | None:
     mend = mended(schema)
     if key == "inputSchema" and mend.get("type", "object") != "object":
         raise ValueError(f"its `{key}` is not the schema of an object")
+    if len(json.dumps(mend)) > MAX_SCHEMA:
+        raise ValueError(f"its `{key}` is larger than {MAX_SCHEMA // 1024} KiB")
     return mend
 
 

@@ -50,6 +50,9 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
     if entry.url is not None and not variables(entry.url) and not WEB_URL.match(entry.url):
         message = "this is not the URL of a server"
         yield Complaint(f"{path}.url", message, WEB_URL_HINT)
+    if entry.url is not None and "@" in entry.url.partition("//")[2].partition("/")[0]:
+        message = "a user or a password in a URL would be shown in logs"
+        yield Complaint(f"{path}.url", message, "use `auth_env`, or `headers` with a `${VAR}`")
     for name in entry.pack:
         if name not in PACKS:
             known = ", ".join(f"`{pack}`" for pack in PACKS)

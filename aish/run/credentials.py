@@ -114,13 +114,16 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         for name, value in entry.env.items()
     }
     known = len(resolver.problems)
-    url = entry.url and resolver.text(entry.url, f"{path}.url", secret=False)
+    # What a URL's query takes from the environment is a key more often than not.
+    place, mark, query = (entry.url or "").partition("?")
+    url = resolver.text(place, f"{path}.url", secret=False)
+    url += mark + resolver.text(query, f"{path}.url", secret=True)
     if url and len(resolver.problems) == known and not WEB_URL.match(url):
         resolver.refuse(f"{path}.url", "this is not the URL of a server", WEB_URL_HINT)
     return ResolvedServer(
         entry=replace(
             entry,
-            url=url,
+            url=url or None,
             headers=resolver.texts(entry.headers, f"{path}.headers"),
             command=tuple(
                 resolver.text(word, f"{path}.command[{index}]", secret=index > 0)

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: once cancels the run in order, twice ends the process at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: once cancels the run in order, twice ends the process at once."""
 
 import asyncio
 import os
@@ -11,7 +11,12 @@ import anyio
 
 from aish.errors import ExitCode
 
-_CODES = {signal.SIGINT: ExitCode.INTERRUPTED, signal.SIGTERM: ExitCode.TERMINATED}
+# A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
+_CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.TERMINATED,
+}
 
 
 @dataclass(slots=True)
@@ -23,7 +28,7 @@ class Interrupt:
 
 @contextmanager
 def interruptible(scope: anyio.CancelScope) -> Generator[Interrupt]:
-    """Cancel `scope` when SIGINT or SIGTERM arrives.
+    """Cancel `scope` when SIGINT, SIGTERM or SIGHUP arrives.
 
     A second signal leaves without waiting; the reaper then ends the children (M10).
     """
@@ -37,7 +42,8 @@ def interruptible(scope: anyio.CancelScope) -> Generator[Interrupt]:
         scope.cancel()
 
     installed = []
-    for number in _CODES:
+    # What whoever started us had ignored (`nohup`, a job in the background) stays so.
+    for number in (n for n in _CODES if signal.getsignal(n) is not signal.SIG_IGN):
         # Only the main thread can take signals; elsewhere (a test) they stay with their owner.
         with suppress(ValueError, RuntimeError, NotImplementedError):
             loop.add_signal_handler(number, arrived, number)

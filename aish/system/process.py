@@ -16,6 +16,7 @@ from pathlib import Path
 import anyio
 
 from aish.system.reaper import Reaper
+from aish.system.reaper_process import holders_of
 
 _KILLED_WITHIN = 5.0
 _POLL = 0.02
@@ -73,7 +74,14 @@ class Process:
             self.signal(signal.SIGKILL)
             with anyio.move_on_after(_KILLED_WITHIN):
                 await self.wait()
+        self._kill_strays()
         return self._reap()
+
+    def _kill_strays(self) -> None:
+        """End what has left the group (`setsid`) and still holds the pipe it was started with."""
+        for pid in holders_of({self._inode}, {os.getpid()}):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
 
     def _reap(self) -> int:
         self._unwatch()

@@ -48,7 +48,7 @@ def _kill(groups: set[int], pipes: set[int], spared: set[int]) -> None:
     asked: set[int] = set()
     deadline = time.monotonic() + _GRACE
     while groups or pipes:
-        holders = _holders(pipes, spared)
+        holders = holders_of(pipes, spared)
         last = time.monotonic() > deadline
         targets = {-group for group in groups} | holders
         for target in targets if last else targets - asked:
@@ -72,7 +72,7 @@ def _send(target: int, number: int) -> bool:
     return True
 
 
-def _holders(pipes: set[int], spared: set[int]) -> set[int]:
+def holders_of(pipes: set[int], spared: set[int]) -> set[int]:
     """Processes with one of the pipes as their standard input, output or error."""
     if not pipes:
         return set()

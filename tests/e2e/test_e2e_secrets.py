@@ -192,3 +192,25 @@ def test_a_child_gets_its_secret_and_what_it_prints_is_masked(project: Project) 
     assert done.code == 5
     assert "<secret:CHILD>" in done.stderr
     assert leaks(project, done) == []
+
+
+@pytest.mark.requirement("X4", "exit-5")
+def test_what_the_query_of_a_servers_url_takes_from_the_environment_is_a_secret(
+    project: Project,
+) -> None:
+    project.aish.env["SERVER_KEY"] = "query-key-98765"
+    project.pipeline(
+        """
+        mcp: {servers: {w: {url: "http://127.0.0.1:1/mcp?key=${SERVER_KEY}"}}}
+        prompt: Say hello
+        """
+    )
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:1/v1"
+
+    planned = project.aish("plan", "p.yaml")
+    done = project.run("--format", "json")
+
+    assert done.code == 5
+    everything = planned.stdout + planned.stderr + done.stdout + done.stderr
+    assert "query-key-98765" not in everything + project.everything_written()
+    assert "<secret:SERVER_KEY>" in planned.stdout

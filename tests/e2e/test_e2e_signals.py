@@ -12,6 +12,7 @@ from model_endpoint import Gate, delta, hanging_reply, sse, stream_reply, tool_r
 ENDS = [
     pytest.param(signal.SIGINT, 130, marks=pytest.mark.requirement("exit-130")),
     pytest.param(signal.SIGTERM, 143, marks=pytest.mark.requirement("exit-143")),
+    pytest.param(signal.SIGHUP, 143, marks=pytest.mark.requirement("exit-143")),
 ]
 
 

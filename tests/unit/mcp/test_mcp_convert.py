@@ -91,6 +91,10 @@ def test_a_missing_schema_means_no_parameters() -> None:
         ({"name": "b", "inputSchema": "no"}, "tool `b` is left out: its `inputSchema` is not"),
         ({"name": "b", "inputSchema": {"type": "string"}}, "is not the schema of an object"),
         ({"name": "b", "outputSchema": 7}, "its `outputSchema` is not an object"),
+        (
+            {"name": "b", "inputSchema": {"type": "object", "title": "x" * 300_000}},
+            "tool `b` is left out: its `inputSchema` is larger than 256 KiB",
+        ),
     ],
 )
 def test_a_malformed_tool_costs_that_tool_only(broken: Any, why: str) -> None:

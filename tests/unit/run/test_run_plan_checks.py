@@ -171,6 +171,13 @@ def test_a_token_in_the_file_and_unchecked_certificates_are_warnings(tmp_path: P
     ]
 
 
+@pytest.mark.requirement("X4")
+def test_a_password_in_the_url_of_a_server_is_refused(tmp_path: Path) -> None:
+    text = "aish: 1\nmcp: {servers: {w: {url: 'https://u:pw@h/mcp'}}}\nrun: ls\n"
+    (found,) = problems(text, tmp_path)
+    assert "mcp.servers.w.url: a user or a password in a URL would be shown in logs" in found
+
+
 @pytest.mark.requirement("F11")
 def test_a_bad_template_in_a_file_is_placed_where_the_file_is_named(tmp_path: Path) -> None:
     (tmp_path / "x.j2").write_text("a\n{% if %}\n")

@@ -323,6 +323,20 @@ def test_a_stubborn_grandchild_is_gone_after_stop(*, leader_lives: bool) -> None
     run(stop)
 
 
+@pytest.mark.requirement("M10", "X8")
+def test_a_grandchild_in_a_session_of_its_own_is_gone_after_stop() -> None:
+    script = STUBBORN.replace("import os,signal,time;", "import os,signal,time; os.setsid();")
+
+    async def stop() -> None:
+        child = await start_child(["sh", "-c", script], cwd="/", env=ENV)
+        pid = int(await child.read())
+        assert os.getpgid(pid) != child.pid
+        await child.stop(0.1)
+        await gone(pid)
+
+    run(stop)
+
+
 @pytest.mark.requirement("X8")
 def test_stop_is_not_cut_short_by_cancellation() -> None:
     async def cancelled() -> int:
