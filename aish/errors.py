@@ -101,13 +101,6 @@ class StepFailedError(AishError):
     code = "step_failed"
 
 
-class DeniedError(AishError):
-    """A needed tool call was denied and the file says `on_denied: fail` (P3)."""
-
-    exit_code = ExitCode.DENIED
-    code = "denied"
-
-
 class BudgetError(AishError):
     """A limit was reached."""
 

@@ -13,7 +13,6 @@ from aish.cli.boundary import guarded, report
 from aish.errors import (
     AishError,
     BudgetError,
-    DeniedError,
     PipelineError,
     Position,
     Problem,
@@ -36,7 +35,6 @@ def raising(error: BaseException) -> Callable[[], int]:
         (AishError("it broke"), 1),
         (StepFailedError("it broke"), 1),
         (UsageError("it broke"), 2),
-        (DeniedError("it broke"), 3),
         (BudgetError("it broke"), 4),
         (UnavailableError("it broke"), 5),
         (typer.BadParameter("it broke"), 2),

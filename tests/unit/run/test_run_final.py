@@ -7,7 +7,6 @@ import pytest
 from aish.errors import (
     AishError,
     BudgetError,
-    DeniedError,
     ExitCode,
     StepFailedError,
     UnavailableError,
@@ -49,7 +48,7 @@ def test_of_two_steps_the_stronger_code_decides_in_any_order(
 
 @pytest.mark.parametrize(
     "error",
-    [UsageError("x"), DeniedError("x"), BudgetError("x"), UnavailableError("x"), AishError("x")],
+    [UsageError("x"), BudgetError("x"), UnavailableError("x"), AishError("x")],
 )
 @pytest.mark.parametrize("signal", [ExitCode.INTERRUPTED, ExitCode.TERMINATED])
 def test_a_signal_decides_whatever_else_happened(error: AishError, signal: ExitCode) -> None:
