@@ -9,14 +9,15 @@ import os
 import stat
 import unicodedata
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from aish.packs import openat2
-from aish.packs.denied import is_denied
+from aish.packs.denied import is_denied, is_protected
 from aish.packs.results import PackError
 
 LONGEST_PATH = 4096
+DEEPEST_PATH = 128
 Where = str | tuple[str, ...]
 """A path that a model wrote, or segments that came from reading folders and may be odd."""
 # Never wait for the other end of a pipe, never become the owner of a terminal.
@@ -40,6 +41,23 @@ def segments_of(path: str) -> tuple[str, ...]:
     segments = tuple(segment for segment in path.split("/") if segment not in {"", "."})
     if ".." in segments:
         raise PackError("outside", f"`{path}` goes up with `..`; paths stay below the root folder")
+    return segments
+
+
+def writable(path: str) -> tuple[str, ...]:
+    """The segments of a path that may be written to, as far as its text tells.
+
+    Raises:
+        PackError: it is none, the root itself, or protected; the same whether it is there or not.
+    """
+    segments = segments_of(path)
+    if not segments:
+        raise PackError("bad_path", "this is the root folder itself; name something in it")
+    if len(segments) > DEEPEST_PATH:
+        raise PackError("bad_path", f"the path has more than {DEEPEST_PATH} folders in it")
+    if is_protected(segments):
+        message = f"`{path}` is protected: no tool of ours writes, moves or removes it"
+        raise PackError("protected", message, path=path)
     return segments
 
 
@@ -101,6 +119,47 @@ class Folder:
         return "folder" if stat.S_ISDIR(mode) else "file" if stat.S_ISREG(mode) else "other"
 
     @contextmanager
+    def place_of(self, path: str) -> Generator[tuple[int, str], None, None]:
+        """The descriptor of the folder that a path ends in, and its last segment, for writing.
+
+        No link is followed on the way: what is changed stands where the path says.
+
+        Raises:
+            PackError: it is the root or protected, or its folder is not there or behind a link.
+        """
+        *above, name = writable(path)
+        try:
+            # Not even within the root: a link must not lead to what is protected.
+            descriptor = self._walk(tuple(above), _FOLDER)
+        except OSError as error:
+            raise _told_of_folder(error, "/".join(above)) from None
+        try:
+            yield descriptor, name
+        finally:
+            os.close(descriptor)
+
+    def make_folders(self, path: str) -> tuple[str, ...]:
+        """Make a folder and those above it; the paths of the ones that were not there.
+
+        Raises:
+            PackError: the path is protected, or something on it is a link or no folder.
+        """
+        segments = writable(path)
+        made: list[str] = []
+        here = os.dup(self._root)
+        try:
+            for count, segment in enumerate(segments, 1):
+                below, is_new = _entered(here, segment)
+                os.close(here)
+                here = below
+                made.extend(["/".join(segments[:count])] if is_new else [])
+        except OSError as error:
+            raise _told_of_folder(error, path) from None
+        finally:
+            os.close(here)
+        return tuple(made)
+
+    @contextmanager
     def _opened(self, where: Where, flags: int) -> Generator[int, None, None]:
         path = shown(where)
         segments = segments_of(where) if isinstance(where, str) else where
@@ -155,6 +214,27 @@ class Folder:
             os.close(descriptor)
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
         return descriptor
+
+
+def _entered(folder: int, name: str) -> tuple[int, bool]:
+    """The descriptor of a folder in another one, and whether it had to be made."""
+    is_new = False
+    with suppress(FileExistsError):
+        os.mkdir(name, dir_fd=folder)
+        is_new = True
+    return os.open(name, _FOLDER | os.O_NOFOLLOW, dir_fd=folder), is_new
+
+
+def _told_of_folder(error: OSError, folder: str) -> PackError:
+    """What a model hears where the folder to write in cannot be opened or made."""
+    if error.errno in {errno.ENOTDIR, errno.ELOOP}:
+        message = f"`{folder}` is a link or no folder, and nothing is written through links"
+        return PackError("not_a_folder", message, path=folder)
+    if error.errno == errno.ENOENT:
+        message = f"there is no folder `{folder}`; dir_create makes it"
+        return PackError("not_found", message, path=folder)
+    why = (error.strerror or os.strerror(error.errno or 0)).lower()
+    return PackError("unwritable", f"`{folder}` cannot be opened: {why}", path=folder)
 
 
 def _told(error: OSError, path: str) -> PackError:

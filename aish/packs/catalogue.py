@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 PACKS: Mapping[str, str] = {
     "fs": "aish.packs.fs",
+    "edit": "aish.packs.edit",
     "shell": "aish.packs.shell",
 }
 
@@ -17,6 +18,8 @@ OLDER_NAMES: Mapping[str, str] = {
     "directory_tree": "dir_tree",
     "search_files": "file_search",
     "get_file_info": "file_summary",
+    "write_file": "file_write",
+    "create_directory": "dir_create",
     "execute_command": "shell_run",
     "run_command": "shell_run",
 }

@@ -25,6 +25,9 @@ ANYWHERE = (
 IN_GIT = ("config", "config.*", "credentials")
 """Names below any git folder, bare ones too: remotes are written with their passwords there."""
 
+_GIT_ELSEWHERE = ("git~1", "git~2")
+"""What `.git` is also called on file systems with short names."""
+
 
 def is_denied(segments: Sequence[str]) -> bool:
     """Whether a path, by its segments below the root, must not be seen.
@@ -36,6 +39,14 @@ def is_denied(segments: Sequence[str]) -> bool:
         return True
     in_git = any(segment.endswith(".git") for segment in plain[:-1])
     return in_git and any(matches_word(glob, plain[-1]) for glob in IN_GIT)
+
+
+def is_protected(segments: Sequence[str]) -> bool:
+    """Whether a path must not be written, moved or removed: what is denied, git's own, and ours."""
+    plain = [_plain(segment) for segment in segments]
+    return is_denied(segments) or any(
+        segment.endswith(".git") or segment in _GIT_ELSEWHERE for segment in plain
+    )
 
 
 def _plain(segment: str) -> str:

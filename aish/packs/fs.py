@@ -11,6 +11,7 @@ from typing import TypeVar
 import anyio.to_thread
 
 from aish.packs.beneath import Folder
+from aish.packs.fs_writing import WRITING_TOOLS
 from aish.packs.reading import ROOM, SCAN_LIMIT, Lines, read_lines
 from aish.packs.regex import search_regex
 from aish.packs.results import Answer, PackError
@@ -267,7 +268,10 @@ def _sha256(descriptor: int, size: int) -> str | None:
     return digest.hexdigest()
 
 
-TOOLS = tuple(
-    tool_of(function, READS)
-    for function in (file_read, file_exists, file_search, file_summary, dir_list, dir_tree)
+TOOLS = (
+    tuple(
+        tool_of(function, READS)
+        for function in (file_read, file_exists, file_search, file_summary, dir_list, dir_tree)
+    )
+    + WRITING_TOOLS
 )

@@ -62,7 +62,9 @@ PACKS: Mapping[str, str] = {
     "K3": "a tool failure is a result",
     "K4": "explicit roots, opened beneath their descriptor",
     "K5": "denied files look the same whether they exist or not",
+    "K6": "writes are whole, keep what the file was, and break no code",
     "K7": "text results are capped and say so",
+    "K8": "the first packs",
 }
 
 APPROVALS: Mapping[str, str] = {
@@ -75,6 +77,11 @@ APPROVALS: Mapping[str, str] = {
     "P7": "decisions are events, and can be explained and tested",
     "P9": "descriptions are shown escaped and audited",
     "P10": "one gate on every path",
+}
+
+CASSETTES: Mapping[str, str] = {
+    "C4": "what counts when requests are compared, and what does not",
+    "C9": "a recording takes its place only when it is complete",
 }
 
 SECURITY: Mapping[str, str] = {
@@ -117,6 +124,7 @@ REQUIREMENTS: Mapping[str, str] = {
     **SERVERS,
     **PACKS,
     **APPROVALS,
+    **CASSETTES,
     **SECURITY,
     **QUIRKS,
     **EXITS,

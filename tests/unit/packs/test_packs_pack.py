@@ -5,6 +5,7 @@ import anyio
 import pytest
 
 from aish.errors import UsageError
+from aish.packs.catalogue import PACKS
 from aish.packs.pack import Pack, UnknownToolError, open_packs
 
 
@@ -53,7 +54,7 @@ def test_a_root_that_is_no_folder_is_refused(tmp_path: Path) -> None:
 def test_an_unknown_pack_is_refused_with_those_there_are(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no tool pack `fz`") as caught:
         open_packs(["fs", "fz"], tmp_path)
-    assert caught.value.hint == "there are: fs, shell"
+    assert caught.value.hint == f"there are: {', '.join(PACKS)}"
 
 
 @pytest.mark.requirement("K3")
@@ -87,13 +88,21 @@ def test_after_the_end_calls_fail_and_say_nothing_of_the_system(tmp_path: Path) 
 
 
 @pytest.mark.requirement("L16", "K1")
-def test_reading_tools_may_run_side_by_side(tmp_path: Path) -> None:
-    pack = open_packs(["fs", "shell"], tmp_path)
-    assert [tool.name for tool in pack.tools.values() if not tool.parallel] == [
+def test_reading_tools_may_run_side_by_side_and_no_others(tmp_path: Path) -> None:
+    pack = open_packs(["fs", "edit", "shell"], tmp_path)
+    assert {tool.name for tool in pack.tools.values() if not tool.parallel} == {
+        "file_write",
+        "write_file",
+        "file_delete",
+        "file_rename",
+        "dir_create",
+        "create_directory",
+        "file_edit",
+        "file_set_lines",
         "shell_run",
         "execute_command",
         "run_command",
-    ]
+    }
     anyio.run(pack.shutdown)
 
 

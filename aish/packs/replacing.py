@@ -1,0 +1,177 @@
+"""Changing one name in a folder, by the folder's descriptor: whole or not at all (K6, X9)."""
+
+import errno
+import hashlib
+import os
+import stat
+from contextlib import suppress
+
+from aish.packs.renameat2 import rename_new
+from aish.packs.results import PackError
+from aish.vocab.frozen import frozen
+
+LARGEST = 8 * 1024 * 1024
+"""Bytes of a file that is edited or written."""
+_PIECE = 1 << 20
+_OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE = 0o600
+_ORDINARY = 0o666
+_ANY_WRITE = 0o222
+
+
+@frozen
+class Stand:
+    """What stood under a name when it was looked at: enough to see that it was changed since."""
+
+    device: int
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+
+@frozen
+class Original:
+    """A file as it was read."""
+
+    content: bytes
+    mode: int
+    stand: Stand
+
+    @property
+    def sha256(self) -> str:
+        """Its hash."""
+        return hashlib.sha256(self.content).hexdigest()
+
+
+def read_original(folder: int, name: str, path: str) -> Original | None:
+    """The regular file of this name; `None` where there is nothing.
+
+    Raises:
+        PackError: it is a link, no regular file, too large, or marked as not to be written.
+    """
+    try:
+        descriptor = os.open(name, _OLD, dir_fd=folder)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise _told_of_old(error, path) from None
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise PackError("not_a_file", f"`{path}` is not a regular file", path=path)
+        if not status.st_mode & _ANY_WRITE:
+            raise PackError("unwritable", f"`{path}` is marked as read-only", path=path)
+        content = _read(descriptor, status.st_size, path)
+    finally:
+        os.close(descriptor)
+    return Original(content, stat.S_IMODE(status.st_mode), _stand(status))
+
+
+def check_unchanged(original: Original, expected: str | None, path: str) -> None:
+    """That a file is the one a model has read.
+
+    Raises:
+        PackError: its hash is another one.
+    """
+    if expected is not None and expected.strip().lower() != original.sha256:
+        message = f"`{path}` is not what was expected: it was changed; read it again"
+        raise PackError("changed", message, path=path, sha256=original.sha256)
+
+
+def put(folder: int, name: str, path: str, data: bytes, original: Original | None) -> None:
+    """Make `data` the content of a file: a new one beside it, and then its name.
+
+    Raises:
+        PackError: it is not what it was when it was read, or cannot be written.
+    """
+    beside = f".aish-{os.urandom(8).hex()}.tmp"
+    try:
+        _write(folder, beside, data, original)
+        if original is None:
+            rename_new(folder, beside, folder, name)
+        else:
+            _replace(folder, beside, (name, path), original)
+    except FileExistsError:
+        raise _changed(path) from None
+    except OSError as error:
+        raise told_of_write(error, path) from None
+    finally:
+        with suppress(OSError):
+            os.unlink(beside, dir_fd=folder)
+    settle(folder)
+
+
+def settle(folder: int) -> None:
+    """Bring a folder's names to the disk; a file system that cannot do so has done its best."""
+    with suppress(OSError):
+        os.fsync(folder)
+
+
+def told_of_write(error: OSError, path: str) -> PackError:
+    """What a model hears of a write that failed."""
+    why = (error.strerror or os.strerror(error.errno or 0)).lower()
+    return PackError("unwritable", f"`{path}` cannot be written: {why}", path=path)
+
+
+def _write(folder: int, beside: str, data: bytes, original: Original | None) -> None:
+    # A new file gets what the umask leaves; one that replaces another is private until it is whole.
+    descriptor = os.open(beside, _NEW, _PRIVATE if original else _ORDINARY, dir_fd=folder)
+    try:
+        rest = memoryview(data)
+        while rest:
+            rest = rest[os.write(descriptor, rest) :]
+        if original:
+            # Without set-uid and set-gid: new content does not inherit somebody's rights.
+            os.fchmod(descriptor, original.mode & 0o777)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _replace(folder: int, beside: str, file: tuple[str, str], original: Original) -> None:
+    name, path = file
+    _check_stand(folder, name, path, original.stand)
+    os.rename(beside, name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+def _check_stand(folder: int, name: str, path: str, stand: Stand) -> None:
+    try:
+        status = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        raise _changed(path) from None
+    if _stand(status) != stand:
+        raise _changed(path)
+
+
+def _changed(path: str) -> PackError:
+    message = f"`{path}` was changed by somebody else meanwhile; read it again"
+    return PackError("changed", message, path=path)
+
+
+def _stand(status: os.stat_result) -> Stand:
+    return Stand(
+        status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+    )
+
+
+def _read(descriptor: int, size: int, path: str) -> bytes:
+    """The whole file, which may grow while it is read."""
+    pieces: list[bytes] = []
+    total = 0
+    while size <= LARGEST and total <= LARGEST and (piece := os.read(descriptor, _PIECE)):
+        pieces.append(piece)
+        total += len(piece)
+    if max(size, total) > LARGEST:
+        message = f"`{path}` is too large to be changed here: {max(size, total):,} bytes"
+        raise PackError("too_large", message, path=path, limit=LARGEST)
+    return b"".join(pieces)
+
+
+def _told_of_old(error: OSError, path: str) -> PackError:
+    if error.errno == errno.ELOOP:
+        return PackError("not_a_file", f"`{path}` is a link; links are left alone", path=path)
+    if error.errno == errno.ENXIO:
+        return PackError("not_a_file", f"`{path}` is not a regular file", path=path)
+    return told_of_write(error, path)

@@ -1,0 +1,424 @@
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pack_desk import PackDesk, sha256
+
+from aish.packs.changes import diff_of
+from aish.packs.denied import is_protected
+from aish.packs.encoding import decoded, encoded
+from aish.packs.pack import open_packs
+from aish.vocab.json import JsonObject
+
+PROTECTED = [
+    ".git/config",
+    ".git/hooks/pre-commit",
+    ".GIT/hooks/pre-commit",
+    ".git",
+    "sub/.git/HEAD",
+    "git~1/hooks/x",
+    "bare.git/hooks/x",
+    ".aish/runs/x",
+    ".aish",
+    ".env",
+    "a/.env.local",
+    "key.pem",
+    ".ssh/authorized_keys",
+    ".netrc",
+]
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Iterator[PackDesk]:
+    root = tmp_path / "root"
+    root.mkdir()
+    pack = open_packs(["fs"], root)
+    yield PackDesk(root, pack)
+    anyio.run(pack.shutdown)
+
+
+@pytest.mark.requirement("K6", "K8")
+def test_a_new_file_is_written_and_described(desk: PackDesk) -> None:
+    data = desk.data("file_write", path="a.txt", content="one\ntwo\n")
+    assert desk.get("a.txt") == b"one\ntwo\n"
+    assert data == {
+        "path": "a.txt",
+        "created": True,
+        "bytes": 8,
+        "sha256": sha256(b"one\ntwo\n"),
+        "encoding": "utf-8",
+        "diff": "--- a/a.txt\n+++ b/a.txt\n@@ -0,0 +1,2 @@\n+one\n+two\n",
+        "truncated": False,
+    }
+    assert desk.names() == ["a.txt"]
+
+
+@pytest.mark.requirement("K6")
+def test_what_is_replaced_keeps_its_mode_and_shows_what_changed(desk: PackDesk) -> None:
+    script = desk.put("run.sh", "echo one\necho two\n")
+    script.chmod(0o754)
+    data = desk.data("file_write", path="run.sh", content="echo one\necho 2\n")
+    assert stat.S_IMODE(script.stat().st_mode) == 0o754
+    assert data["created"] is False
+    assert data["diff"].endswith("@@ -1,2 +1,2 @@\n echo one\n-echo two\n+echo 2\n")
+    assert desk.text("file_write", path="run.sh", content="echo one\necho 2\n").startswith(
+        "unchanged `run.sh`"
+    )
+
+
+@pytest.mark.requirement("K6")
+def test_new_content_does_not_inherit_the_rights_of_its_owner(desk: PackDesk) -> None:
+    program = desk.put("tool", "old")
+    program.chmod(0o4755)
+    desk.data("file_write", path="tool", content="new")
+    assert stat.S_IMODE(program.stat().st_mode) == 0o755
+
+
+@pytest.mark.requirement("K6")
+@pytest.mark.parametrize(
+    ("before", "content", "after"),
+    [
+        (b"a\r\nb\r\n", "x\ny\n", b"x\r\ny\r\n"),
+        (b"a\r\nb\r\n", "x\r\ny\n", b"x\r\ny\r\n"),
+        (b"a\nb\n", "x\r\ny\r\n", b"x\ny\n"),
+        (b"a\r\nb\n", "x\ny\r\n", b"x\ny\r\n"),
+        (b"\xef\xbb\xbfa\r\n", "\u00e9\n", b"\xef\xbb\xbf\xc3\xa9\r\n"),
+        ("\ufeffa\n".encode("utf-16-le"), "\u00e9\n", "\ufeff\u00e9\n".encode("utf-16-le")),
+        ("\ufeffa\r\n".encode("utf-16-be"), "b\n", "\ufeffb\r\n".encode("utf-16-be")),
+        ("\ufeffa\n".encode("utf-32-le"), "b\n", "\ufeffb\n".encode("utf-32-le")),
+        (b"caf\xe9\n", "cafe\n", b"cafe\n"),
+    ],
+)
+def test_encoding_mark_and_line_ends_are_kept(
+    desk: PackDesk, before: bytes, content: str, after: bytes
+) -> None:
+    desk.put("a", before)
+    data = desk.data("file_write", path="a", content=content)
+    assert desk.get("a") == after
+    assert data["sha256"] == sha256(after)
+
+
+@pytest.mark.requirement("K6")
+def test_text_that_does_not_fit_the_files_encoding_is_refused(desk: PackDesk) -> None:
+    desk.put("old.txt", b"caf\xe9\n")
+    assert desk.code("file_write", path="old.txt", content="na\u00efve\n") == "encoding"
+    desk.put("image", b"\x89PNG\0\0")
+    assert desk.code("file_write", path="image", content="x") == "binary"
+    for content in ("\ud800", "a\0b"):
+        assert desk.code("file_write", path="new", content=content) == "bad_arguments"
+    assert desk.get("old.txt") == b"caf\xe9\n"
+    assert desk.names() == ["image", "old.txt"]
+
+
+@pytest.mark.requirement("K6")
+@pytest.mark.parametrize("tool", ["file_write", "file_delete", "file_rename"])
+def test_a_file_that_is_not_the_expected_one_is_left_alone(desk: PackDesk, tool: str) -> None:
+    desk.put("a", "mine")
+    more = {
+        "file_write": {"content": "x"},
+        "file_delete": {},
+        "file_rename": {"new_path": "b"},
+    }[tool]
+    error = desk.error(tool, path="a", expect_sha256=sha256(b"other"), **more)
+    assert error["code"] == "changed"
+    assert error["details"]["sha256"] == sha256(b"mine")
+    assert desk.get("a") == b"mine"
+    assert desk.code(tool, path="none", expect_sha256=sha256(b""), **more) == "not_found"
+    desk.data(tool, path="a", expect_sha256=sha256(b"mine").upper(), **more)
+    assert desk.names() != ["a"] or desk.get("a") == b"x"
+
+
+@pytest.mark.requirement("K5", "K6", "X1")
+@pytest.mark.parametrize("path", PROTECTED)
+def test_what_is_protected_is_never_written_and_looks_the_same(desk: PackDesk, path: str) -> None:
+    def attempts() -> list[dict[str, object]]:
+        return [
+            desk.error("file_write", path=path, content="x"),
+            desk.error("file_delete", path=path),
+            desk.error("file_rename", path=path, new_path="elsewhere"),
+            desk.error("file_rename", path="free", new_path=path, overwrite=True),
+            desk.error("dir_create", path=path),
+        ]
+
+    desk.put("free", "x")
+    missing = attempts()
+    desk.put(path if not path.endswith((".git", ".aish")) else f"{path}/HEAD", "secret")
+    assert attempts() == missing
+    assert {error["code"] for error in missing} == {"protected"}
+    assert desk.get("free") == b"x"
+
+
+@pytest.mark.requirement("K5", "K6")
+@given(st.lists(st.sampled_from([".git", ".GIT ", "\uff0egit", "a", ".aish.", "b"]), min_size=1))
+def test_no_spelling_of_our_folders_is_writable(segments: list[str]) -> None:
+    assert is_protected(segments) is bool(set(segments) - {"a", "b"})
+
+
+@pytest.mark.requirement("K4", "K6", "X1")
+def test_nothing_is_written_through_a_link(desk: PackDesk) -> None:
+    outside = desk.root.parent / "outside"
+    outside.mkdir()
+    (outside / "a").write_text("theirs")
+    desk.put(".git/HEAD", "ref")
+    (desk.root / "out").symlink_to(outside)
+    (desk.root / "file").symlink_to(outside / "a")
+    (desk.root / "new").symlink_to(outside / "new")
+    (desk.root / "repo").symlink_to(".git")
+    for path in ("out/a", "repo/HEAD", "repo/hooks", "file", "new"):
+        expected = "not_a_folder" if "/" in path else "not_a_file"
+        assert desk.code("file_write", path=path, content="x") == expected
+        assert desk.code("file_delete", path=path) == expected
+        assert desk.code("file_rename", path=path, new_path="b") == expected
+    desk.put("mine", "x")
+    assert desk.code("file_rename", path="mine", new_path="file", overwrite=True) == "not_a_file"
+    assert desk.code("file_rename", path="mine", new_path="out/b") == "not_a_folder"
+    assert desk.code("dir_create", path="out/folder") == "not_a_folder"
+    assert desk.code("dir_create", path="repo") == "not_a_folder"
+    assert [each.name for each in outside.iterdir()] == ["a"]
+    assert (outside / "a").read_text() == "theirs"
+    assert desk.get(".git/HEAD") == b"ref"
+
+
+@pytest.mark.requirement("K3", "K6")
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [
+        ("../x", "outside"),
+        ("/tmp/x", "outside"),
+        (".", "bad_path"),
+        ("", "bad_path"),
+        ("a\nb", "bad_path"),
+        ("none/x", "not_found"),
+        ("folder", "not_a_file"),
+        ("pipe", "not_a_file"),
+        ("file/x", "not_a_folder"),
+        ("x" * 300, "unwritable"),
+        ("d/" * 200 + "x", "bad_path"),
+    ],
+)
+def test_paths_that_cannot_be_written_are_failures(desk: PackDesk, path: str, code: str) -> None:
+    (desk.root / "folder").mkdir()
+    desk.put("file", "")
+    os.mkfifo(desk.root / "pipe")
+    assert desk.code("file_write", path=path, content="x") == code
+
+
+@pytest.mark.requirement("K6")
+def test_a_hard_link_elsewhere_keeps_its_content(desk: PackDesk) -> None:
+    desk.put("a", "old")
+    elsewhere = desk.root.parent / "elsewhere"
+    elsewhere.hardlink_to(desk.root / "a")
+    desk.data("file_write", path="a", content="new")
+    assert elsewhere.read_text() == "old"
+
+
+@pytest.mark.requirement("K6")
+def test_a_file_marked_as_read_only_is_not_replaced(desk: PackDesk) -> None:
+    desk.put("a", "old").chmod(0o444)
+    assert desk.code("file_write", path="a", content="new") == "unwritable"
+    assert desk.get("a") == b"old"
+
+
+@pytest.mark.requirement("K6", "X6")
+def test_content_and_files_that_are_too_large_are_refused(desk: PackDesk) -> None:
+    assert desk.code("file_write", path="a", content="x" * (8 * 1024 * 1024 + 1)) == "too_large"
+    desk.put("huge", "")
+    os.truncate(desk.root / "huge", 1 << 40)
+    assert desk.code("file_write", path="huge", content="x") == "too_large"
+    assert desk.names() == ["huge"]
+    data = desk.data("file_write", path="b", content="a line\n" * 1_000_000)
+    assert (data["truncated"], data["bytes"]) == (True, 7_000_000)
+    assert "[truncated: true" in desk.text("file_write", path="b", content="b line\n" * 1_000_000)
+
+
+CHILD = """
+import os, resource, sys
+from pathlib import Path
+import anyio
+from aish.packs.pack import open_packs
+mode, root = sys.argv[1:]
+pack = open_packs(["fs"], Path(root))
+os.chdir(root)
+# What is imported late is imported here, before the rights to read it are gone.
+anyio.run(pack.call, "file_exists", {"path": "a"})
+if mode == "full":
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+else:
+    os.chmod(".", 0o555)
+    if os.getuid() == 0:
+        os.setresuid(65534, 65534, 65534)
+for path in ("a", "new"):
+    result = anyio.run(pack.call, "file_write", {"path": path, "content": "x" * 5000})
+    print(result["content"][0]["text"])
+"""
+
+
+@pytest.mark.requirement("K6")
+@pytest.mark.parametrize(
+    ("mode", "why"), [("full", "file too large"), ("shut", "permission denied")]
+)
+def test_a_write_that_fails_leaves_everything_as_it_was(
+    desk: PackDesk, mode: str, why: str
+) -> None:
+    desk.put("a", "old").chmod(0o666)
+    command = [sys.executable, "-c", CHILD, mode, str(desk.root)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    desk.root.chmod(0o755)
+    assert done.stdout.splitlines() == [
+        f"ERROR: `a` cannot be written: {why}",
+        f"ERROR: `new` cannot be written: {why}",
+    ], done.stderr
+    assert desk.names() == ["a"]
+    assert desk.get("a") == b"old"
+
+
+SWAP_FOLDER = """
+import os
+print("swapping", flush=True)
+while True:
+    os.rename("docs", "spare")
+    os.rename("link", "docs")
+    os.rename("docs", "link")
+    os.rename("spare", "docs")
+"""
+SWAP_FILE = """
+import os
+print("swapping", flush=True)
+while True:
+    os.symlink("../../outside/a", "docs/swap")
+    os.rename("docs/swap", "docs/a")
+    with open("docs/swap", "wb") as new:
+        new.write(b"inside")
+    os.rename("docs/swap", "docs/a")
+"""
+
+
+@pytest.mark.requirement("K4", "K6", "X1")
+@pytest.mark.parametrize("program", [SWAP_FOLDER, SWAP_FILE], ids=["folder", "file"])
+def test_what_is_swapped_while_it_is_written_never_lets_a_write_out(
+    desk: PackDesk, program: str
+) -> None:
+    outside = desk.root.parent / "outside"
+    outside.mkdir()
+    (outside / "a").write_bytes(b"theirs")
+    desk.put("docs/a", "inside")
+    (desk.root / "link").symlink_to("../outside")
+    command = [sys.executable, "-I", "-S", "-c", program]
+
+    ways: tuple[tuple[str, JsonObject], ...] = (
+        ("file_write", {"content": "mine"}),
+        ("file_rename", {"new_path": "docs/b", "overwrite": True}),
+        ("file_delete", {}),
+    )
+
+    async def attempts() -> set[str]:
+        seen: set[str] = set()
+        for _ in range(700):
+            for tool, more in ways:
+                result = await desk.pack.call(tool, {"path": "docs/a", **more})
+                data = result["structuredContent"]
+                assert isinstance(data, dict)
+                error = data.get("error")
+                seen.add(str(error["code"]) if isinstance(error, dict) else "ok")
+        return seen
+
+    with subprocess.Popen(command, cwd=desk.root, stdout=subprocess.PIPE) as swapping:
+        try:
+            assert swapping.stdout is not None
+            swapping.stdout.readline()
+            seen = anyio.run(attempts)
+        finally:
+            swapping.kill()
+    # Either is a file that was got at; which one, is a matter of luck.
+    assert seen & {"ok", "changed"}
+    assert seen <= {"ok", "changed", "not_found", "not_a_folder", "not_a_file"}
+    assert [each.name for each in outside.iterdir()] == ["a"]
+    assert (outside / "a").read_bytes() == b"theirs"
+
+
+@pytest.mark.requirement("K6", "K8")
+def test_a_file_is_renamed_and_replaces_only_when_told_to(desk: PackDesk) -> None:
+    desk.put("a", "first")
+    desk.put("b", "second")
+    assert desk.code("file_rename", path="a", new_path="b") == "exists"
+    assert (desk.get("a"), desk.get("b")) == (b"first", b"second")
+    desk.text("file_rename", path="a", new_path="b", overwrite=True)
+    assert (desk.names(), desk.get("b")) == (["b"], b"first")
+    (desk.root / "folder").mkdir()
+    assert desk.code("file_rename", path="b", new_path="folder", overwrite=True) == "not_a_file"
+    assert desk.code("file_rename", path="folder", new_path="c") == "not_a_file"
+    assert desk.code("file_rename", path="b", new_path="none/b") == "not_found"
+    assert desk.code("file_rename", path="none", new_path="c") == "not_found"
+    assert desk.data("file_rename", path="b", new_path="folder/b") == {
+        "path": "folder/b",
+        "old_path": "b",
+    }
+    assert desk.get("folder/b") == b"first"
+
+
+@pytest.mark.requirement("K6", "K8")
+def test_a_file_is_deleted_and_a_folder_is_not(desk: PackDesk) -> None:
+    desk.put("folder/a", "x")
+    assert desk.code("file_delete", path="folder") == "not_a_file"
+    desk.text("file_delete", path="folder/a")
+    assert desk.names("folder") == []
+    assert desk.code("file_delete", path="folder/a") == "not_found"
+
+
+@pytest.mark.requirement("K6", "K8")
+def test_folders_are_made_with_those_above_them(desk: PackDesk) -> None:
+    desk.put("file", "")
+    (desk.root / "a").mkdir()
+    assert desk.data("dir_create", path="a/b/c")["created"] == ["a/b", "a/b/c"]
+    assert desk.data("dir_create", path="a/b/c")["created"] == []
+    assert desk.code("dir_create", path="file") == "not_a_folder"
+    assert desk.code("dir_create", path="file/x") == "not_a_folder"
+    assert desk.code("dir_create", path="a/.git/hooks") == "protected"
+    assert desk.names("a") == ["b"]
+
+
+@pytest.mark.requirement("K6")
+def test_no_descriptor_is_left_open_by_writes(desk: PackDesk) -> None:
+    desk.put("a", "x")
+    desk.text("file_write", path="a", content="y")
+    before = len(list(Path("/proc/self/fd").iterdir()))
+    for path in ("a", "none/a", "a/b", ".git/x", "folder/b"):
+        desk.call("file_write", path=path, content="x")
+        desk.call("file_rename", path=path, new_path="a/c")
+        desk.call("dir_create", path=path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+@pytest.mark.requirement("K6")
+@given(st.binary(max_size=60))
+def test_what_was_not_changed_becomes_the_same_bytes_again(data: bytes) -> None:
+    if b"\0" not in data and not data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        assert encoded(*decoded(data, "a")) == data
+
+
+@pytest.mark.requirement("K6", "K7")
+@given(st.text("ab\n", max_size=40), st.text("ab\n", max_size=40))
+def test_a_difference_leads_from_one_text_to_the_other(before: str, after: str) -> None:
+    if before == after:
+        return
+    rows = diff_of(before, after, "a").text.splitlines(keepends=True)[2:]
+    for text, sign in ((before, "-"), (after, "+")):
+        kept = [row for row in rows if row[0] in {" ", sign, "\\"}]
+        shown = [row[1:] for row in kept if not row.startswith("\\")]
+        assert "".join(shown).rstrip("\n") in text + "\n"
+
+
+@pytest.mark.requirement("K6", "X6")
+def test_a_difference_of_many_lines_is_found_in_bounded_time() -> None:
+    before = "".join(f"{number % 7}\n" for number in range(200_000))
+    after = "".join(f"{number % 5}\n" for number in range(200_000))
+    diff = diff_of(before, after, "a")
+    assert diff.truncated
+    assert len(diff.text) <= 20_000
