@@ -34,6 +34,7 @@ ALLOWED = {
     "templates/filters.py": {"jinja2", "ruamel"},
     "policy/": {"anyio"},
     "packs/": {"anyio"},
+    "cassettes/": {"yaml"},
     "sinks/": {"rich"},
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},

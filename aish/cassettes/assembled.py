@@ -1,0 +1,139 @@
+"""What a stream of server-sent events says once its pieces are put together (C8).
+
+A secret that a model spells over several deltas stands in no line of the body; it stands in the
+strings that share a path within the events.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+
+from aish.cassettes.edits import Edit
+from aish.system.secrets import Secrets
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+_LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
+_DATA = re.compile(r"data: ?")
+_DEEPEST = 64
+
+_Path = tuple[str | int, ...]
+
+
+@frozen
+class StreamEvent:
+    """The data of an event, and where it stands in the body's text."""
+
+    start: int
+    end: int
+    value: JsonValue
+
+
+@frozen
+class Part:
+    """One string of one event; `number` counts the strings within the event."""
+
+    event: int
+    number: int
+    text: str
+
+
+def stream_events(text: str) -> list[StreamEvent]:
+    """The events whose data is JSON."""
+    events: list[StreamEvent] = []
+    start = end = -1
+    data: list[str] = []
+    for line in _LINE.finditer(text):
+        if begun := _DATA.match(line[1]):
+            start = line.start() + begun.end() if start < 0 else start
+            end = line.end(1)
+            data.append(line[1][begun.end() :])
+        elif not line[1] and data:
+            events += _event(start, end, data)
+            start, data = -1, []
+    return events
+
+
+def spoken(events: Sequence[StreamEvent]) -> Mapping[_Path, list[Part]]:
+    """The strings of all events, those with the same path together in their order."""
+    spoken: dict[_Path, list[Part]] = {}
+    for index, event in enumerate(events):
+        for number, (path, text) in enumerate(_strings(event.value, ())):
+            spoken.setdefault(path, []).append(Part(index, number, text))
+    return spoken
+
+
+def masks(text: str, secrets: Secrets) -> list[Edit]:
+    """The edits that take out what is secret only once the pieces are put together."""
+    if not secrets or "data:" not in text:
+        return []
+    events = stream_events(text)
+    changed: dict[int, dict[int, str]] = {}
+    for parts in spoken(events).values():
+        for part, new in _masked(parts, secrets):
+            changed.setdefault(part.event, {})[part.number] = new
+    edits = []
+    for index, made in sorted(changed.items()):
+        strings = [said for _, said in _strings(events[index].value, ())]
+        for number, new in made.items():
+            strings[number] = new
+        value = _with_strings(events[index].value, iter(strings), 0)
+        line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+        edits.append(Edit(events[index].start, events[index].end, line))
+    return edits
+
+
+def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
+    try:
+        return [StreamEvent(start, end, json.loads("\n".join(data)))]
+    except (ValueError, RecursionError):
+        return []
+
+
+def _masked(parts: Sequence[Part], secrets: Secrets) -> Iterator[tuple[Part, str]]:
+    """The parts that a secret touches, as they are without it."""
+    whole = "".join(part.text for part in parts)
+    spans = list(secrets.spans(whole))
+    start = 0
+    for part in parts if spans else ():
+        end = start + len(part.text)
+        pieces: list[str] = []
+        place = start
+        for begin, stop, tag in spans:
+            if stop <= start or begin >= end:
+                continue
+            pieces.append(whole[place : max(begin, place)])
+            if begin >= start:
+                pieces.append(tag)
+            place = max(place, min(stop, end))
+        if pieces:
+            yield part, "".join((*pieces, whole[place:end]))
+        start = end
+
+
+def _strings(value: JsonValue, path: _Path) -> Iterator[tuple[_Path, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif len(path) > _DEEPEST:
+        return
+    elif isinstance(value, Mapping):
+        for key, below in value.items():
+            yield from _strings(below, (*path, key))
+    elif isinstance(value, Sequence):
+        for position, below in enumerate(value):
+            # Fragments of a tool call say which call they belong to by their `index`.
+            index = below.get("index") if isinstance(below, Mapping) else None
+            yield from _strings(below, (*path, index if isinstance(index, int) else position))
+
+
+def _with_strings(value: JsonValue, texts: Iterator[str], depth: int) -> JsonValue:
+    """The value with its strings replaced, in the order of `_strings`."""
+    if isinstance(value, str):
+        return next(texts)
+    if depth > _DEEPEST:
+        return value
+    if isinstance(value, Mapping):
+        return {key: _with_strings(below, texts, depth + 1) for key, below in value.items()}
+    if isinstance(value, Sequence):
+        return [_with_strings(below, texts, depth + 1) for below in value]
+    return value

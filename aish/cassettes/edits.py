@@ -1,0 +1,96 @@
+"""Changes to a body that was cut into chunks: the text changes, the cuts move along (C3, C8).
+
+Places are counted in characters of the body's text. Bytes that are no UTF-8 survive unchanged.
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from aish.cassettes.interaction import Chunk, Headers, Response
+from aish.vocab.frozen import frozen
+
+
+@frozen
+class Edit:
+    """The characters from `start` to `end` become `text`."""
+
+    start: int
+    end: int
+    text: str
+
+
+def text_of(body: bytes) -> str:
+    """The body as text; what is no UTF-8 stands as lone surrogates."""
+    return body.decode("utf-8", "surrogateescape")
+
+
+def bytes_of(text: str) -> bytes:
+    """The reverse of `text_of`."""
+    return text.encode("utf-8", "surrogateescape")
+
+
+def edited(body: bytes, edits: Iterable[Edit]) -> bytes:
+    """The body with all edits made; they come in order and do not overlap."""
+    return _spliced(text_of(body), list(edits))[0]
+
+
+def edited_response(response: Response, edits: Iterable[Edit]) -> Response:
+    """The response with all edits made in its body.
+
+    What was cut in the middle of an edit comes whole, with the chunk that it began in.
+    """
+    made = list(edits)
+    if not made:
+        return response
+    body, moves = _spliced(text_of(response.body), made)
+    return replace(
+        response,
+        body=body,
+        headers=_with_length(response.headers, len(body)),
+        chunks=_moved(response.chunks, moves),
+    )
+
+
+_Move = tuple[int, int, int]
+"""Where an edit began and ended in the old bytes, and how many bytes it has now."""
+
+
+def _spliced(text: str, edits: Sequence[Edit]) -> tuple[bytes, list[_Move]]:
+    pieces: list[bytes] = []
+    moves: list[_Move] = []
+    place = offset = 0
+    for edit in edits:
+        kept, gone = bytes_of(text[place : edit.start]), bytes_of(text[edit.start : edit.end])
+        new = bytes_of(edit.text)
+        pieces += (kept, new)
+        begin = offset + len(kept)
+        offset = begin + len(gone)
+        moves.append((begin, offset, len(new)))
+        place = edit.end
+    pieces.append(bytes_of(text[place:]))
+    return b"".join(pieces), moves
+
+
+def _moved(chunks: tuple[Chunk, ...], moves: Sequence[_Move]) -> tuple[Chunk, ...]:
+    cuts = [0]
+    old = shift = 0
+    waiting = iter(moves)
+    move = next(waiting, None)
+    for chunk in chunks:
+        old += chunk.size
+        while move and move[1] <= old:
+            shift += move[2] - (move[1] - move[0])
+            move = next(waiting, None)
+        inside = move is not None and move[0] < old
+        cuts.append(move[0] + shift + move[2] if move and inside else old + shift)
+    sizes = [after - before for before, after in pairwise(cuts)]
+    pairs = zip(chunks, sizes, strict=True)
+    return tuple(Chunk(size, chunk.seconds) for chunk, size in pairs if size)
+
+
+def _with_length(headers: Headers, length: int) -> Headers:
+    return tuple(
+        (name, str(length) if name.lower() == "content-length" else value)
+        for name, value in headers
+    )

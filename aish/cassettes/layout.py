@@ -1,0 +1,107 @@
+"""A cassette as the text of a file: vcrpy's format, laid out for review (C1, C10)."""
+
+import re
+from collections.abc import Iterable
+from functools import cache
+from typing import Any
+
+import yaml
+
+from aish.cassettes.interaction import Chunk, Head, Headers, Interaction
+from aish.text import safe_utf8
+
+FORMAT = 1
+"""vcrpy's own version."""
+
+END = "...\n"
+"""The last line of a complete file: what is cut short lacks it."""
+
+# Everything else is escaped within quotes: YAML would read it as another line end, or not at all.
+_PLAIN = re.compile(
+    r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]*"
+)
+_LONG = 80
+_WIDTH = 1 << 30
+
+
+def opening(head: Head) -> str:
+    """The beginning of a file, up to the first interaction."""
+    metadata = {
+        "complete": head.complete,
+        "version": head.version,
+        "run": head.run,
+        "clock": head.clock,
+        "env": dict(head.env),
+    }
+    return f"{_dump({'metadata': metadata, 'version': FORMAT})}interactions:\n"
+
+
+def entry(interaction: Interaction) -> str:
+    """One interaction, as an item of the list."""
+    request, response = interaction.request, interaction.response
+    answer: dict[str, Any] = {
+        "status": {"code": response.status, "message": response.reason},
+        "headers": _grouped(response.headers),
+        "body": {"string": _body(response.body)},
+    }
+    if response.chunks:
+        answer["chunks"] = chunks_text(response.chunks)
+    if response.broken is not None:
+        answer["broken"] = response.broken
+    asked = {
+        "method": request.method,
+        "uri": request.uri,
+        "headers": _grouped(request.headers),
+        "body": _body(request.body),
+    }
+    return _dump([{"request": asked, "response": answer}])
+
+
+def whole(head: Head, interactions: Iterable[Interaction]) -> str:
+    """A complete file."""
+    entries = [entry(interaction) for interaction in interactions]
+    return "".join((opening(head), *(entries or ["  []\n"]), END))
+
+
+def chunks_text(chunks: Iterable[Chunk]) -> str:
+    """Sizes and times in one line, such as `120@0.013 64@0.02`."""
+    return " ".join(f"{chunk.size}@{round(chunk.seconds, 6)!r}" for chunk in chunks)
+
+
+def _grouped(headers: Headers) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for name, value in headers:
+        grouped.setdefault(name, []).append(value)
+    return grouped
+
+
+def _body(body: bytes) -> str | bytes:
+    try:
+        return body.decode("utf-8")
+    except UnicodeDecodeError:
+        return body
+
+
+def _dump(value: object) -> str:
+    text = yaml.dump(value, Dumper=_dumper(), allow_unicode=True, sort_keys=False, width=_WIDTH)
+    assert isinstance(text, str)
+    # The emitter ends the document after a text that ends with empty lines; here it goes on.
+    return text[: -len(END)] if text.endswith(f"\n{END}") else text
+
+
+@cache
+def _dumper() -> Any:
+    base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    dumper: Any = type("CassetteDumper", (base,), {"ignore_aliases": lambda *_: True})
+    dumper.add_representer(str, _text)
+    return dumper
+
+
+def _text(dumper: Any, text: str) -> Any:
+    style = None
+    text = safe_utf8(text)
+    if not _PLAIN.fullmatch(text):
+        style = '"'
+    elif "\n" in text or len(text) > _LONG:
+        style = "|"
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)

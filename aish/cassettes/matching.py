@@ -1,0 +1,130 @@
+"""When two requests are the same (C4): a canonical form, and its hash.
+
+Method, scheme, host, port, path, query and body count; headers do not. What differs from run to
+run by nature is left out: ids of JSON-RPC, of MCP sessions, of progress.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from hashlib import sha256
+from urllib.parse import parse_qsl, urlsplit
+
+from aish.cassettes.edits import text_of
+from aish.cassettes.ignored import Ignored
+from aish.cassettes.interaction import Request
+from aish.cassettes.places import NOWHERE, Places
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonObject, JsonValue
+
+_PORTS = {"http": 80, "https": 443}
+_SESSION_NAMES = {"sessionId", "session_id"}
+_DEEPEST = 200
+
+
+@frozen
+class Canonical:
+    """A request in the form in which requests are compared.
+
+    `body` is a JSON value, or text where the body is no JSON; `digest` is the hash of it all.
+    """
+
+    method: str
+    place: str
+    query: tuple[tuple[str, str], ...]
+    body: JsonValue
+    digest: bytes
+
+    @property
+    def target(self) -> str:
+        """Method and place, as a person reads them."""
+        query = "&".join(f"{name}={value}" for name, value in self.query)
+        return f"{self.method} {self.place}{'?' if query else ''}{query}"
+
+
+class Matching:
+    """The rules of a pipeline by which requests are compared."""
+
+    def __init__(self, *, ignore: Sequence[str] = (), places: Places = NOWHERE) -> None:
+        """Read the rules.
+
+        Raises:
+            UsageError: a path in `ignore` is of a kind that is not supported.
+        """
+        self._ignored = Ignored(ignore)
+        self._places = places
+
+    def canonical(self, request: Request) -> Canonical:
+        """The form of a request that is compared."""
+        body = self._body(text_of(request.body))
+        is_message = isinstance(body, Mapping) and "jsonrpc" in body
+        place, query = _address(request.uri, sessions=not is_message)
+        place = self._places.hide(place)
+        query = tuple((name, self._places.hide(value)) for name, value in query)
+        method = request.method.upper()
+        whole = json.dumps([method, place, query, body], sort_keys=True, separators=(",", ":"))
+        return Canonical(method, place, query, body, sha256(whole.encode()).digest())
+
+    def _body(self, text: str) -> JsonValue:
+        try:
+            value = json.loads(text)
+            if not isinstance(value, (dict, list)):
+                return self._places.hide(text)
+            return self._hidden(self._ignored.left_out(_without_ids(value)), 0)
+        except (ValueError, RecursionError):
+            return self._places.hide(text)
+
+    def _hidden(self, value: JsonValue, depth: int) -> JsonValue:
+        """The value with the folders' names in its strings."""
+        if isinstance(value, str):
+            return self._places.hide(value)
+        if depth > _DEEPEST:
+            raise ValueError("nested too deeply")
+        if isinstance(value, Mapping):
+            return {
+                self._places.hide(key): self._hidden(below, depth + 1)
+                for key, below in value.items()
+            }
+        if isinstance(value, Sequence):
+            return [self._hidden(below, depth + 1) for below in value]
+        return value
+
+
+def _address(uri: str, *, sessions: bool) -> tuple[str, tuple[tuple[str, str], ...]]:
+    try:
+        parts = urlsplit(uri)
+        port = parts.port or _PORTS.get(parts.scheme)
+    except ValueError:
+        return uri, ()
+    host = (parts.hostname or "").lower() if port else parts.netloc
+    place = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path or '/'}"
+    pairs = sorted(parse_qsl(parts.query, keep_blank_values=True))
+    return place, tuple(pair for pair in pairs if sessions or pair[0] not in _SESSION_NAMES)
+
+
+def _without_ids(value: JsonValue) -> JsonValue:
+    """A JSON-RPC message, or a batch of them, without what is numbered anew in each run."""
+    if isinstance(value, list):
+        return [_without_ids(one) if isinstance(one, Mapping) else one for one in value]
+    if not isinstance(value, Mapping) or "jsonrpc" not in value:
+        return value
+    message = {key: below for key, below in value.items() if key != "id"}
+    params = message.get("params")
+    if isinstance(params, Mapping):
+        message["params"] = _params_without_ids(message.get("method"), params)
+    return message
+
+
+def _params_without_ids(method: JsonValue, params: JsonObject) -> JsonObject:
+    gone = {
+        "notifications/cancelled": "requestId",
+        "notifications/progress": "progressToken",
+    }.get(str(method))
+    kept = {key: below for key, below in params.items() if key != gone}
+    meta = kept.get("_meta")
+    if isinstance(meta, Mapping):
+        rest = {key: below for key, below in meta.items() if key != "progressToken"}
+        if rest:
+            kept["_meta"] = rest
+        else:
+            del kept["_meta"]
+    return kept

@@ -1,0 +1,163 @@
+"""Why a request met no recording: what differs from the nearest one (C5)."""
+
+import difflib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+from aish.cassettes.matching import Canonical
+from aish.text import for_line, for_terminal
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+_DIFFERENCES = 5
+_LINES = 12
+_WIDTH = 200
+_BEFORE = 40
+_ABSENT = object()
+
+
+@frozen
+class Recorded:
+    """A recording that did not match; numbers count from 1."""
+
+    number: int
+    form: Canonical
+    used: bool
+
+
+def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
+    """Several lines: what was asked, which recording is nearest, what differs."""
+    first = f"no recording matches `{for_line(asked.target)}`"
+    if not recorded:
+        return f"{first}\nthe cassette is empty"
+    same = [one for one in recorded if one.form.digest == asked.digest]
+    if same:
+        times = "once" if len(same) == 1 else f"{len(same)} times"
+        return f"{first}\nit was recorded {times} and is asked for once more"
+    nearest = _nearest(asked, recorded)
+    state = "already used" if nearest.used else "not used yet"
+    lines = [first, f"nearest: interaction {nearest.number} of {len(recorded)}, {state}"]
+    if nearest.form.target != asked.target:
+        lines += _pair("request", nearest.form.target, asked.target)
+    found = _differences(nearest.form.body, asked.body, ())
+    shown = list(islice(found, _DIFFERENCES + 1))
+    for difference in shown[:_DIFFERENCES]:
+        lines += difference
+    if len(shown) > _DIFFERENCES:
+        lines.append("… and more")
+    return "\n".join(lines)
+
+
+def _nearest(asked: Canonical, recorded: Sequence[Recorded]) -> Recorded:
+    text = _text(asked.body)
+
+    def nearness(one: Recorded) -> tuple[bool, bool, int, bool]:
+        other = _text(one.form.body)
+        start = _shared(text, other)
+        end = _shared(text[start:][::-1], other[start:][::-1])
+        same = one.form.place == asked.place
+        return same, one.form.method == asked.method, start + end, not one.used
+
+    return max(recorded, key=nearness)
+
+
+def _differences(old: object, new: object, path: tuple[str | int, ...]) -> Iterator[list[str]]:
+    """One list of lines for each place that differs, in the order of the request."""
+    if old == new and type(old) is type(new):
+        return
+    if isinstance(old, Mapping) and isinstance(new, Mapping):
+        for key in dict.fromkeys((*old, *new)):
+            yield from _differences(
+                old.get(key, _ABSENT), new.get(key, _ABSENT), (*path, *_named(key, new))
+            )
+    elif isinstance(old, list) and isinstance(new, list):
+        for place in range(max(len(old), len(new))):
+            before = old[place] if place < len(old) else _ABSENT
+            after = new[place] if place < len(new) else _ABSENT
+            yield from _differences(before, after, (*path, place))
+    elif isinstance(old, str) and isinstance(new, str) and ("\n" in old or "\n" in new):
+        yield _line_difference(_name(path), old, new)
+    else:
+        yield _pair(_name(path), old, new)
+
+
+def _named(key: str, within: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """A message's fields are named with its role."""
+    role = within.get("role")
+    return (f"({role})", key) if isinstance(role, str) and key != "role" else (key,)
+
+
+def _name(path: tuple[str | int, ...]) -> str:
+    """`messages, 1, (user), content` is `message 2 (user), content`."""
+    pieces: list[str] = []
+    for step in path:
+        if isinstance(step, int) and pieces and pieces[-1].endswith("s"):
+            pieces[-1] = f"{pieces[-1][:-1]} {step + 1}"
+        elif isinstance(step, int):
+            pieces.append(f"item {step + 1}")
+        elif step.startswith("(") and pieces:
+            pieces[-1] = f"{pieces[-1]} {step}"
+        else:
+            pieces.append(step)
+    return for_line(", ".join(pieces)) or "body"
+
+
+def _line_difference(name: str, old: str, new: str) -> list[str]:
+    before, after = old.split("\n"), new.split("\n")
+    place = next(
+        (n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
+        min(len(before), len(after)),
+    )
+    # Only around the first difference: a comparison of two long prompts must stay cheap.
+    window = slice(place, place + 4 * _LINES)
+    changed = difflib.ndiff(before[window], after[window])
+    shown = [line for line in changed if line[0] in "-+"][:_LINES]
+    # Of a long line that changed late, the place of the change is what is shown.
+    pair = [line[2:] for line in shown[:2]]
+    skipped = _skipped(*pair) if [line[0] for line in shown[:2]] == ["-", "+"] else 0
+    lines = [
+        f"  {line[0]} {_clipped(line[2:], skipped if n < len(pair) else 0)}"
+        for n, line in enumerate(shown)
+    ]
+    return [f"{name}, line {place + 1}:", *lines]
+
+
+def _pair(name: str, old: object, new: object) -> list[str]:
+    if old is _ABSENT:
+        return [f"{name} is not in the recording:", f"  + {_clipped(_text(new))}"]
+    if new is _ABSENT:
+        return [f"{name} is only in the recording:", f"  - {_clipped(_text(old))}"]
+    before, after = _text(old), _text(new)
+    skipped = _skipped(before, after)
+    return [
+        f"{name}:",
+        f"  - {_clipped(before, skipped)}",
+        f"  + {_clipped(after, skipped)}",
+    ]
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _skipped(old: str, new: str) -> int:
+    """How much of two texts need not be shown, since they begin alike."""
+    return max(0, _shared(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
+
+
+def _clipped(line: str, skipped: int = 0) -> str:
+    shown = for_terminal(line[skipped : skipped + _WIDTH].replace("\n", "⏎"))
+    return f"{'…' if skipped else ''}{shown}{'…' if len(line) > skipped + _WIDTH else ''}"
+
+
+def _shared(one: str, other: str) -> int:
+    """The length of the beginning that two texts share."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

@@ -1,0 +1,109 @@
+"""Writes a cassette beside its target, and puts it in its place at the end (C9).
+
+What is written was redacted before. The file beside the target is locked while it is written:
+a second recording of the same cassette is refused, and one that was killed is no obstacle.
+"""
+
+import fcntl
+import os
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Self
+
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import partial
+from aish.cassettes.interaction import Head, Interaction
+from aish.cassettes.layout import entry, opening, whole
+
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_PRIVATE_FILE = 0o600
+_PRIVATE_FOLDER = 0o700
+
+
+class Recording:
+    """A cassette while it is recorded; left without `finish`, it stays as `.partial`."""
+
+    def __init__(self, path: Path, head: Head) -> None:
+        """Take the place beside `path`.
+
+        Raises:
+            CassetteFileError: the folder cannot be written to, or another run records this one.
+        """
+        self._path = path
+        with _said(path):
+            if path.is_dir():
+                raise CassetteFileError(f"`{path}` is a folder")
+            path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
+            self._descriptor = _locked(path)
+        self._write(opening(replace(head, complete=False)), fresh=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def append(self, interaction: Interaction) -> None:
+        """Keep an interaction in case that the run does not end well.
+
+        Raises:
+            CassetteFileError: the disk is full, for one.
+        """
+        self._write(entry(interaction))
+
+    def finish(self, head: Head, interactions: Iterable[Interaction]) -> None:
+        """Write everything anew, in the given order, and put it in its place.
+
+        Raises:
+            CassetteFileError: it cannot be written; what stood in its place is as it was.
+        """
+        self._write(whole(replace(head, complete=True), interactions), fresh=True)
+        with _said(self._path):
+            os.fsync(self._descriptor)
+            partial(self._path).replace(self._path)
+        self.close()
+
+    def close(self) -> None:
+        """Let go of the file."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+    def _write(self, text: str, *, fresh: bool = False) -> None:
+        with _said(self._path):
+            if fresh:
+                os.ftruncate(self._descriptor, 0)
+                os.lseek(self._descriptor, 0, os.SEEK_SET)
+            rest = memoryview(text.encode())
+            while rest:
+                rest = rest[os.write(self._descriptor, rest) :]
+
+
+def _locked(path: Path) -> int:
+    beside = partial(path)
+    while True:
+        descriptor = os.open(beside, _FLAGS, _PRIVATE_FILE)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The other recording may have ended, and renamed the file, a moment ago.
+            if beside.exists() and os.path.samestat(os.fstat(descriptor), beside.stat()):
+                return descriptor
+        except BlockingIOError:
+            os.close(descriptor)
+            raise CassetteFileError(f"`{path}` is being recorded by another run") from None
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+@contextmanager
+def _said(path: Path) -> Generator[None]:
+    """What the operating system refuses, in words."""
+    try:
+        yield
+    except OSError as error:
+        said = f"the cassette `{path}` cannot be written: {error.strerror}"
+        raise CassetteFileError(said) from None

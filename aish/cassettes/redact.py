@@ -1,0 +1,65 @@
+"""No secret reaches a cassette (C8): headers by name, values wherever and however they stand."""
+
+from dataclasses import replace
+from itertools import starmap
+
+from aish.cassettes.assembled import masks
+from aish.cassettes.edits import Edit, bytes_of, edited_response, text_of
+from aish.cassettes.interaction import Head, Headers, Interaction, Request, Response
+from aish.system.secrets import Secrets
+
+SENSITIVE = frozenset(
+    {
+        "authorization",
+        "cookie",
+        "set-cookie",
+        "x-api-key",
+        "api-key",
+        "proxy-authorization",
+        "mcp-session-id",
+    }
+)
+
+
+def redact(interaction: Interaction, secrets: Secrets) -> Interaction:
+    """The interaction as it may be written; chunks are cut anew where secrets stood."""
+    return Interaction(
+        _request(interaction.request, secrets), _response(interaction.response, secrets)
+    )
+
+
+def redact_head(head: Head, secrets: Secrets) -> Head:
+    """The head as it may be written."""
+    env = {name: secrets.mask(value) for name, value in head.env.items()}
+    return replace(head, env=env, run=secrets.mask(head.run))
+
+
+def _request(request: Request, secrets: Secrets) -> Request:
+    return replace(
+        request,
+        uri=secrets.mask(request.uri),
+        headers=_headers(request.headers, secrets),
+        body=bytes_of(secrets.mask(text_of(request.body))),
+    )
+
+
+def _response(response: Response, secrets: Secrets) -> Response:
+    whole = edited_response(response, masks(text_of(response.body), secrets))
+    found = secrets.spans(text_of(whole.body)) if secrets else ()
+    made = edited_response(whole, list(starmap(Edit, found)))
+    return replace(
+        made,
+        reason=secrets.mask(made.reason),
+        headers=_headers(made.headers, secrets),
+        broken=None if made.broken is None else secrets.mask(made.broken),
+    )
+
+
+def _headers(headers: Headers, secrets: Secrets) -> Headers:
+    return tuple(
+        (
+            name,
+            f"<secret:{name.lower()}>" if name.lower() in SENSITIVE else secrets.mask(value),
+        )
+        for name, value in headers
+    )

@@ -1,0 +1,121 @@
+"""Looks for keys nobody declared: shapes that are known, and text as random as a key (C8).
+
+It errs on the side of asking: what is no secret is named under `allow`. Hashes and UUIDs in hex
+and the ids that model endpoints give are not reported.
+"""
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from fnmatch import fnmatchcase
+
+from aish.cassettes.assembled import spoken, stream_events
+from aish.cassettes.edits import text_of
+from aish.cassettes.interaction import Headers, Interaction
+from aish.vocab.frozen import frozen
+
+_SHAPES = {
+    "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",
+    "an API key": r"\bsk-[A-Za-z0-9_-]{20,}",
+    "a GitHub token": r"\b(?:gh[pousr]_[A-Za-z0-9]{36,}|github_pat_\w{40,})",
+    "a GitLab token": r"\bglpat-[\w-]{20,}",
+    "an AWS access key": r"\b(?:AKIA|ASIA)[A-Z0-9]{16}\b",
+    "a Google API key": r"\bAIza[\w-]{35}",
+    "a Slack token": r"\bxox[abeoprs]-[A-Za-z0-9-]{10,}",
+    "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
+    "a package registry token": r"\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,})",
+    "a payment key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{20,}",
+    "a JSON web token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
+    "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
+}
+_KNOWN = re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in enumerate(_SHAPES.values())))
+_NAMES = tuple(_SHAPES)
+_WORD = re.compile(r"[A-Za-z0-9+_-]{32,}={0,2}")
+_PUBLIC = re.compile(r"(?:chatcmpl|cmpl|call|toolu|msg|resp|req|run|fp|gen)[-_]")
+_RANDOM = 4.2
+_FEWEST_DIGITS = 3
+_SHOWN = 6
+
+
+@frozen
+class Finding:
+    """What looks like a secret, and where; `begins` is as much of it as may be shown."""
+
+    place: str
+    kind: str
+    begins: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: {self.kind} (`{self.begins}…`)"
+
+
+def scan(interactions: Iterable[Interaction], allow: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """Everything that looks like a secret, except what a glob in `allow` matches whole."""
+    return tuple(
+        dict.fromkeys(
+            Finding(place, kind, text[:_SHOWN])
+            for number, interaction in enumerate(interactions, 1)
+            for where, content in _texts(interaction)
+            for place, kind, text in _found(f"interaction {number}, {where}", content)
+            if not any(fnmatchcase(text, glob) for glob in allow)
+        )
+    )
+
+
+def scan_text(name: str, text: str, allow: Sequence[str] = ()) -> tuple[Finding, ...]:
+    """The same for one text, such as a value of the head; `name` says what it is."""
+    return tuple(
+        Finding(place, kind, found[:_SHOWN])
+        for place, kind, found in _found(name, text)
+        if not any(fnmatchcase(found, glob) for glob in allow)
+    )
+
+
+def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
+    request, response = interaction.request, interaction.response
+    yield "request uri", request.uri
+    yield from _headers("request", request.headers)
+    yield "request body", text_of(request.body)
+    yield from _headers("response", response.headers)
+    text = text_of(response.body)
+    yield "response body", text
+    if "data:" in text:
+        for path, parts in spoken(stream_events(text)).items():
+            if len(parts) > 1:
+                name = ".".join(map(str, path))
+                yield f"response stream `{name}`", "".join(part.text for part in parts)
+    yield "response error", response.broken or ""
+
+
+def _headers(side: str, headers: Headers) -> Iterator[tuple[str, str]]:
+    for name, value in headers:
+        yield f"{side} header `{name}`", value
+
+
+def _found(where: str, text: str) -> Iterator[tuple[str, str, str]]:
+    covered: list[tuple[int, int]] = []
+    for match in _KNOWN.finditer(text):
+        covered.append(match.span())
+        kind = _NAMES[int((match.lastgroup or "shape0").removeprefix("shape"))]
+        yield _place(where, text, match.start()), kind, match[0]
+    for match in _WORD.finditer(text):
+        inside = any(start < match.end() and match.start() < end for start, end in covered)
+        if not inside and _is_random(match[0]):
+            yield _place(where, text, match.start()), "text as random as a key", match[0]
+
+
+def _is_random(word: str) -> bool:
+    if _PUBLIC.match(word) or sum(map(str.isdigit, word)) < _FEWEST_DIGITS:
+        return False
+    if word == word.lower() or word == word.upper():
+        return False
+    counts = Counter(word).values()
+    return -sum(n / len(word) * math.log2(n / len(word)) for n in counts) > _RANDOM
+
+
+def _place(where: str, text: str, start: int) -> str:
+    if "\n" not in text:
+        return f"{where}, column {start + 1}"
+    line = text.count("\n", 0, start) + 1
+    return f"{where}, line {line}, column {start - text.rfind(chr(10), 0, start)}"

@@ -1,0 +1,304 @@
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from cassette_exchanges import HEAD, answer, chat, delta, exchange, message, streamed
+from hypothesis import example, given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import LARGEST, load, parse, partial
+from aish.cassettes.interaction import Cassette, Chunk, Head, Interaction, Request, Response
+from aish.cassettes.layout import entry, opening, whole
+from aish.cassettes.recording import Recording
+
+NAMES = st.text(max_size=20).map(lambda text: f"x{text}").filter(lambda t: "\ud800" not in t)
+
+
+def saved(interactions: list[Interaction], head: Head = HEAD) -> bytes:
+    return whole(head, interactions).encode()
+
+
+def refusal(data: bytes) -> str:
+    with pytest.raises(CassetteFileError) as caught:
+        parse(data, "c.yaml")
+    return str(caught.value)
+
+
+def test_a_cassette_is_laid_out_for_review(snapshot: SnapshotAssertion) -> None:
+    talk = Interaction(
+        chat("Du bist höflich 🙂", "Say:\n  hello"),
+        replace(streamed([delta("Grüß "), delta("Gott")]), headers=(("set-cookie", "a"),)),
+    )
+    tool = Interaction(message(1), answer(b"\xff\x00\x01"))
+    lost = Interaction(Request("GET", "http://h/x"), Response(503, "Gone", broken="no route"))
+
+    assert whole(HEAD, [talk, tool, lost]) == snapshot
+
+
+def test_interactions_come_back_as_they_were() -> None:
+    kept = [exchange(), Interaction(message(2), streamed([b"a\xff", b"\r\n", "é".encode()]))]
+
+    assert parse(saved(kept), "c.yaml") == Cassette(HEAD, tuple(kept))
+    assert parse(saved([]), "c.yaml") == Cassette(HEAD, ())
+
+
+@given(st.binary(), st.text(), st.text(), NAMES, st.text())
+def test_any_content_comes_back_as_it_was(
+    raw: bytes, text: str, value: str, name: str, env: str
+) -> None:
+    request = Request(value or "GET", value, ((name, value),), text.encode())
+    responses = (Response(200, value, ((name, value), (name, text)), raw), answer(text))
+    kept = tuple(Interaction(request, response) for response in responses)
+    head = replace(HEAD, env={name: env})
+
+    assert parse(saved(list(kept), head), "c.yaml") == Cassette(head, kept)
+
+
+@given(st.text(alphabet=" \n\t:.#-'\"|>{[a\r\x85\u2028\ufeff"))
+@example("...\n")
+@example("a\n...\n\n")
+def test_text_that_looks_like_yaml_comes_back_as_it_was(text: str) -> None:
+    kept = Interaction(Request("POST", "u", body=text.encode()), answer(text, reason=text))
+
+    assert parse(saved([kept]), "c.yaml").interactions == (kept,)
+
+
+@pytest.mark.parametrize("text", ["null", "~", "", "true", "12", "1.5", "2026-01-01", "0x1", "no"])
+def test_text_that_yaml_would_guess_at_is_quoted(text: str) -> None:
+    kept = Interaction(Request("POST", "u", body=text.encode()), answer(text))
+
+    data = saved([kept], replace(HEAD, env={"A": text}))
+
+    row = yaml.safe_load(data)["interactions"][0]
+    assert (row["request"]["body"], row["response"]["body"]["string"]) == (text, text)
+    assert parse(data, "c.yaml").interactions == (kept,)
+
+
+@given(st.binary())
+def test_any_bytes_are_read_or_refused_in_words(data: bytes) -> None:
+    with pytest.raises(CassetteFileError):
+        parse(data, "c.yaml")
+
+
+def test_a_file_that_is_cut_anywhere_is_refused() -> None:
+    data = saved([exchange(), Interaction(chat("ü"), streamed([delta("x"), delta("y")]))])
+
+    for end in range(len(data) - 1):
+        refusal(data[:end])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("interactions:", "exchanges:", "it has no `interactions`"),
+        ("version: 1\ninter", "version: 2\ninter", "is of version 2, and this program reads"),
+        ("version: 1\n  run", "version: 9\n  run", "is of version 9, and this program reads"),
+        ("complete: true", "complete: false", "was interrupted and is not complete"),
+        ("  run: run-1\n", "", "`metadata` needs `run`, `clock` and `env`"),
+        ("LANG: C", "LANG: [C]", "a value of `metadata.env` is no text"),
+        ("code: 200", "code: fine", "c.yaml:10: interaction 1 cannot be used: its `status.code`"),
+        ("method: POST", "verb: POST", "unknown key `verb`"),
+        ("method: POST", "method: [POST]", "its `request.method` is no text"),
+        (
+            "method: POST",
+            "method: POST\n    method: GET",
+            "c.yaml:12: the key `method` stands twice",
+        ),
+        ("- application/json", "- {a: b}", "`content-type` that is no text"),
+        ("string: Hi", "string: [Hi]", "its `response.body.string` is no text"),
+        ("string: Hi", "string: !!binary '%%'", "marked as binary is no base64"),
+        ("string: Hi", "string: !!python/name:os.system ''", "the tag `tag:yaml.org,2002:python"),
+        ("string: Hi", "string: !secret Hi", "the tag `!secret` has no place"),
+        ("string: Hi", "string: *nowhere", "`*nowhere` refers to nothing before it"),
+        ("string: Hi", "string: Hi\n    chunks: 1@0.5", "add up to 1 bytes, and its body has 2"),
+        ("string: Hi", "string: Hi\n    chunks: 2@soon", "no list of `size@seconds`"),
+        ("string: Hi", "string: Hi\n    chunks: 2@nan", "no list of `size@seconds`"),
+        ("string: Hi", "string: Hi\n    chunks: -1@0.1 3@0.1", "no list of `size@seconds`"),
+        ("string: Hi", "string: 'Hi", "this is no cassette: found unexpected"),
+        ("  response:", "  answer:", "it has no `response`"),
+        ("...\n", "---\n", "there is a second document"),
+        ("...\n", "", "cut short: its last line is missing"),
+    ],
+)
+def test_a_file_edited_by_hand_says_what_is_wrong(old: str, new: str, said: str) -> None:
+    text = saved([exchange()]).decode()
+    assert old in text
+
+    assert said in refusal(text.replace(old, new, 1).encode())
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[" * 1_000_000, b"{a: " * 1_000_000, b"- " * 1_000_000, b"&a [*a]", b"? [a]\n: b", b"\x00"],
+    ids=["flow", "maps", "block", "holds-itself", "key", "nul"],
+)
+def test_hostile_yaml_is_refused_in_words(data: bytes) -> None:
+    assert refusal(data).startswith("c.yaml")
+
+
+def test_an_empty_file_is_no_cassette() -> None:
+    assert "the cassette is empty" in refusal(b"")
+
+
+def test_a_cassette_of_plain_vcrpy_can_be_read() -> None:
+    foreign = b"""interactions:
+- request:
+    body: null
+    headers: &id001
+      accept: ['*/*']
+    method: GET
+    uri: http://h/
+  response:
+    body: {string: !!binary "/wA="}
+    headers: *id001
+    http_version: HTTP/1.1
+    status: {code: 404, message: null}
+- request: {body: !!python/unicode 'a', headers: {x: y}, method: PUT, uri: 'http://h/'}
+  response:
+    body: {string: ''}
+    headers: {}
+    status: {code: 200, message: OK}
+version: 1
+"""
+    first, second = parse(foreign, "c.yaml").interactions
+
+    assert parse(foreign, "c.yaml").head is None
+    assert first.request == Request("GET", "http://h/", (("accept", "*/*"),))
+    assert first.response == Response(404, "", (("accept", "*/*"),), b"\xff\x00")
+    assert second.request == Request("PUT", "http://h/", (("x", "y"),), b"a")
+
+
+def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+
+    with pytest.raises(CassetteFileError, match="there is no cassette") as caught:
+        load(path)
+    assert caught.value.hint is None
+    Recording(path, HEAD).close()
+    with pytest.raises(CassetteFileError) as caught:
+        load(path)
+    assert caught.value.hint == f"a recording was interrupted: `{path}.partial`"
+
+
+def test_a_huge_file_and_a_folder_are_refused(tmp_path: Path) -> None:
+    huge = tmp_path / "huge.yaml"
+    huge.touch()
+    os.truncate(huge, 1 << 30)
+
+    with pytest.raises(CassetteFileError, match=f"larger than {LARGEST >> 20} MB"):
+        load(huge)
+    with pytest.raises(CassetteFileError, match="cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+@pytest.mark.requirement("C9")
+def test_a_recording_takes_its_place_only_at_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "c.yaml"
+    other = exchange("two", "zwei")
+
+    with Recording(path, HEAD) as recording:
+        recording.append(other)
+        recording.append(exchange())
+        assert not path.exists()
+        recording.finish(HEAD, [exchange(), other])
+
+    assert load(path) == Cassette(HEAD, (exchange(), other))
+    assert "complete: true" in path.read_text()
+    assert list(path.parent.iterdir()) == [path]
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.requirement("C9")
+def test_an_interrupted_recording_stays_beside_and_is_never_replayed(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(saved([exchange("old")]))
+
+    with Recording(path, HEAD) as recording:
+        recording.append(exchange())
+
+    assert load(path).interactions == (exchange("old"),)
+    assert partial(path).read_text() == opening(replace(HEAD, complete=False)) + entry(exchange())
+    with pytest.raises(CassetteFileError, match="was interrupted and is not complete"):
+        load(partial(path))
+
+
+@pytest.mark.requirement("C9")
+def test_a_recording_that_was_killed_is_no_obstacle_to_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    partial(path).write_text("x" * 9999)
+
+    with Recording(path, HEAD) as recording:
+        recording.finish(HEAD, [exchange()])
+
+    assert load(path) == Cassette(HEAD, (exchange(),))
+
+
+def test_two_recordings_of_one_cassette_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+
+    with Recording(path, HEAD) as first:
+        with pytest.raises(CassetteFileError, match="is being recorded by another run"):
+            Recording(path, HEAD)
+        first.append(exchange())
+        first.finish(HEAD, [exchange()])
+    with Recording(path, HEAD):
+        assert load(path).interactions == (exchange(),)
+
+
+def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    planted = tmp_path / "c.yaml.partial"
+    planted.symlink_to(tmp_path / "elsewhere")
+
+    with pytest.raises(CassetteFileError, match="cannot be written: File exists"):
+        Recording(tmp_path / "file" / "c.yaml", HEAD)
+    with pytest.raises(CassetteFileError, match="is a folder"):
+        Recording(tmp_path, HEAD)
+    with pytest.raises(CassetteFileError, match="cannot be written: Too many levels"):
+        Recording(tmp_path / "c.yaml", HEAD)
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
+def test_a_folder_that_is_read_only_is_said(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(CassetteFileError, match="cannot be written: Permission denied"):
+        Recording(tmp_path / "c.yaml", HEAD)
+
+
+def test_a_full_disk_is_said(tmp_path: Path) -> None:
+    full = Path("/dev/full")
+    if not full.exists():
+        pytest.skip("there is no /dev/full here")
+    partial(tmp_path / "c.yaml").symlink_to(full)
+
+    with pytest.raises(CassetteFileError, match="cannot be written"):
+        Recording(tmp_path / "c.yaml", HEAD)
+
+
+def test_a_big_cassette_loads_within_its_time() -> None:
+    prompt = "A line of a prompt as long as they are\n" * 8
+    events = [delta(f"word {n}") for n in range(22)]
+    big = [Interaction(chat("Be brief", f"{prompt}{n}"), streamed(events)) for n in range(2_000)]
+    data = saved(big)
+    assert len(data) > 5_000_000
+
+    tries = []
+    for _ in range(3):
+        start = time.process_time()
+        parse(data, "c.yaml")
+        tries.append(time.process_time() - start)
+
+    assert min(tries) < 0.5
+
+
+def test_times_are_kept_to_the_microsecond() -> None:
+    kept = Interaction(chat("a"), Response(body=b"ab", chunks=(Chunk(1, 1e-6), Chunk(1, 12.5))))
+
+    assert parse(saved([kept]), "c.yaml").interactions == (kept,)

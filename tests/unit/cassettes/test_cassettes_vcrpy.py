@@ -1,0 +1,70 @@
+from pathlib import Path
+
+import httpx
+import pytest
+import vcr
+from cassette_exchanges import HEAD, answer, chat, delta, message, streamed
+from vcr.cassette import Cassette as VcrCassette
+from vcr.errors import CannotOverwriteExistingCassetteException
+
+from aish.cassettes.file import load
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.recording import Recording
+
+PARTS = ["uri", "method", "body"]
+EVENTS = [delta("Grüß "), delta("Gott 🙂"), b"data: [DONE]\n\n"]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "run.yaml"
+    talk = Interaction(chat("Be brief", "Say:\nhello"), streamed(EVENTS))
+    with Recording(path, HEAD) as recording:
+        recording.finish(HEAD, [talk, Interaction(message(1), answer(b"\xff\x00"))])
+    return path
+
+
+def test_plain_vcrpy_replays_the_models_part_of_a_cassette(path: Path) -> None:
+    asked = chat("Be brief", "Say:\nhello")
+    other = chat("Be brief", "Say:\ngoodbye")
+
+    with (
+        vcr.use_cassette(str(path), record_mode="none", match_on=PARTS) as cassette,
+        httpx.Client() as client,
+    ):
+        played = client.post(asked.uri, content=asked.body, headers=dict(asked.headers))
+        with pytest.raises(CannotOverwriteExistingCassetteException):
+            client.post(other.uri, content=other.body, headers=dict(other.headers))
+
+    assert played.status_code == 200
+    assert played.content == b"".join(EVENTS)
+    assert cassette.play_count == 1
+
+
+def test_plain_vcrpy_reads_every_interaction_and_the_head(path: Path) -> None:
+    cassette = VcrCassette.load(path=str(path))
+
+    assert [request.uri for request in cassette.requests] == [
+        "http://127.0.0.1:8080/v1/chat/completions",
+        "mcp+stdio://files",
+    ]
+    assert cassette.requests[1].body == message(1).body
+    assert cassette.responses[1]["body"]["string"] == b"\xff\x00"
+    assert cassette.get_metadata("run", None) == "run-1"
+    assert cassette.get_metadata("complete", None) is True
+
+
+def test_a_recording_of_plain_vcrpy_can_be_replayed_by_us(tmp_path: Path, path: Path) -> None:
+    theirs = VcrCassette.load(path=str(path))
+    copy = VcrCassette(str(tmp_path / "copy.yaml"))
+    for request, response in zip(theirs.requests, theirs.responses, strict=True):
+        copy.append(request, {k: response[k] for k in ("status", "headers", "body")})
+    copy._save(force=True)
+
+    ours = load(tmp_path / "copy.yaml")
+
+    assert ours.head is None
+    assert [one.request for one in ours.interactions] == [
+        one.request for one in load(path).interactions
+    ]
+    assert ours.interactions[0].response.body == b"".join(EVENTS)
