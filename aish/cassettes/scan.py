@@ -6,9 +6,10 @@ and the ids that model endpoints give are not reported.
 
 import math
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from itertools import islice
 
 from aish.cassettes.assembled import spoken, stream_events
 from aish.cassettes.edits import text_of
@@ -26,7 +27,7 @@ _SHAPES = {
     "a Hugging Face token": r"\bhf_[A-Za-z0-9]{30,}",
     "a package registry token": r"\b(?:npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,})",
     "a payment key": r"\b[rs]k_(?:live|test)_[A-Za-z0-9]{20,}",
-    "a JSON web token": r"\beyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
+    "a JSON web token": r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
     "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
 }
 _KNOWN = re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in enumerate(_SHAPES.values())))
@@ -36,6 +37,7 @@ _PUBLIC = re.compile(r"(?:chatcmpl|cmpl|call|toolu|msg|resp|req|run|fp|gen)[-_]"
 _RANDOM = 4.2
 _FEWEST_DIGITS = 3
 _SHOWN = 6
+_MOST = 100
 
 
 @frozen
@@ -51,25 +53,19 @@ class Finding:
 
 
 def scan(interactions: Iterable[Interaction], allow: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """Everything that looks like a secret, except what a glob in `allow` matches whole."""
-    return tuple(
-        dict.fromkeys(
-            Finding(place, kind, text[:_SHOWN])
-            for number, interaction in enumerate(interactions, 1)
-            for where, content in _texts(interaction)
-            for place, kind, text in _found(f"interaction {number}, {where}", content)
-            if not any(fnmatchcase(text, glob) for glob in allow)
-        )
+    """What looks like a secret, the first hundred; not what a glob in `allow` matches whole."""
+    found = (
+        finding
+        for number, interaction in enumerate(interactions, 1)
+        for where, content in _texts(interaction)
+        for finding in _findings(f"interaction {number}, {where}", content, allow)
     )
+    return tuple(islice(found, _MOST))
 
 
 def scan_text(name: str, text: str, allow: Sequence[str] = ()) -> tuple[Finding, ...]:
     """The same for one text, such as a value of the head; `name` says what it is."""
-    return tuple(
-        Finding(place, kind, found[:_SHOWN])
-        for place, kind, found in _found(name, text)
-        if not any(fnmatchcase(found, glob) for glob in allow)
-    )
+    return tuple(islice(_findings(name, text, allow), _MOST))
 
 
 def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
@@ -93,16 +89,25 @@ def _headers(side: str, headers: Headers) -> Iterator[tuple[str, str]]:
         yield f"{side} header `{name}`", value
 
 
-def _found(where: str, text: str) -> Iterator[tuple[str, str, str]]:
-    covered: list[tuple[int, int]] = []
-    for match in _KNOWN.finditer(text):
-        covered.append(match.span())
-        kind = _NAMES[int((match.lastgroup or "shape0").removeprefix("shape"))]
-        yield _place(where, text, match.start()), kind, match[0]
-    for match in _WORD.finditer(text):
-        inside = any(start < match.end() and match.start() < end for start, end in covered)
-        if not inside and _is_random(match[0]):
-            yield _place(where, text, match.start()), "text as random as a key", match[0]
+def _findings(where: str, text: str, allow: Sequence[str]) -> Iterator[Finding]:
+    for start, kind, word in _suspects(text):
+        if not any(fnmatchcase(word, glob) for glob in allow):
+            yield Finding(_place(where, text, start), kind, word[:_SHOWN])
+
+
+def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
+    """Where something begins, what it looks like, and the thing itself."""
+    known = list(_KNOWN.finditer(text))
+    for found in known:
+        kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
+        yield found.start(), kind, found[0]
+    rest = deque(known)
+    for word in _WORD.finditer(text):
+        while rest and rest[0].end() <= word.start():
+            rest.popleft()
+        is_known = bool(rest) and rest[0].start() < word.end()
+        if not is_known and _is_random(word[0]):
+            yield word.start(), "text as random as a key", word[0]
 
 
 def _is_random(word: str) -> bool:

@@ -18,6 +18,7 @@ _BINARY = "tag:yaml.org,2002:binary"
 _TEXT = {None, "!", "tag:yaml.org,2002:str", "tag:yaml.org,2002:python/unicode"}
 _NULLS = {"", "~", "null", "Null", "NULL"}
 _DEEPEST = 16
+_MOST_BY_ALIAS = 16 * 1024 * 1024
 
 
 class Table(dict[str, "Tree"]):  # ruff: ignore[subclass-builtin] - `UserDict` doubles the load time
@@ -64,7 +65,9 @@ class _Builder:
         self._open: list[list[Tree] | Table] = []
         self._keys: list[str | None] = []
         self._anchors: dict[str, Tree] = {}
-        self._pending: list[str | None] = []
+        self._pending: list[tuple[str | None, int]] = []
+        self._weights: dict[str, int] = {}
+        self._by_alias = 0
 
     def feed(self, event: events.Event) -> None:
         """Take the next event."""
@@ -81,6 +84,9 @@ class _Builder:
         elif kind is events.AliasEvent:
             if event.anchor not in self._anchors:
                 raise self._wrong(event, f"`*{event.anchor}` refers to nothing before it")
+            self._by_alias += self._weights[event.anchor]
+            if self._by_alias > _MOST_BY_ALIAS:
+                raise self._wrong(event, "its aliases stand for too much")
             self._put(self._anchors[event.anchor], event)
         elif kind is events.DocumentStartEvent:
             self._documents += 1
@@ -93,15 +99,17 @@ class _Builder:
             raise self._wrong(event, "it is nested too deeply")
         self._open.append(made)
         self._keys.append(None)
-        self._pending.append(event.anchor)
+        self._pending.append((event.anchor, event.start_mark.index + self._by_alias))
 
     def _end(self, event: events.Event) -> None:
         made = self._open.pop()
         self._keys.pop()
-        anchor = self._pending.pop()
+        anchor, weighed = self._pending.pop()
         # Only now: nothing may hold itself.
         if anchor is not None:
             self._anchors[anchor] = made
+            # Its length, with what its own aliases stand for; at least 1.
+            self._weights[anchor] = event.end_mark.index + self._by_alias - weighed + 1
         self._put(made, event)
 
     def _put(self, value: Tree, event: events.Event) -> None:
@@ -137,6 +145,7 @@ class _Builder:
                 result = None
         if event.anchor is not None:
             self._anchors[event.anchor] = result
+            self._weights[event.anchor] = event.end_mark.index - event.start_mark.index + 1
         return result
 
     def _check_tag(self, event: events.NodeEvent) -> None:

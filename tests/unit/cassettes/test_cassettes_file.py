@@ -141,6 +141,15 @@ def test_hostile_yaml_is_refused_in_words(data: bytes) -> None:
     assert refusal(data).startswith("c.yaml")
 
 
+def test_aliases_that_stand_for_too_much_are_refused() -> None:
+    levels = [b"a: &a [" + b"x," * 9 + b"x]"]
+    for above, below in zip(b"abcdefgh", b"bcdefghi", strict=True):
+        name, held = bytes([below]), b"*" + bytes([above])
+        levels.append(name + b": &" + name + b" [" + b",".join([held] * 10) + b"]")
+
+    assert "its aliases stand for too much" in refusal(b"\n".join(levels))
+
+
 def test_an_empty_file_is_no_cassette() -> None:
     assert "the cassette is empty" in refusal(b"")
 

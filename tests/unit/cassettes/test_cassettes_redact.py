@@ -1,5 +1,6 @@
 import base64
 import json
+import time
 from urllib.parse import quote
 
 import pytest
@@ -223,3 +224,21 @@ def test_addresses_and_headers_are_scanned() -> None:
         "interaction 1, request uri, column 10",
         "interaction 1, request header `x-note`, column 1",
     ]
+
+
+@pytest.mark.parametrize("text", ["eyJ-" * 200_000, "sk-" * 300_000, "bearer " * 100_000])
+def test_a_hostile_body_is_scanned_in_bounded_time(text: str) -> None:
+    start = time.process_time()
+
+    scan([Interaction(chat("a"), answer(text))])
+
+    assert time.process_time() - start < 2
+
+
+def test_of_very_many_findings_the_first_hundred_are_named() -> None:
+    keys = "\n".join(f"sk-{n:020}" for n in range(1_000))
+
+    found = scan([exchange(reply=keys)])
+
+    assert len(found) == 100
+    assert found[99].place == "interaction 1, response body, line 100, column 1"
