@@ -34,6 +34,7 @@ ALLOWED = {
     "templates/filters.py": {"jinja2", "ruamel"},
     "policy/": {"anyio"},
     "packs/": {"anyio"},
+    "packs/git_child.py": {"pygit2"},
     "cassettes/": {"yaml"},
     "sinks/": {"rich"},
     "terminal/": {"anyio", "rich"},

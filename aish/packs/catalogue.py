@@ -8,8 +8,12 @@ from collections.abc import Mapping
 PACKS: Mapping[str, str] = {
     "fs": "aish.packs.fs",
     "edit": "aish.packs.edit",
+    "git": "aish.packs.git",
     "shell": "aish.packs.shell",
 }
+
+NEEDS: Mapping[str, tuple[str, str]] = {"git": ("pygit2", "git")}
+"""The library that a pack needs and that is not always installed, and the extra that has it."""
 
 OLDER_NAMES: Mapping[str, str] = {
     "read_file": "file_read",

@@ -6,11 +6,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 from aish.errors import UsageError
 from aish.packs.beneath import Folder
-from aish.packs.catalogue import OLDER_NAMES, PACKS
+from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
 from aish.packs.results import PackError, failure, success
 from aish.packs.workplace import PackTool, Workplace
 from aish.system.reaper import Reaper
@@ -66,12 +67,15 @@ def open_packs(
     """The tools of the named packs, on `root`.
 
     Raises:
-        UsageError: there is no such pack, or the root is no folder, or broader than was allowed.
+        UsageError: there is no such pack, what it needs is not installed, or the root is no
+            folder, or broader than was allowed.
     """
     unknown = [name for name in names if name not in PACKS]
     if unknown:
         hint = f"there are: {', '.join(PACKS)}"
         raise UsageError(f"there is no tool pack `{unknown[0]}`", hint=hint)
+    for name in names:
+        _check_installed(name)
     if root is None:
         return Pack({}, None)
     resolved = _checked_root(root, allow_broad_root=allow_broad_root)
@@ -84,6 +88,15 @@ def open_packs(
         if new in listed
     }
     return Pack(listed | older, Workplace(Folder(resolved), resolved, reaper))
+
+
+def _check_installed(name: str) -> None:
+    library, extra = NEEDS.get(name, ("", ""))
+    if library and find_spec(library) is None:
+        raise UsageError(
+            f"the tool pack `{name}` needs `{library}`, which is not installed",
+            hint=f"pip install 'aish-pipelines[{extra}]'",
+        )
 
 
 def _checked_root(root: Path, *, allow_broad_root: bool) -> Path:

@@ -64,7 +64,7 @@ PACKS: Mapping[str, str] = {
     "K5": "denied files look the same whether they exist or not",
     "K6": "writes are whole, keep what the file was, and break no code",
     "K7": "text results are capped and say so",
-    "K8": "the first packs",
+    "K8": "the packs `fs`, `edit`, `git` and `shell`",
 }
 
 APPROVALS: Mapping[str, str] = {

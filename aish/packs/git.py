@@ -1,0 +1,155 @@
+"""The pack `git`: what a repository says, and nothing of it run (K5, K7, K8)."""
+
+import json
+import sys
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from aish.packs.beneath import not_found, segments_of
+from aish.packs.denied import is_denied
+from aish.packs.reading import ROOM
+from aish.packs.results import Answer, PackError
+from aish.packs.workplace import READS, Workplace, tool_of
+from aish.system.children import child_environment, run_command
+from aish.text import for_line
+from aish.vocab.json import JsonValue
+
+SECONDS = 20.0
+MOST_COMMITS = 200
+_CHILD = Path(__file__).with_name("git_child.py")
+_OUTPUT_LIMIT = 8 << 20
+
+
+async def git_status(place: Workplace) -> Answer:
+    """Tells the branch and which files are staged, changed or untracked."""
+    found = await _asked(place, ask="status")
+    rows = [f"branch: {for_line(found['branch']) or 'none, HEAD is detached'}"]
+    listed: dict[str, JsonValue] = {"branch": for_line(found["branch"])}
+    for kind in ("staged", "unstaged"):
+        seen = [(mark, path) for mark, path in found[kind] if not _is_denied(path)]
+        rows += [f"{kind}: {mark} {for_line(path)}" for mark, path in seen]
+        listed[kind] = [{"status": mark, "path": for_line(path)} for mark, path in seen]
+    return _fitting(rows, listed, "look at parts of it with git_diff and path")
+
+
+async def git_diff(
+    place: Workplace, path: str = "", revision: str = "", *, staged: bool = False
+) -> Answer:
+    """Shows changes of working files that are not staged yet, as a unified diff.
+
+    Args:
+        place: The root, which no caller names.
+        path: Only this file or folder, relative to the root folder.
+        revision: Compare with this commit instead of with what is staged.
+        staged: Show what is staged, and not what is in the working files.
+    """
+    found = await _asked(place, ask="diff", path=_path(path), revision=revision, staged=staged)
+    return _fitting(_patches(found) or ["no changes"], {}, "name one file with path")
+
+
+async def git_log(
+    place: Workplace, path: str = "", revision: str = "HEAD", count: int = 20
+) -> Answer:
+    """Lists commits, the newest first.
+
+    Args:
+        place: The root, which no caller names.
+        path: Only commits that changed this file or folder.
+        revision: The commit to begin with.
+        count: How many to list.
+    """
+    most = min(max(count, 1), MOST_COMMITS)
+    found = await _asked(place, ask="log", path=_path(path), revision=revision, count=most)
+    commits = found["commits"][:most]
+    rows = [_commit_row(each) for each in commits]
+    listed: list[JsonValue] = [{"id": each["id"], "time": each["time"]} for each in commits]
+    more = len(found["commits"]) > most
+    if more:
+        rows.append(f"[truncated: true; go on with revision={found['commits'][most]['id']}]")
+    return _fitting(rows or ["no commits"], {"commits": listed}, "a smaller count", more=more)
+
+
+async def git_show(place: Workplace, revision: str = "HEAD", path: str = "") -> Answer:
+    """Shows a commit and what it changed, or a file as it was in that commit.
+
+    Args:
+        place: The root, which no caller names.
+        revision: The commit, by its id, branch, tag or as in `HEAD~1`.
+        path: The file to show as it was, relative to the root folder.
+    """
+    found = await _asked(place, ask="show", revision=revision, path=_path(path))
+    if path:
+        return _fitting([found["content"]], {"path": path}, "file_read reads parts of files")
+    commit = found["commit"]
+    rows = [_commit_row(commit), commit["message"], *_patches(found)]
+    return _fitting(rows, {"id": commit["id"]}, "name one file with path")
+
+
+async def _asked(place: Workplace, **question: JsonValue) -> dict[str, Any]:
+    """The child's answer.
+
+    Raises:
+        PackError: it refused, or took too long.
+    """
+    result = await run_command(
+        (sys.executable, "-I", str(_CHILD)),
+        cwd=place.root,
+        env=child_environment({"HOME": None}, {}),
+        timeout=SECONDS,
+        limit_bytes=_OUTPUT_LIMIT,
+        input=json.dumps(question).encode(),
+        reaper=place.reaper,
+    )
+    if result.timed_out:
+        raise PackError("too_slow", f"the repository took more than {SECONDS:.0f} seconds to read")
+    if result.exit_code != 0 or result.truncated:
+        raise PackError("failed", "the repository could not be read")
+    answer: dict[str, Any] = json.loads(result.stdout)
+    if "refused" in answer:
+        raise PackError("refused", answer["refused"])
+    return answer
+
+
+def _path(path: str) -> str:
+    """A path below the root as git has it; what is denied is not there."""
+    segments = segments_of(path)
+    if segments and is_denied(segments):
+        raise not_found(path)
+    return "/".join(segments)
+
+
+def _is_denied(path: str) -> bool:
+    return is_denied(tuple(part for part in path.split("/") if part) or (".",))
+
+
+def _patches(found: dict[str, Any]) -> list[str]:
+    return [
+        f"{for_line(new)}\n{patch}"
+        for old, new, patch in found["files"]
+        if not _is_denied(old) and not _is_denied(new)
+    ]
+
+
+def _commit_row(commit: dict[str, Any]) -> str:
+    try:
+        day = datetime.fromtimestamp(commit["time"], UTC).date().isoformat()
+    except (ValueError, OverflowError, OSError):
+        day = "no date"
+    subject = commit["message"].strip().partition("\n")[0][:200]
+    return f"{commit['id'][:12]} {day} {for_line(commit['author'])}: {for_line(subject)}"
+
+
+def _fitting(
+    rows: list[str], data: dict[str, JsonValue], how: str, *, more: bool = False
+) -> Answer:
+    text = "\n".join(rows)
+    truncated = len(text) > ROOM
+    if truncated:
+        text = f"{text[:ROOM]}\n[truncated: true; {how}]"
+        # Lists may be as long as the text would have been.
+        data = {name: value for name, value in data.items() if not isinstance(value, list)}
+    return Answer(text, {**data, "truncated": truncated or more})
+
+
+TOOLS = tuple(tool_of(function, READS) for function in (git_status, git_diff, git_log, git_show))

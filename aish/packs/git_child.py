@@ -1,0 +1,237 @@
+"""The child that reads a repository with libgit2: one question in, one answer out, as JSON.
+
+Run as a script by `git`, with nothing of ours to import. libgit2 runs no hook, no external filter
+and no external diff; what a hostile repository does to it otherwise ends with this process.
+Only the repository's own settings are read, and only a `.git` folder that leads nowhere else.
+"""
+
+import json
+import os
+import resource
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import pygit2
+from pygit2.enums import ConfigLevel, DiffOption, ObjectType, SortMode
+
+MOST_MEMORY = 2 << 30
+LARGEST_BLOB = 2 << 20
+MOST_TEXT = 200_000
+MOST_NAMES = 100_000
+MOST_FILES = 2000
+MOST_WALKED = 20_000
+Answer = dict[str, Any]
+_LEADS_AWAY = ("commondir", "objects/info/alternates", "gitdir")
+
+
+class RefusedError(Exception):
+    """What was asked for cannot be answered: a sentence for the model."""
+
+
+def opened() -> pygit2.Repository:
+    """The repository of this folder, with no settings but its own."""
+    for level in (
+        ConfigLevel.PROGRAMDATA,
+        ConfigLevel.SYSTEM,
+        ConfigLevel.XDG,
+        ConfigLevel.GLOBAL,
+    ):
+        pygit2.settings.search_path[level] = "/nowhere"
+    # Who owns it matters to programs that run what stands in it; nothing is run here.
+    pygit2.settings.owner_validation = False
+    git = Path(".git")
+    if git.is_symlink() or not git.is_dir():
+        raise RefusedError("there is no git repository in the root folder, or it lies outside")
+    if any(os.path.lexists(git / name) for name in _LEADS_AWAY) or _has_links(git):
+        raise RefusedError("the repository uses files outside its own folder")
+    repository = pygit2.Repository(".git", pygit2.enums.RepositoryOpenFlag.NO_SEARCH)
+    # A bare one has none.
+    if Path(repository.workdir or ".").resolve() != Path.cwd():
+        raise RefusedError("the repository has its working files in another folder")
+    return repository
+
+
+def _has_links(git: Path) -> bool:
+    left = MOST_NAMES
+    for folder, folders, files in os.walk(git):
+        if folder == str(git) and "hooks" in folders:
+            folders.remove("hooks")
+        left -= len(folders) + len(files)
+        if left < 0:
+            raise RefusedError("the repository has too many files to be looked at")
+        if any(Path(folder, name).is_symlink() for name in (*folders, *files)):
+            return True
+    return False
+
+
+def commit_of(repository: pygit2.Repository, revision: str) -> pygit2.Commit:
+    """The commit that a name stands for; never a file, whatever the name."""
+    if ":" in revision or ".." in revision:
+        raise RefusedError("the revision has to be one commit, such as `HEAD~1` or a branch")
+    try:
+        return repository.revparse_single(revision).peel(pygit2.Commit)
+    except (KeyError, ValueError, pygit2.GitError):
+        raise RefusedError("there is no such commit") from None
+
+
+def name_of(file: pygit2.DiffFile) -> str:
+    """A path, bytes that are no text kept."""
+    return os.fsdecode(file.raw_path)
+
+
+def patches(repository: pygit2.Repository, diff: pygit2.Diff, skip: str) -> Iterator[list[str]]:
+    """The old and new path of each file, and its patch."""
+    for index, delta in islice(enumerate(diff.deltas), MOST_FILES):
+        names = [name_of(delta.old_file), name_of(delta.new_file)]
+        if skip and not any(name == skip or name.startswith(skip + "/") for name in names):
+            continue
+        sizes = [_size(repository, file) for file in (delta.old_file, delta.new_file)]
+        if max(sizes) > LARGEST_BLOB:
+            yield [*names, f"[{delta.status_char()}, too large to be compared]\n"]
+            continue
+        patch = diff[index]
+        yield [*names, (patch.data.decode("utf-8", "replace") if patch else "")[:MOST_TEXT]]
+
+
+def _size(repository: pygit2.Repository, file: pygit2.DiffFile) -> int:
+    try:
+        _, size = repository.odb.read_header(file.id)
+    except (KeyError, ValueError, pygit2.GitError):
+        # Not in the repository: a working file, whose size is known.
+        return int(file.size)
+    return int(size)
+
+
+def diff(repository: pygit2.Repository, question: Answer) -> Answer:
+    """`git diff`, with submodules left out."""
+    flags = DiffOption.IGNORE_SUBMODULES
+    revision = question["revision"]
+    if revision or not question["staged"]:
+        base = commit_of(repository, revision) if revision else None
+        found = repository.diff(base, cached=question["staged"], flags=flags)
+    else:
+        found = staged(repository, flags)
+    return {"files": bounded(patches(repository, found, question["path"]))}
+
+
+def staged(repository: pygit2.Repository, flags: DiffOption) -> pygit2.Diff:
+    """What the next commit would change."""
+    if repository.head_is_unborn:
+        empty = repository[repository.TreeBuilder().write()].peel(pygit2.Tree)
+        return empty.diff_to_index(repository.index, flags)
+    return commit_of(repository, "HEAD").tree.diff_to_index(repository.index, flags)
+
+
+def bounded(rows: Iterator[list[str]]) -> list[list[str]]:
+    """As many as there is room for."""
+    kept: list[list[str]] = []
+    size = 0
+    for row in rows:
+        kept.append(row)
+        size += sum(map(len, row))
+        if size > MOST_TEXT:
+            break
+    return kept
+
+
+def status(repository: pygit2.Repository, _: Answer) -> Answer:
+    """`git status`: the branch, what is staged, and what is not."""
+    unstaged = repository.diff(flags=DiffOption.IGNORE_SUBMODULES | DiffOption.INCLUDE_UNTRACKED)
+    found: Answer = {"branch": "", "staged": [], "unstaged": []}
+    if not repository.head_is_detached:
+        target = repository.lookup_reference("HEAD").raw_target
+        name = target.decode(errors="replace") if isinstance(target, bytes) else ""
+        found["branch"] = name.removeprefix("refs/heads/")
+    for kind, delta_list in (
+        ("staged", staged(repository, DiffOption.IGNORE_SUBMODULES)),
+        ("unstaged", unstaged),
+    ):
+        for delta in islice(delta_list.deltas, MOST_FILES):
+            file = delta.old_file if delta.status_char() == "D" else delta.new_file
+            found[kind].append([delta.status_char(), name_of(file)])
+    return found
+
+
+def described(commit: pygit2.Commit) -> Answer:
+    """What is known of a commit without its changes."""
+    author = commit.author
+    return {
+        "id": str(commit.id),
+        "author": author.raw_name.decode("utf-8", "replace")[:200],
+        "time": int(commit.commit_time),
+        "message": commit.raw_message[:20_000].decode("utf-8", "replace"),
+    }
+
+
+def log(repository: pygit2.Repository, question: Answer) -> Answer:
+    """`git log`, of one path if it is named."""
+    start = commit_of(repository, question["revision"])
+    walked = islice(repository.walk(start.id, SortMode.TIME), MOST_WALKED)
+    path = question["path"]
+    wanted = (each for each in walked if not path or _touches(each, path))
+    return {"commits": [described(each) for each in islice(wanted, question["count"] + 1)]}
+
+
+def _touches(commit: pygit2.Commit, path: str) -> bool:
+    here = _entry(commit, path)
+    parents = commit.parents
+    return here != _entry(parents[0], path) if parents else here is not None
+
+
+def _entry(commit: pygit2.Commit, path: str) -> str | None:
+    try:
+        return str(commit.tree[path].id)
+    except KeyError:
+        return None
+
+
+def show(repository: pygit2.Repository, question: Answer) -> Answer:
+    """A commit with its changes, or a file as it was then."""
+    commit = commit_of(repository, question["revision"])
+    if question["path"]:
+        return {"content": _content(repository, commit, question["path"])}
+    flags = DiffOption.IGNORE_SUBMODULES
+    if commit.parents:
+        found = commit.parents[0].tree.diff_to_tree(commit.tree, flags)
+    else:
+        found = commit.tree.diff_to_tree(flags=flags, swap=True)
+    return {"commit": described(commit), "files": bounded(patches(repository, found, ""))}
+
+
+def _content(repository: pygit2.Repository, commit: pygit2.Commit, path: str) -> str:
+    try:
+        entry = commit.tree[path]
+    except KeyError:
+        raise RefusedError("there is no such file in that commit") from None
+    if entry.type != ObjectType.BLOB:
+        raise RefusedError("that is no file in that commit")
+    if repository.odb.read_header(entry.id)[1] > LARGEST_BLOB:
+        raise RefusedError("the file is too large to be shown")
+    data = repository[entry.id].peel(pygit2.Blob).data
+    if b"\0" in data:
+        raise RefusedError("the file is not text")
+    return data.decode("utf-8", "replace")[:MOST_TEXT]
+
+
+QUESTIONS = {"diff": diff, "log": log, "show": show, "status": status}
+
+
+def main() -> None:
+    """Read the question from stdin and write the answer to stdout."""
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_MEMORY, MOST_MEMORY))
+    question = json.load(sys.stdin)
+    answer: Answer
+    try:
+        answer = QUESTIONS[question["ask"]](opened(), question)
+    except RefusedError as error:
+        answer = {"refused": str(error)}
+    except (pygit2.GitError, OSError, KeyError, ValueError, MemoryError):
+        answer = {"refused": "the repository is damaged, or cannot be read"}
+    sys.stdout.write(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()
