@@ -121,7 +121,7 @@ class Registry:
             parallel=one.parallel,
             unlisted=one.unlisted,
             older_of=one.older_of,
-            trusted=server.entry.trust or server.transport == "pack",
+            trusted=server.entry.trust,
         )
 
     @staticmethod

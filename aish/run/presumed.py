@@ -1,9 +1,11 @@
 """What is known of a tool before its server was asked: that of our own tools is all that counts."""
 
+from importlib import import_module
+
 from aish.config.pipeline import Pipeline
-from aish.packs.catalogue import OLDER_NAMES
+from aish.packs.catalogue import OLDER_NAMES, PACKS
 from aish.policy.rules import LOCAL_COMMAND
-from aish.vocab.tools import Tool, ToolName
+from aish.vocab.tools import Annotations, Tool, ToolName
 
 
 def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
@@ -12,12 +14,23 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
     if name != LOCAL_COMMAND and (entry is None or not entry.pack):
         return None
     older_of = OLDER_NAMES.get(name.name, "")
+    packs = () if entry is None else entry.pack
     return Tool(
         name=name,
         wire=str(name),
         description="",
         input_schema={},
         unlisted=bool(older_of),
-        trusted=True,
+        annotations=Annotations(destructive=_destructive(older_of or name.name, packs)),
+        trusted=entry is None or entry.trust,
         older_of=older_of,
     )
+
+
+def _destructive(name: str, packs: tuple[str, ...]) -> bool:
+    """Whether one of our own tools says so of itself (P5)."""
+    for pack in packs:
+        for tool in import_module(PACKS[pack]).TOOLS if pack in PACKS else ():
+            if tool.name == name:
+                return tool.annotations.get("destructiveHint") is True
+    return False

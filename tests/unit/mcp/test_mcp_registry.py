@@ -325,7 +325,7 @@ def test_a_pack_is_a_server_like_any_other() -> None:
             assert await s.text("repo__read", path="a") == "read {'path': 'a'}"
             assert (await s.call("repo__old_read")).kind == "handler_error"
             tools = s.registry.listed()
-            assert all(one.parallel and one.trusted for one in tools)
+            assert all(one.parallel and not one.trusted for one in tools)
             bug = await s.call("repo__bug")
             assert bug.kind == "rpc_error"
             why = "the tool failed unexpectedly: ZeroDivisionError: oops"
