@@ -9,6 +9,7 @@ import contextlib
 import errno
 import os
 import signal
+import stat
 import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -25,9 +26,11 @@ _POLL = 0.02
 class Process:
     """A started child; `stop` has to be called in the end."""
 
-    def __init__(self, popen: "subprocess.Popen[bytes]", inode: int, reaper: Reaper | None) -> None:
+    def __init__(
+        self, popen: "subprocess.Popen[bytes]", pipes: set[int], reaper: Reaper | None
+    ) -> None:
         self._popen = popen
-        self._inode = inode
+        self._pipes = pipes
         self._reaper = reaper
         self._ended = anyio.Event()
         self._watched: int | None = None
@@ -78,8 +81,8 @@ class Process:
         return self._reap()
 
     def _kill_strays(self) -> None:
-        """End what has left the group (`setsid`) and still holds the pipe it was started with."""
-        for pid in holders_of({self._inode}, {os.getpid()}):
+        """End what has left the group (`setsid`) and still holds a pipe it was started with."""
+        for pid in holders_of(self._pipes, {os.getpid()}):
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, signal.SIGKILL)
 
@@ -87,7 +90,7 @@ class Process:
         self._unwatch()
         if self._reaper is not None:
             self._reaper.forget(self.pid)
-            self._reaper.unexpect(self._inode)
+            self._reaper.unexpect(self._pipes)
         try:
             return self._popen.wait(0)
         except subprocess.TimeoutExpired:  # stuck in the kernel; nothing can be done about it
@@ -115,24 +118,24 @@ def start_process(
 ) -> Process:
     """Start a child with the given standard streams, in a session and a group of its own.
 
-    The second stream has to be a pipe: it tells the reaper which process is ours before the
-    number of the group is known.
+    Pipes among the streams have to be made for this child: they tell the reaper which process is
+    ours before the number of the group is known, also when the child replaces some of them.
 
     Raises:
         OSError: it cannot be started.
     """
-    inode = os.fstat(streams[1]).st_ino
+    pipes = {found.st_ino for found in map(os.fstat, streams) if stat.S_ISFIFO(found.st_mode)}
     if reaper is not None:
-        reaper.expect(inode)
+        reaper.expect(pipes)
     try:
         popen = _popen(argv, cwd, env, streams)
     except BaseException:
         if reaper is not None:
-            reaper.unexpect(inode)
+            reaper.unexpect(pipes)
         raise
     if reaper is not None:
         reaper.register(popen.pid)
-    return Process(popen, inode, reaper)
+    return Process(popen, pipes, reaper)
 
 
 def _popen(

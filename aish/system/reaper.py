@@ -5,6 +5,7 @@ import os
 import select
 import signal
 import sys
+from collections.abc import Collection
 from pathlib import Path
 
 _SCRIPT = Path(__file__).with_name("reaper_process.py")
@@ -23,13 +24,15 @@ class Reaper:
         self._pid = 0
         self._lines: dict[bytes, None] = {}
 
-    def expect(self, inode: int) -> None:
-        """A child is about to be forked that will hold this pipe."""
-        self._say(b"?%d\n" % inode)
+    def expect(self, pipes: Collection[int]) -> None:
+        """A child is about to be forked that will hold these pipes, named by inode."""
+        for inode in pipes:
+            self._say(b"?%d\n" % inode)
 
-    def unexpect(self, inode: int) -> None:
-        """No child holds this pipe any more."""
-        self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
+    def unexpect(self, pipes: Collection[int]) -> None:
+        """No child holds these pipes any more."""
+        for inode in pipes:
+            self._unsay(b"?%d\n" % inode, b"!%d\n" % inode)
 
     def register(self, pgid: int) -> None:
         """A process group that must not outlive us."""

@@ -150,10 +150,33 @@ import os, subprocess
 from aish.system.reaper import Reaper
 reaper = Reaper()
 reading, writing = os.pipe()
-reaper.expect(os.fstat(reading).st_ino)
+reaper.expect({os.fstat(reading).st_ino})
 child = subprocess.Popen(["sleep", "1000"], stdout=writing, start_new_session=True)
 print(child.pid, flush=True)
 os.kill(os.getpid(), 9)
+"""
+    with start(code) as parent:
+        assert parent.stdout is not None
+        watched.append(int(parent.stdout.readline()))
+        parent.wait()
+    wait_until_gone(*watched)
+
+
+@pytest.mark.requirement("M10", "X8")
+@pytest.mark.parametrize("kept", [0, 1, 2])
+def test_a_child_is_known_by_any_of_its_pipes(kept: int, watched: list[int]) -> None:
+    code = f"""
+import os, subprocess
+from aish.system.process import start_process
+from aish.system.reaper import Reaper
+class Killed(Reaper):
+    def register(self, pgid):
+        print(pgid, flush=True)
+        os.kill(os.getpid(), 9)
+streams = [os.open(os.devnull, os.O_RDWR) for _ in range(3)]
+streams[{kept}] = os.pipe()[0 if {kept} == 0 else 1]
+start_process(["sleep", "1000"], cwd="/", env={{"PATH": os.environ["PATH"]}},
+    streams=tuple(streams), reaper=Killed())
 """
     with start(code) as parent:
         assert parent.stdout is not None
