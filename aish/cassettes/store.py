@@ -19,6 +19,7 @@ class Store:
         self._forms: list[Canonical] = []
         self._waiting: dict[bytes, deque[int]] = {}
         self._used: set[int] = set()
+        self._last = -1
         for interaction in interactions:
             self.add(interaction)
 
@@ -35,6 +36,11 @@ class Store:
             for number, interaction in enumerate(self._interactions, 1)
             if number - 1 not in self._used
         )
+
+    @property
+    def last_taken(self) -> Interaction:
+        """The interaction that was taken last."""
+        return self._interactions[self._last]
 
     def add(self, interaction: Interaction, *, used: bool = False) -> None:
         """Put an interaction at the end; `used` for one that has just been recorded."""
@@ -63,6 +69,7 @@ class Store:
             raise self._miss(form)
         index = waiting.popleft()
         self._used.add(index)
+        self._last = index
         recorded = self._interactions[index]
         return renumbered(recorded.response, recorded.request.body, request.body)
 

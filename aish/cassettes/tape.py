@@ -1,0 +1,250 @@
+"""One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7)."""
+
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Literal
+
+from aish.cassettes.edits import edited, edited_response, text_of
+from aish.cassettes.errors import CassetteFileError, CassetteMissError
+from aish.cassettes.interaction import Chunk, Head, Headers, Interaction, Request, Response
+from aish.cassettes.matching import Matching
+from aish.cassettes.places import Places
+from aish.cassettes.recording import Recording
+from aish.cassettes.redact import redact, redact_head
+from aish.cassettes.scan import scan, scan_text
+from aish.cassettes.store import Store
+from aish.system.secrets import Secrets
+from aish.vocab.frozen import frozen
+
+Kind = Literal["model", "mcp", "exec"]
+"""Whose exchange it is: a model's, a tool server's (packs included), a local command's."""
+
+Way = Literal["live", "replay", "record", "extend"]
+"""`live` passes by the cassette; `extend` records what the cassette does not hold."""
+
+LEFT = "left"
+"""`Response.broken` where the reader left before the end; to be replayed by never ending."""
+
+_SHOWN = 5
+_VOLATILE = frozenset({"notifications/cancelled"})
+
+
+@frozen
+class TapeRules:
+    """What the file and the command line say about a tape.
+
+    `paced` replays at the recorded pace; `lenient` makes a miss of a tool call that call's own
+    failure (`--live-model`), not the run's; `allow` are globs of what only looks like a secret.
+    """
+
+    ways: Mapping[Kind, Way]
+    allow: tuple[str, ...] = ()
+    paced: bool = False
+    lenient: bool = False
+
+
+class Tape:
+    """The cassette of one run, played from, recorded to, or both."""
+
+    def __init__(
+        self,
+        rules: TapeRules,
+        recorded: Iterable[Interaction],
+        matching: Matching,
+        *,
+        places: Places,
+        secrets: Secrets,
+        monotonic: Callable[[], float],
+        recording: Recording | None = None,
+    ) -> None:
+        self.rules = rules
+        self.missed: list[CassetteMissError] = []
+        self._places = places
+        self._secrets = secrets
+        self._monotonic = monotonic
+        self._recording = recording
+        self._kept: list[Interaction | Take] = list(recorded)
+        self._store = Store((one for one in self._kept if isinstance(one, Interaction)), matching)
+
+    def way(self, kind: Kind) -> Way:
+        """What happens to exchanges of a kind."""
+        return self.rules.ways[kind]
+
+    @property
+    def offline(self) -> bool:
+        """Whether everything comes from the cassette, so that nothing may be reached (C6)."""
+        return all(way == "replay" for way in self.rules.ways.values())
+
+    def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
+        """The recorded answer to a request, or nothing where it has to go live.
+
+        `fresh` is for what opens a session: where recordings are extended it goes live each time.
+
+        Raises:
+            CassetteMissError: this kind is replayed and the cassette does not hold the request;
+                kept in `missed` as well, so that nobody can swallow it.
+        """
+        way = self.way(kind)
+        if way in {"live", "record"}:
+            return None
+        asked = redact(Interaction(request, Response()), self._secrets).request
+        if way == "extend" and not self._store.holds(asked):
+            return None
+        try:
+            found = self._store.take(asked)
+        except CassetteMissError as miss:
+            if not self.rules.lenient:
+                self.missed.append(miss)
+            raise
+        if way == "extend" and fresh:
+            self._drop(self._store.last_taken)
+            return None
+        return edited_response(found, self._places.showings(text_of(found.body)))
+
+    def begin(self, kind: Kind, request: Request) -> "Take | None":
+        """An exchange goes live now; its place in the order of the run is this one."""
+        if self.way(kind) in {"live", "replay"}:
+            return None
+        take = Take(request, self)
+        self._kept.append(take)
+        return take
+
+    def leftovers(self) -> tuple[tuple[int, Interaction], ...]:
+        """What nobody asked for, with its number; not what may or may not be said by nature."""
+        return tuple(
+            (number, one)
+            for number, one in self._store.leftovers
+            if self.way(kind_of(one.request)) in {"replay", "extend"} and not _is_volatile(one)
+        )
+
+    def now(self) -> float:
+        """Seconds, for the times of chunks."""
+        return self._monotonic()
+
+    def keep(self, interaction: Interaction) -> Interaction:
+        """The interaction as it may be written; written beside the cassette if nothing looks odd.
+
+        Raises:
+            CassetteFileError: the disk is full, for one.
+        """
+        request, response = interaction.request, interaction.response
+        shown = Interaction(
+            Request(
+                request.method,
+                self._places.hide(request.uri),
+                request.headers,
+                edited(request.body, self._places.hidings(text_of(request.body))),
+            ),
+            edited_response(response, self._places.hidings(text_of(response.body))),
+        )
+        clean = redact(shown, self._secrets)
+        if self._recording is not None and not scan([clean], self.rules.allow):
+            self._recording.append(clean)
+        return clean
+
+    def finish(self, head: Head) -> tuple[Interaction, ...]:
+        """End every exchange that is still open, and write the cassette in the order of the run.
+
+        Raises:
+            CassetteFileError: something looks like a secret (C8), or it cannot be written.
+        """
+        for one in self._kept:
+            if isinstance(one, Take):
+                one.end(broken=LEFT)
+        done = tuple(one.interaction if isinstance(one, Take) else one for one in self._kept)
+        head = redact_head(head, self._secrets)
+        if self._recording is not None:
+            self._refuse_secrets(head, done)
+            self._recording.finish(head, done)
+        return done
+
+    def _refuse_secrets(self, head: Head, done: Sequence[Interaction]) -> None:
+        allow = self.rules.allow
+        found = [*scan(done, allow)]
+        for name, value in head.env.items():
+            found += scan_text(f"the value of `{name}`", value, allow)
+        if not found:
+            return
+        lines = "\n".join(f"  {finding}" for finding in found[:_SHOWN])
+        more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+        raise CassetteFileError(
+            f"the cassette is not written: it may hold a secret nobody declared\n{lines}{more}",
+            hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
+        )
+
+    def _drop(self, interaction: Interaction) -> None:
+        """What is recorded anew makes room."""
+        place = next(n for n, one in enumerate(self._kept) if one is interaction)
+        del self._kept[place]
+
+
+class Take:
+    """One exchange while it is recorded; ending it twice is no harm."""
+
+    def __init__(self, request: Request, tape: Tape) -> None:
+        self.interaction = Interaction(request, Response())
+        self._tape = tape
+        self._began = tape.now()
+        self._chunks: list[Chunk] = []
+        self._parts: list[bytes] = []
+        self._ended = False
+
+    def chunk(self, data: bytes) -> None:
+        """A piece of the answer has come."""
+        if data:
+            self._parts.append(data)
+            self._chunks.append(Chunk(len(data), self._tape.now() - self._began))
+
+    def head(self, status: int, reason: str, headers: Headers) -> None:
+        """The head of the answer has come."""
+        response = Response(status, reason, headers)
+        self.interaction = Interaction(self.interaction.request, response)
+
+    def end(self, *, broken: str | None = None) -> None:
+        """The answer is over; `broken` says how it broke off, if it did.
+
+        Raises:
+            CassetteFileError: the recording cannot be written.
+        """
+        if self._ended:
+            return
+        self._ended = True
+        head = self.interaction.response
+        whole = Response(
+            head.status,
+            head.reason,
+            head.headers,
+            b"".join(self._parts),
+            tuple(self._chunks),
+            broken,
+        )
+        self.interaction = self._tape.keep(Interaction(self.interaction.request, whole))
+
+
+def kind_of(request: Request) -> Kind:
+    """Whose exchange a recorded request belongs to."""
+    scheme = request.uri.partition(":")[0]
+    if scheme == "exec":
+        return "exec"
+    if scheme.startswith("mcp+") or request.method != "POST" or _message(request) is not None:
+        return "mcp"
+    return "model"
+
+
+def _is_volatile(interaction: Interaction) -> bool:
+    """Whether it depends on timing alone that this was said: a stream to listen to, its end."""
+    request = interaction.request
+    if request.uri.startswith("http") and request.method in {"GET", "DELETE"}:
+        return True
+    message = _message(request)
+    return message is not None and message.get("method") in _VOLATILE
+
+
+def _message(request: Request) -> Mapping[str, object] | None:
+    if b'"jsonrpc"' not in request.body:
+        return None
+    try:
+        found = json.loads(request.body)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
