@@ -1,0 +1,165 @@
+"""A run against the smallest httpx program that does the same: start, turns, deltas, tools."""
+
+import json
+from collections.abc import Callable, Iterator
+from operator import itemgetter
+from statistics import median
+
+from endpoint import Endpoint, Script
+from figures import (
+    AISH,
+    FLOOR,
+    PYTHON,
+    STDIO_SERVER,
+    Bench,
+    Row,
+    against,
+    at_most,
+    http_server,
+    per_turn,
+    pipeline,
+)
+from process import Cost
+
+Measured = tuple[Cost, float]
+
+
+def version(bench: Bench) -> Iterator[Row]:
+    mine, floor = bench.pairs(
+        lambda: bench.cost(AISH, "--version").cpu,
+        lambda: bench.cost(PYTHON, "-c", "import typer").cpu,
+    )
+    yield against("`aish --version`, CPU, against `import typer`", mine, floor, 1.3)
+
+
+def validate(bench: Bench) -> Iterator[Row]:
+    steps = "".join(
+        f"  - id: s{n}\n    prompt: |\n      Say {{{{ inputs.word }}}} in one line,\n"
+        f"      then {n} more words about it.\n    model: m\n"
+        for n in range(17)
+    )
+    path = bench.folder / "hundred.yaml"
+    path.write_text(
+        "aish: 1\nname: hundred\ninputs:\n  word: {type: string, default: sea}\n"
+        'models:\n  m:\n    base_url: "http://127.0.0.1:1/v1"\n    model: mock\n'
+        "    params: {temperature: 0}\nmcp:\n  servers:\n    repo: {pack: [fs], root: .}\n"
+        '  auto_approve:\n    - "repo__file_*"\n    - repo__dir_list\n'
+        "limits: {time: 10m}\nsteps:\n" + steps
+    )
+    cpu = bench.alone(lambda: bench.cost(AISH, "validate", str(path)).cpu)
+    lines = len(path.read_text().splitlines())
+    yield at_most(f"`aish validate` of {lines} lines, CPU", cpu, 0.30)
+
+
+def one_turn(bench: Bench) -> Iterator[Row]:
+    with Endpoint(Script(deltas=200)) as endpoint:
+        file = pipeline(bench, "turn", endpoint.url)
+        mine: list[Measured] = []
+        floors: list[Measured] = []
+
+        def measured(into: list[Measured], *argv: str) -> None:
+            endpoint.forget()
+            cost = bench.cost(*argv)
+            into.append((cost, endpoint.times.arrived[0] - cost.begun))
+
+        for _ in range(bench.rounds + 1):
+            measured(mine, AISH, "run", file)
+            measured(floors, PYTHON, FLOOR, "text", endpoint.url)
+
+    def middle(costs: list[Measured], figure: Callable[[Measured], float]) -> float:
+        return median(figure(row) for row in costs[1:])
+
+    for name, figure in (
+        ("one turn, 200 deltas: CPU", lambda row: row[0].cpu),
+        ("one turn, 200 deltas: wall", lambda row: row[0].wall),
+        ("one turn: start to first request, wall", itemgetter(1)),
+    ):
+        yield against(name, middle(mine, figure), middle(floors, figure), 1.6)
+    peak = middle(mine, lambda row: row[0].peak)
+    yield at_most("one turn: peak memory", peak, 60, lambda value: f"{value:.0f} MiB")
+
+
+def tool_turns(bench: Bench) -> Iterator[Row]:
+    turns = 20
+    script = Script(deltas=5, turns=turns)
+    limits: dict[str, object] = {"max_tool_depth": turns + 1}
+    approve = {"auto_approve": ["mock__*"]}
+    with Endpoint(script) as endpoint, http_server(bench) as mcp:
+
+        def gap(*argv: str) -> float:
+            endpoint.forget()
+            bench.cost(*argv)
+            return per_turn(endpoint, first=1)
+
+        over_http = {"servers": {"mock": {"url": mcp}}, **approve}
+        file = pipeline(bench, "http", endpoint.url, mcp=over_http, step=limits)
+        mine, floor = bench.pairs(
+            lambda: gap(AISH, "run", file),
+            lambda: gap(PYTHON, FLOOR, "http", endpoint.url, mcp, str(turns)),
+        )
+        yield against("20 tool turns over HTTP MCP, per turn", mine, floor, 2)
+        server = [PYTHON, STDIO_SERVER]
+        over_stdio = {"servers": {"mock": {"command": server}}, **approve}
+        file = pipeline(bench, "stdio", endpoint.url, mcp=over_stdio, step=limits)
+        mine, floor = bench.pairs(
+            lambda: gap(AISH, "run", file),
+            lambda: gap(PYTHON, FLOOR, "stdio", endpoint.url, str(turns), *server),
+        )
+        yield against("20 tool turns over stdio MCP, per turn", mine, floor, 2)
+
+
+def many_deltas(bench: Bench) -> Iterator[Row]:
+    def per_delta(script: Script, *argv: str) -> Callable[[], float]:
+        def figure() -> float:
+            script.deltas = 20_000
+            many = bench.cost(*argv).cpu
+            script.deltas = 200
+            return (many - bench.cost(*argv).cpu) / 19_800
+
+        return figure
+
+    for per_write in (1, 20):
+        script = Script(per_write=per_write)
+        with Endpoint(script) as endpoint:
+            file = pipeline(bench, "deltas", endpoint.url)
+            mine, floor = bench.pairs(
+                per_delta(script, AISH, "run", file),
+                per_delta(script, PYTHON, FLOOR, "text", endpoint.url),
+            )
+        name = f"20,000 deltas, {per_write} a write: CPU per delta"
+        yield against(name, mine, floor, 1.0, lambda s: f"{s * 1e6:.1f} us")
+
+
+def parallel(bench: Bench) -> Iterator[Row]:
+    script = Script(deltas=5, turns=1, calls=8, tool="mock__sleep", arguments='{"ms": 200}')
+    with Endpoint(script) as endpoint, http_server(bench) as mcp:
+        rules = {"auto_approve": ["mock__*"], "parallel": ["mock__*"]}
+        servers = {"servers": {"mock": {"url": mcp}}, **rules}
+        file = pipeline(bench, "parallel", endpoint.url, mcp=servers)
+
+        def gap() -> float:
+            endpoint.forget()
+            bench.cost(AISH, "run", file)
+            return endpoint.times.arrived[1] - endpoint.times.answered[0]
+
+        yield at_most("8 parallel calls of 200 ms, answer to next request", bench.alone(gap), 0.235)
+
+
+def long_conversation(bench: Bench) -> Iterator[Row]:
+    turns, tail = 200, 180
+    script = Script(deltas=5, turns=turns, arguments=json.dumps({"text": "x" * 2048}))
+    with Endpoint(script) as endpoint, http_server(bench) as mcp:
+
+        def gap(*argv: str) -> float:
+            endpoint.forget()
+            bench.cost(*argv)
+            return per_turn(endpoint, first=tail)
+
+        servers = {"servers": {"mock": {"url": mcp}}, "auto_approve": ["mock__*"]}
+        limits: dict[str, object] = {"max_tool_depth": turns + 1}
+        file = pipeline(bench, "long", endpoint.url, mcp=servers, step=limits)
+        mine, floor = bench.pairs(
+            lambda: gap(AISH, "run", file),
+            lambda: gap(PYTHON, FLOOR, "http", endpoint.url, mcp, str(turns)),
+        )
+        yield against("200 tool turns of 2 KB, per turn at the end", mine, floor, 1.0)
