@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from aish.config.decode_expect import decode_cassette, decode_tests
 from aish.config.decode_models import decode_models
 from aish.config.decode_rules import decode_policy_tests, decode_rules
 from aish.config.decode_servers import decode_servers
@@ -28,6 +29,7 @@ def decode(
     denied = on_denied(top, "fail")
     bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
     steps = StepsReader(prompts, documents, bounds, denied).steps(top)
+    tests = decode_tests(top, documents)
     data = to_data(root)
     assert isinstance(data, Mapping)
     return Pipeline(
@@ -51,6 +53,8 @@ def decode(
         limits=Limits(time=limits.seconds("time", 0.0) or None),
         on_denied=denied,
         policy_tests=decode_policy_tests(top),
+        cassette=decode_cassette(top),
+        tests=tests,
         overrides=tuple(overrides),
         digest=_digest(data, documents.hashes),
         data=data,

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import cast
 
+from aish.config.decode_expect import decode_expect
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, ScalarNode
 from aish.config.pipeline import (
@@ -90,6 +91,7 @@ class StepsReader:
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
         )
 
     def _prompt(self, table: Table) -> tuple[Prompt, str | None]:
@@ -113,6 +115,7 @@ class StepsReader:
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
         )
 
     def _run(self, table: Table) -> RunStep:
@@ -122,6 +125,7 @@ class StepsReader:
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
         )
 
 

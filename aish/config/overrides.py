@@ -113,12 +113,12 @@ def _steps(name: str) -> tuple[str | int, ...]:
 
 
 def _index(node: ListNode, step: str | int) -> int | None:
-    """An item by its number, or by its `id`."""
+    """An item by its number, or by its `id` or `name`."""
     if isinstance(step, int):
         return step if step < len(node.items) else None
     for index, item in enumerate(node.items):
         if isinstance(item, MappingNode):
-            name = item.entries.get("id")
+            name = item.entries.get("id") or item.entries.get("name")
             if isinstance(name, ScalarNode) and name.value == step:
                 return index
     return None

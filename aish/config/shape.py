@@ -26,16 +26,17 @@ _KINDS: Mapping[str, str] = {
 }
 # Keys of the design that this version does not have yet, by the last part of the place.
 _LATER: Mapping[str, frozenset[str]] = {
-    "": frozenset({"tests", "cassette", "context", "shell", "lock"}),
+    "": frozenset({"context", "shell", "lock"}),
     "models": frozenset({"price"}),
     "mcp": frozenset({"stage"}),
     "limits": frozenset({"tokens", "cost_usd", "tool_calls", "turns"}),
     "output": frozenset({"attempts"}),
+    "expect": frozenset({"judge", "max_cost_usd"}),
 }
 _LATER_IN_STEPS = frozenset(
     {
         *("pipeline", "when", "foreach", "as", "key", "concurrency", "max_failures", "retry"),
-        *("timeout", "on_error", "expect", "attach", "limits", "context"),
+        *("timeout", "on_error", "attach", "limits", "context"),
     }
 )
 
@@ -133,7 +134,8 @@ def _place_name(path: Sequence[str | int]) -> str:
     names = [part for part in above if isinstance(part, str)]
     if not names:
         return ""
-    return names[0] if names[0] in {"models", "steps"} and names[-1] != "output" else names[-1]
+    own = {"output", "expect"}
+    return names[0] if names[0] in {"models", "steps"} and names[-1] not in own else names[-1]
 
 
 def _find(root: MappingNode, path: Sequence[str | int]) -> tuple[Node | None, Position, str]:

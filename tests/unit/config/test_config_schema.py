@@ -2,7 +2,7 @@ import dataclasses
 import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from jsonschema import Draft202012Validator
@@ -10,6 +10,10 @@ from jsonschema.exceptions import ValidationError
 
 from aish.config.pipeline import (
     CallStep,
+    Case,
+    CassetteSettings,
+    Expectation,
+    ExpectKind,
     Limits,
     LoopLimits,
     ModelEntry,
@@ -22,6 +26,7 @@ from aish.config.pipeline import (
     RunStep,
     ServerEntry,
     ServerTimeout,
+    ToolMatch,
 )
 from aish.config.shape import pipeline_schema
 from aish.system.schema import check, is_simple
@@ -44,6 +49,7 @@ LOOP = fields(LoopLimits)
 STEP = (fields(PromptStep, CallStep, RunStep) - {"prompt_name", "limits", "arguments"}) | {"with"}
 # What of a `Pipeline` is not a key, and what a key is called there.
 MADE = {"file", "positions", "digest", "data", "overrides", "servers", "rules"}
+EXPECT = DEFS["expectation"]["properties"]
 RULE_OBJECT = DEFS["rule"]["anyOf"][1]
 
 
@@ -61,6 +67,13 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
         (DEFS["step"], STEP | LOOP),
         (DEFS["step"]["properties"]["output"], fields(Output)),
         (RULE_OBJECT, fields(RuleEntry) - {"path"}),
+        (DEFS["cassette"]["anyOf"][1], fields(CassetteSettings)),
+        (DEFS["test"], fields(Case) - {"where"}),
+        (DEFS["expectation"], set(get_args(ExpectKind))),
+        (EXPECT["matches"]["anyOf"][1], {"path", "regex"}),
+        (EXPECT["snapshot"]["anyOf"][1], fields(Expectation) & {"path", "file"}),
+        (EXPECT["tool_sequence"]["anyOf"][1], fields(Expectation) & {"tools", "exact"}),
+        (DEFS["toolMatch"], (fields(ToolMatch) - {"arguments"}) | {"with"}),
         (DEFS["policyTest"], fields(PolicyTest) - {"path"}),
         (SCHEMA["properties"]["limits"], fields(Limits)),
         (

@@ -1,0 +1,116 @@
+"""`expect`, `tests` and `cassette` into what is checked and replayed (F12, C12, design 2.1)."""
+
+from typing import cast
+
+from aish.config.documents import Documents
+from aish.config.nodes import MappingNode, Node, ScalarNode
+from aish.config.pipeline import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
+from aish.config.reading import Table
+
+_ONE_KIND = "an expectation is a mapping with one kind"
+# The kinds that look at a text or a value, by the key of the longer form that holds what they want.
+_WANTED = {
+    "contains": "value",
+    "not_contains": "value",
+    "equals": "value",
+    "matches": "regex",
+    "schema": "schema",
+    "snapshot": "file",
+}
+_LONG_FORM = frozenset({"path", "schema"})
+
+
+def decode_expect(table: Table, documents: Documents) -> tuple[Expectation, ...]:
+    """The items of the `expect` in `table`."""
+    found = (
+        _expectation(Table(node, path, table.problems), documents)
+        for path, node in table.items("expect")
+        if isinstance(node, MappingNode)
+    )
+    return tuple(expectation for expectation in found if expectation is not None)
+
+
+def decode_tests(top: Table, documents: Documents) -> tuple[Case, ...]:
+    """The items of `tests`."""
+    return tuple(
+        _case(Table(node, path, top.problems), documents)
+        for path, node in top.items("tests")
+        if isinstance(node, MappingNode)
+    )
+
+
+def decode_cassette(table: Table) -> CassetteSettings | None:
+    """The `cassette` in `table`, if there is one."""
+    path = table.absolute("cassette")
+    if path is not None:
+        return CassetteSettings(path)
+    settings = table.child("cassette")
+    path = None if settings is None else settings.absolute("path")
+    if settings is None or path is None:
+        return None
+    return CassetteSettings(
+        path=path,
+        ignore=settings.texts("ignore"),
+        strict=settings.flag("strict", default=True) if settings.has("strict") else None,
+        allow=settings.texts("allow"),
+    )
+
+
+def _case(table: Table, documents: Documents) -> Case:
+    return Case(
+        name=table.text("name") or "",
+        inputs=table.mapping("inputs"),
+        stdin=table.text("stdin"),
+        cassette=decode_cassette(table),
+        expect=decode_expect(table, documents),
+        where=table.path,
+    )
+
+
+def _expectation(table: Table, documents: Documents) -> Expectation | None:
+    kinds = [key for key in table.node.entries if table.has(key)]
+    if len(kinds) != 1:
+        if kinds:
+            named = " and ".join(f"`{key}`" for key in kinds)
+            table.problem(kinds[1], f"{_ONE_KIND}, and this has {named}", "make two items of it")
+        else:
+            table.problem(None, f"{_ONE_KIND}, and this has none")
+        return None
+    kind = cast("ExpectKind", kinds[0])
+    if kind in _WANTED:
+        return _about_a_value(kind, table, documents)
+    if kind == "tool_sequence":
+        return _sequence(table)
+    if kind in {"tool_called", "tool_not_called"}:
+        node = table.node.entries[kind]
+        tool = _tool_match(node, table.place(kind), table)
+        return Expectation(kind, where=table.path, tools=(tool,))
+    return Expectation(kind, table.data(kind), where=table.path)
+
+
+def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expectation:
+    inner, key, path = table, str(kind), None
+    form = table.child(kind)
+    # A JSON Schema that stands here itself may have any keys, but not these two and no other.
+    if form is not None and (kind != "schema" or set(form.node.entries) == _LONG_FORM):
+        inner, key, path = form, _WANTED[kind], form.text("path")
+    if kind == "snapshot":
+        return Expectation(kind, where=table.path, path=path, file=inner.absolute(key))
+    value = documents.schema(inner, key) if kind == "schema" else inner.data(key)
+    return Expectation(kind, value, where=table.path, path=path)
+
+
+def _sequence(table: Table) -> Expectation:
+    form = table.child("tool_sequence")
+    inner, key = (table, "tool_sequence") if form is None else (form, "tools")
+    tools = tuple(_tool_match(node, path, table) for path, node in inner.items(key))
+    exact = form is not None and form.flag("exact", default=False)
+    return Expectation("tool_sequence", where=table.path, tools=tools, exact=exact)
+
+
+def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
+    if isinstance(node, MappingNode):
+        form = Table(node, path, table.problems)
+        return ToolMatch(form.text("tool") or "", form.mapping("with"))
+    assert isinstance(node, ScalarNode)
+    return ToolMatch(str(node.value))
