@@ -11,6 +11,9 @@ from aish.vocab.frozen import frozen
 
 VERSION = 1
 
+NO_ANSWER, NO_ANSWER_REASON = 599, "No Answer"
+"""Status and reason where not even the head of an answer came; `broken` says why."""
+
 Headers = tuple[tuple[str, str], ...]
 
 
@@ -42,6 +45,12 @@ class Response:
     body: bytes = b""
     chunks: tuple[Chunk, ...] = ()
     broken: str | None = None
+
+    @property
+    def is_headless(self) -> bool:
+        """Whether the exchange broke off before the head of an answer came."""
+        known = (self.status, self.reason) == (NO_ANSWER, NO_ANSWER_REASON)
+        return known and self.broken is not None
 
     def pieces(self) -> tuple[tuple[bytes, float], ...]:
         """The body as it came: each piece with its time; in one piece where no cuts are known."""

@@ -1,6 +1,5 @@
 """One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7)."""
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Literal
 
@@ -11,6 +10,7 @@ from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.redact import redact, redact_head
+from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.scan import scan, scan_text
 from aish.cassettes.store import Store
 from aish.system.secrets import Secrets
@@ -26,7 +26,6 @@ LEFT = "left"
 """`Response.broken` where the reader left before the end; to be replayed by never ending."""
 
 _SHOWN = 5
-_VOLATILE = frozenset({"notifications/cancelled"})
 
 
 @frozen
@@ -93,13 +92,17 @@ class Tape:
         try:
             found = self._store.take(asked)
         except CassetteMissError as miss:
-            if not self.rules.lenient:
+            if kind == "model" or not self.rules.lenient:
                 self.missed.append(miss)
             raise
         if way == "extend" and fresh:
             self._drop(self._store.last_taken)
             return None
         return edited_response(found, self._places.showings(text_of(found.body)))
+
+    def holds(self, request: Request) -> bool:
+        """Whether there is an answer to a request that was not used yet."""
+        return self._store.holds(redact(Interaction(request, Response()), self._secrets).request)
 
     def begin(self, kind: Kind, request: Request) -> "Take | None":
         """An exchange goes live now; its place in the order of the run is this one."""
@@ -226,25 +229,12 @@ def kind_of(request: Request) -> Kind:
     scheme = request.uri.partition(":")[0]
     if scheme == "exec":
         return "exec"
-    if scheme.startswith("mcp+") or request.method != "POST" or _message(request) is not None:
+    if scheme.startswith("mcp+") or request.method != "POST" or message_of(request.body):
         return "mcp"
     return "model"
 
 
 def _is_volatile(interaction: Interaction) -> bool:
-    """Whether it depends on timing alone that this was said: a stream to listen to, its end."""
+    """Whether it depends on timing alone that this was said."""
     request = interaction.request
-    if request.uri.startswith("http") and request.method in {"GET", "DELETE"}:
-        return True
-    message = _message(request)
-    return message is not None and message.get("method") in _VOLATILE
-
-
-def _message(request: Request) -> Mapping[str, object] | None:
-    if b'"jsonrpc"' not in request.body:
-        return None
-    try:
-        found = json.loads(request.body)
-    except (ValueError, RecursionError):
-        return None
-    return found if isinstance(found, dict) else None
+    return kind_of(request) == "mcp" and peek(request).is_volatile
