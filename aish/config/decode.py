@@ -55,6 +55,7 @@ def decode(
         policy_tests=decode_policy_tests(top),
         cassette=decode_cassette(top),
         tests=tests,
+        lock=top.absolute("lock"),
         overrides=tuple(overrides),
         digest=_digest(data, documents.hashes),
         data=data,

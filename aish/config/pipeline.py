@@ -286,6 +286,7 @@ class Pipeline:
     policy_tests: tuple[PolicyTest, ...] = ()
     cassette: CassetteSettings | None = None
     tests: tuple[Case, ...] = ()
+    lock: Path | None = None
     overrides: tuple[str, ...] = ()
     digest: str = ""
     data: JsonObject = field(default_factory=dict)

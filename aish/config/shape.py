@@ -26,7 +26,7 @@ _KINDS: Mapping[str, str] = {
 }
 # Keys of the design that this version does not have yet, by the last part of the place.
 _LATER: Mapping[str, frozenset[str]] = {
-    "": frozenset({"context", "shell", "lock"}),
+    "": frozenset({"context", "shell"}),
     "models": frozenset({"price"}),
     "mcp": frozenset({"stage"}),
     "limits": frozenset({"tokens", "cost_usd", "tool_calls", "turns"}),
