@@ -1,0 +1,92 @@
+"""A comparison of two runs, as lines for people (X2, X3)."""
+
+import json
+from collections.abc import Iterator, Sequence
+
+from aish.cassettes.text_difference import changed_lines
+from aish.cassettes.trajectory import Call, CallChange, Comparison, TextChange, Totals
+from aish.text import for_line, for_terminal
+from aish.vocab.json import JsonValue
+
+_SHOWN = 40
+_WIDTH = 300
+
+
+def comparison_lines(comparison: Comparison) -> Iterator[str]:
+    """One block for each call, prompt and answer that changed, then the totals."""
+    for call in comparison.calls:
+        yield from _call(call)
+    if comparison.reordered:
+        yield "calls came in another order"
+    yield from _texts((*comparison.prompts, *comparison.answers))
+    if comparison.same:
+        yield "calls, prompts and answers are the same"
+    yield from _totals(comparison.before, comparison.after)
+
+
+def _call(change: CallChange) -> Iterator[str]:
+    before, after = change.before, change.after
+    if before is None or after is None:
+        only = before or after
+        assert only is not None
+        yield f"call {change.kind}: {_named(only)}"
+        return
+    yield f"call changed: {for_line(after.tool)}"
+    if before.arguments != after.arguments:
+        yield f"  - {_arguments(before.arguments)}"
+        yield f"  + {_arguments(after.arguments)}"
+    if before.result is not None and after.result is not None and before.result != after.result:
+        yield "  its result:"
+        yield from _difference(before.result, after.result)
+
+
+def _texts(changes: Sequence[TextChange]) -> Iterator[str]:
+    for change in changes:
+        yield f"{for_line(change.what)} {change.kind}:"
+        yield from _difference(change.before, change.after)
+
+
+def _difference(before: str | None, after: str | None) -> Iterator[str]:
+    if before is None or after is None:
+        mark = "+" if before is None else "-"
+        text = (before if after is None else after) or ""
+        found: Sequence[str] = [f"{mark}{line}" for line in text.split("\n")]
+    else:
+        found = changed_lines(before, after)
+    for line in found[:_SHOWN]:
+        yield f"  {line[:1]} {_clipped(line[1:])}".rstrip() if line[:2] != "@@" else f"  {line}"
+    if len(found) > _SHOWN:
+        yield f"  … and {len(found) - _SHOWN} more lines"
+
+
+def _totals(before: Totals, after: Totals) -> Iterator[str]:
+    rows = (
+        ("model requests", before.requests, after.requests),
+        ("calls", before.calls, after.calls),
+        ("tokens in", before.usage.input, after.usage.input),
+        ("tokens out", before.usage.output, after.usage.output),
+        ("seconds", before.seconds, after.seconds),
+    )
+    for name, old, new in rows:
+        if old is not None or new is not None:
+            yield f"{name:14}  {_number(old)} → {_number(new)}"
+
+
+def _number(value: float | None) -> str:
+    if value is None:
+        return "unknown"
+    return str(value) if isinstance(value, int) else f"{value:.1f}"
+
+
+def _named(call: Call) -> str:
+    return f"{for_line(call.tool)} {_arguments(call.arguments)}"
+
+
+def _arguments(value: JsonValue) -> str:
+    return _clipped(json.dumps(value, ensure_ascii=False))
+
+
+def _clipped(text: str) -> str:
+    shown = for_terminal(text[:_WIDTH]).replace("\n", "⏎")
+    more = len(text) - _WIDTH
+    return f"{shown}… ({more} more characters)" if more > 0 else shown

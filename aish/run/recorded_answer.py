@@ -1,0 +1,68 @@
+"""A model's answer out of a recording, put together by the wire that live answers go through."""
+
+from collections.abc import Iterable, Mapping
+
+from aish.cassettes.conversation_parts import Answer, AskedCall
+from aish.cassettes.edits import text_of
+from aish.cassettes.interaction import Response
+from aish.cassettes.model_requests import tool_names
+from aish.cassettes.server_messages import left_or_broken
+from aish.cassettes.tape import LEFT
+from aish.vocab.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
+from aish.vocab.events import NOWHERE
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import ToolCall
+from aish.wire.chat_decode import ChatDecoder
+from aish.wire.errors import StreamError
+
+_OK = 200
+_SHOWN = 400
+
+
+def read_answer(request: JsonObject, response: Response) -> Answer:
+    """What a model answered to the request with this body, as far as it came."""
+    if response.status != _OK:
+        return Answer(trouble=_refusal(response))
+    decoder = ChatDecoder(place=NOWHERE, known_tools=tool_names(request))
+    deltas: list[Delta] = []
+    trouble = None
+    try:
+        for piece, _ in response.pieces():
+            deltas += decoder.feed(piece)
+        # Who has the whole answer leaves, too.
+        if response.broken is None or (response.broken == LEFT and decoder.complete):
+            deltas += decoder.close()
+        else:
+            trouble = left_or_broken(response.broken)
+    except StreamError as error:
+        trouble = error.message
+    return _answer(deltas, trouble)
+
+
+def _answer(deltas: Iterable[Delta], trouble: str | None) -> Answer:
+    said = list(deltas)
+    finish = next((one for one in said if isinstance(one, Finish)), None)
+    text = "".join(one.text for one in said if isinstance(one, TextPiece))
+    return Answer(
+        text=text or (finish.refusal if finish and finish.refusal else ""),
+        thoughts="".join(one.text for one in said if isinstance(one, ReasoningPiece)),
+        calls=tuple(
+            AskedCall(one.id, one.name, one.arguments) for one in said if isinstance(one, ToolCall)
+        ),
+        finish=finish.reason if finish else "",
+        usage=finish.usage if finish else Usage(),
+        trouble=trouble,
+    )
+
+
+def _refusal(response: Response) -> str:
+    from aish.cassettes.json_body import at, json_object, word
+
+    body = text_of(response.body[: 64 * 1024])
+    found = json_object(body)
+    error = found.get("error", found) if isinstance(found, Mapping) else None
+    message = word(at(error, "message")) if isinstance(error, Mapping) else word(error)
+    told = (message or body.strip())[:_SHOWN]
+    broken = left_or_broken(response.broken) if response.broken is not None else ""
+    status = f"HTTP {response.status} {response.reason}".rstrip() if response.status != _OK else ""
+    return ": ".join(part for part in (status, told, broken) if part)
