@@ -8,6 +8,8 @@ import sys
 from collections.abc import Collection
 from pathlib import Path
 
+from aish.system.offline import permitted
+
 _SCRIPT = Path(__file__).with_name("reaper_process.py")
 _PATIENCE_MS = 3000
 _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP)
@@ -80,18 +82,19 @@ class Reaper:
             os.set_inheritable(reading, True)
         loader = {k: v for k, v in os.environ.items() if k == "LD_LIBRARY_PATH"}
         try:
-            self._pid = os.posix_spawn(
-                sys.executable,
-                [sys.executable, "-I", "-S", str(_SCRIPT)],
-                loader,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, reading, 0),
-                    (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
-                    (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
-                ],
-                setsid=True,
-                setsigmask=_BLOCKED,
-            )
+            with permitted():
+                self._pid = os.posix_spawn(
+                    sys.executable,
+                    [sys.executable, "-I", "-S", str(_SCRIPT)],
+                    loader,
+                    file_actions=[
+                        (os.POSIX_SPAWN_DUP2, reading, 0),
+                        (os.POSIX_SPAWN_OPEN, 1, os.devnull, os.O_WRONLY, 0),
+                        (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0),
+                    ],
+                    setsid=True,
+                    setsigmask=_BLOCKED,
+                )
         except OSError:
             os.close(self._pipe)
             self._pipe = None

@@ -9,6 +9,7 @@ import anyio
 
 from aish.system.child import Child, start_child
 from aish.system.children import child_environment
+from aish.system.offline import permitted
 from aish.system.reaper import Reaper
 from aish.system.schema import Schema
 from aish.system.schema_problem import TOO_LONG, SchemaProblem
@@ -72,12 +73,13 @@ class SchemaWorker:
     async def _start(self) -> Child:
         """A worker that has loaded what it needs; the wait for that is not the schema's fault."""
         paths = json.dumps([path for path in sys.path if path])
-        self._child = child = await start_child(
-            [sys.executable, "-I", "-S", "-c", _WORKER, paths],
-            cwd="/",
-            env=child_environment({}, {}),
-            reaper=self._reaper,
-        )
+        with permitted():
+            self._child = child = await start_child(
+                [sys.executable, "-I", "-S", "-c", _WORKER, paths],
+                cwd="/",
+                env=child_environment({}, {}),
+                reaper=self._reaper,
+            )
         with anyio.move_on_after(_START_PATIENCE):
             if await _line(child):
                 return child

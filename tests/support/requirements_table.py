@@ -81,6 +81,7 @@ APPROVALS: Mapping[str, str] = {
 
 CASSETTES: Mapping[str, str] = {
     "C4": "what counts when requests are compared, and what does not",
+    "C6": "a replay reaches nothing: no socket, no process, no look-up, no key",
     "C9": "a recording takes its place only when it is complete",
 }
 

@@ -1,0 +1,103 @@
+"""The proof that a replay reaches nothing (C6): no socket, no look-up, no child process.
+
+Python tells an audit hook of each such attempt before it is made, whichever module makes it, and
+in every thread. What it does not tell of stays unseen: a C library that opens sockets by itself,
+data over a connection that stood before, and `_posixsubprocess.fork_exec` called directly.
+Pairs of connected sockets are allowed: an event loop wakes itself with one.
+"""
+
+import socket
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+
+from aish.errors import InternalError
+
+_ATTEMPTS = {
+    "socket.connect": "connect a socket",
+    "socket.bind": "bind a socket",
+    "socket.sendto": "send a datagram",
+    "socket.sendmsg": "send a datagram",
+    "socket.getaddrinfo": "look up an address",
+    "socket.gethostbyname": "look up an address",
+    "socket.gethostbyaddr": "look up a name",
+    "socket.getnameinfo": "look up a name",
+    "subprocess.Popen": "start a process",
+    "os.posix_spawn": "start a process",
+    "os.spawn": "start a process",
+    "os.startfile": "start a process",
+    "os.exec": "start a program",
+    "os.system": "run a command",
+    "os.fork": "fork",
+    "os.forkpty": "fork",
+    "pty.spawn": "start a process",
+}
+_SOCKET = "socket.__new__"
+_ANONYMOUS = {socket.AF_UNIX, -1}
+_SHOWN = 200
+
+_armed: list[list["OfflineError"]] = []
+_permitted: ContextVar[bool] = ContextVar("permitted", default=False)
+
+
+class OfflineError(InternalError):
+    """Something wanted to reach out of the process where nothing may: a bug of ours."""
+
+    code = "offline"
+
+
+@contextmanager
+def offline() -> Generator[list[OfflineError]]:
+    """Refuse every attempt, in the whole process, and yield the list in which they are kept.
+
+    Who swallows the error hides nothing: the list has it.
+    """
+    _watch()
+    trips: list[OfflineError] = []
+    _armed.append(trips)
+    try:
+        yield trips
+    finally:
+        # By identity: two lists without trips are equal.
+        _armed[:] = [one for one in _armed if one is not trips]
+
+
+@contextmanager
+def permitted() -> Generator[None]:
+    """Let this task start one of our own helpers, which reach nothing: reaper, schema worker."""
+    before = _permitted.set(True)
+    try:
+        yield
+    finally:
+        _permitted.reset(before)
+
+
+@cache
+def _watch() -> None:
+    """Hooks can only be added; this one looks at nothing while nobody is offline."""
+    sys.addaudithook(_hook)
+
+
+def _hook(event: str, args: tuple[object, ...]) -> None:
+    if not _armed:
+        return
+    what = _ATTEMPTS.get(event)
+    if what is None:
+        if event != _SOCKET or args[1] in _ANONYMOUS:
+            return
+        what = "open a socket"
+    if _permitted.get():
+        return
+    said = f"a replay must reach nothing, and something wanted to {what}: {_shown(event, args)}"
+    error = OfflineError(said, hint="please report this: everything should come from the cassette")
+    for trips in _armed:
+        trips.append(error)
+    raise error
+
+
+def _shown(event: str, args: tuple[object, ...]) -> str:
+    """What was tried, as far as it can be told without asking an object anything."""
+    plain = [one for one in args if isinstance(one, (str, bytes, int, tuple, list))]
+    return f"{event}{tuple(plain)!r}"[:_SHOWN]
