@@ -10,12 +10,19 @@ from aish.vocab.json import JsonValue
 
 
 def template_context(
-    pipeline: Pipeline, options: RunOptions, records: Records
+    pipeline: Pipeline,
+    options: RunOptions,
+    records: Records,
+    variables: Mapping[str, str] | None = None,
 ) -> Mapping[str, JsonValue]:
-    """The names a template may use at this point of the run."""
+    """The names a template may use at this point of the run.
+
+    `variables` take the place of the process environment: in a replay, those that were recorded.
+    """
+    environ = options.environ if variables is None else variables
     names: dict[str, JsonValue] = {
         "inputs": dict(options.inputs),
-        "env": {name: options.environ[name] for name in pipeline.env if name in options.environ},
+        "env": {name: environ[name] for name in pipeline.env if name in environ},
         "steps": {id: template_view(record) for id, record in records.items()},
         "stdin": options.stdin or "",
     }

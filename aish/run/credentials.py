@@ -10,7 +10,7 @@ from aish.errors import PipelineError, Problem, UsageError
 from aish.models.headers import check_endpoint
 from aish.run.check_tools import WEB_URL, WEB_URL_HINT
 from aish.system.children import child_environment
-from aish.system.secrets import Secrets
+from aish.system.secrets import SHORTEST, Secrets
 from aish.vocab.frozen import frozen
 
 
@@ -31,41 +31,76 @@ class ResolvedServer:
     child_env: Mapping[str, str]
 
 
-class Resolver:
-    """Reads the environment for one pipeline; collects what is missing instead of stopping."""
+@frozen
+class Variables:
+    """Where variables come from: the environment, or, in replay, what was recorded (F7, C6).
 
-    def __init__(self, pipeline: Pipeline, environ: Mapping[str, str], secrets: Secrets) -> None:
+    In replay nothing is missing: an unset secret is `<secret:NAME>`, as the cassette has it.
+    `recorded` of `None` in replay means that another program made the cassette, and then what is
+    no secret comes from the environment too.
+    """
+
+    environ: Mapping[str, str]
+    in_replay: bool = False
+    recorded: Mapping[str, str] | None = None
+
+    def get(self, name: str, *, secret: bool, needed: bool) -> str | None:
+        """The value of a variable; `None` where it is not set."""
+        if not self.in_replay:
+            return self.environ.get(name)
+        plain = self.environ if self.recorded is None else self.recorded
+        value = self.environ.get(name) if secret else plain.get(name)
+        if secret and value is not None and len(value) < SHORTEST:
+            # Nothing is sent, so that a stand-in of any length will do.
+            value = None
+        return unknown(name) if value is None and needed else value
+
+
+def unknown(name: str) -> str:
+    """What stands for a secret that is not known."""
+    return f"<secret:{name}>"
+
+
+class Resolver:
+    """Reads the variables of one pipeline; collects what is missing instead of stopping.
+
+    `plain` are the values that it found and that are no secrets.
+    """
+
+    def __init__(self, pipeline: Pipeline, variables: Variables, secrets: Secrets) -> None:
         self.pipeline = pipeline
-        self.environ = environ
+        self.variables = variables
         self.secrets = secrets
         self.problems: list[Problem] = []
-
-    def finish(self) -> None:
-        """Raise `PipelineError` with everything that is not set."""
-        if self.problems:
-            raise PipelineError(tuple(self.problems))
+        self.plain: dict[str, str] = {}
 
     def named(self, name: str | None, path: str) -> str | None:
         """The value behind `key_env` or `auth_env`; a secret."""
         if name is None:
             return None
-        value = self.environ.get(name)
+        value = self.variables.get(name, secret=True, needed=True)
         if not value:
             self._missing(name, path)
             return None
-        self.secrets.add(name, value)
+        self._keep(name, value)
         return value
 
     def text(self, text: str, path: str, *, secret: bool) -> str:
         """`text` with its variables replaced; their values are secrets where `secret` says so."""
+        values: dict[str, str] = {}
         for name, default in variables(text):
-            value = self.environ.get(name)
+            value = self.variables.get(name, secret=secret, needed=default is None)
             if value is None and default is None:
                 self._missing(name, path)
                 return text
-            if secret and value:
-                self.secrets.add(name, value)
-        return expand(text, self.environ)
+            if value is None:
+                continue
+            values[name] = value
+            if not secret:
+                self.plain[name] = value
+            elif value:
+                self._keep(name, value)
+        return expand(text, values)
 
     def texts(self, texts: Mapping[str, str], path: str) -> dict[str, str]:
         """A mapping of header or environment values, each of them secret."""
@@ -75,9 +110,24 @@ class Resolver:
         """Remember what is wrong at a place of the file."""
         self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
 
+    def _keep(self, name: str, value: str) -> None:
+        if value != unknown(name):
+            self.secrets.add(name, value)
+
     def _missing(self, name: str, path: str) -> None:
         message = f"the environment variable `{name}` is not set"
         self.refuse(path, message, f"export {name}=… before the run")
+
+
+def finish(resolvers: Iterable[Resolver]) -> None:
+    """Go on only if nothing is missing.
+
+    Raises:
+        PipelineError: everything that is not set.
+    """
+    problems = [problem for resolver in resolvers for problem in resolver.problems]
+    if problems:
+        raise PipelineError(tuple(problems))
 
 
 def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
@@ -132,13 +182,13 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
             env=env,
         ),
         token=token,
-        child_env=child_environment(env, resolver.environ) if entry.command else {},
+        child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
     )
 
 
 def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:
     """Remember the values of the names under `secrets:` (F15)."""
     for name in names:
-        value = resolver.environ.get(name)
+        value = resolver.variables.get(name, secret=True, needed=False)
         if value:
             resolver.secrets.add(name, value)

@@ -4,8 +4,9 @@ A broken file never gets past here, so it never reaches a network (F10).
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import field, replace
 from pathlib import Path
+from typing import Protocol
 
 from aish.config.pipeline import ModelEntry, Pipeline, PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
@@ -14,7 +15,9 @@ from aish.run.credentials import (
     ResolvedModel,
     ResolvedServer,
     Resolver,
+    Variables,
     declared_secrets,
+    finish,
     resolve_model,
     resolve_server,
 )
@@ -28,7 +31,10 @@ from aish.vocab.frozen import frozen
 
 @frozen
 class Plan:
-    """A pipeline that can be run, with what the command line added."""
+    """A pipeline that can be run, with what the command line added.
+
+    `variables` are those that are no secrets: of `env:`, and in the addresses of what is opened.
+    """
 
     pipeline: Pipeline
     steps: tuple[Step, ...]
@@ -39,12 +45,32 @@ class Plan:
     default_model: str | None
     time_limit: float | None
     allow_broad_root: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
         alias = step.model or self.default_model
         assert alias is not None, "cross_check finds a prompt without a model"
         return alias
+
+
+class Played(Protocol):
+    """What a plan has to know of a cassette that is played: `run.taping.Reel`."""
+
+    @property
+    def replays_models(self) -> bool:
+        """Whether no model is asked, so that none needs a key."""
+        ...
+
+    @property
+    def replays_servers(self) -> bool:
+        """Whether no server is opened."""
+        ...
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """The variables that were recorded; `None` where another program recorded it (C6)."""
+        ...
 
 
 def load_checked(
@@ -64,8 +90,16 @@ def load_checked(
     return pipeline
 
 
-def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = True) -> Plan:
+def make_plan(
+    pipeline: Pipeline,
+    options: RunOptions,
+    *,
+    with_models: bool = True,
+    reel: Played | None = None,
+) -> Plan:
     """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
+
+    What a `reel` replays needs no key, and sees the variables that were recorded (F7, C6).
 
     Raises:
         PipelineError: a variable that the file needs is not set.
@@ -82,15 +116,22 @@ def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = Tr
             for step in steps
         )
     secrets = Secrets()
-    resolver = Resolver(pipeline, options.environ, secrets)
-    declared_secrets(pipeline.secrets, resolver)
+    live = Variables(options.environ)
+    held = (
+        live
+        if reel is None
+        else Variables(options.environ, in_replay=True, recorded=reel.variables)
+    )
+    of_models = Resolver(pipeline, held if reel and reel.replays_models else live, secrets)
+    of_servers = Resolver(pipeline, held if reel and reel.replays_servers else live, secrets)
+    declared_secrets(pipeline.secrets, of_models)
     models = {
-        alias: resolve_model(pipeline.models[alias], resolver)
+        alias: resolve_model(pipeline.models[alias], of_models)
         for alias in used_models(pipeline.models, steps, default)
         if with_models
     }
-    servers = tuple(resolve_server(entry, resolver) for entry in pipeline.servers.values())
-    resolver.finish()
+    servers = tuple(resolve_server(entry, of_servers) for entry in pipeline.servers.values())
+    finish((of_models, of_servers))
     return Plan(
         pipeline=pipeline,
         steps=steps,
@@ -101,7 +142,16 @@ def make_plan(pipeline: Pipeline, options: RunOptions, *, with_models: bool = Tr
         default_model=default,
         time_limit=options.timeout if options.timeout is not None else pipeline.limits.time,
         allow_broad_root=options.allow_broad_root,
+        variables={**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain},
     )
+
+
+def _named(pipeline: Pipeline, options: RunOptions, reel: Played | None) -> dict[str, str]:
+    """The variables under `env:` that are set: those of the recording, where one is replayed."""
+    environ = options.environ
+    if reel is not None and (reel.replays_models or reel.replays_servers):
+        environ = environ if reel.variables is None else reel.variables
+    return {name: environ[name] for name in pipeline.env if name in environ}
 
 
 def default_model(pipeline: Pipeline) -> str | None:

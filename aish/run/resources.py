@@ -12,7 +12,8 @@ from aish.errors import UnavailableError
 from aish.loop.equipment import Equipment
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
-from aish.models.pace import Cooldowns
+from aish.models.pace import Cooldowns, Pace
+from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
 from aish.run.credentials import ResolvedModel
 from aish.run.local_command import LocalCommands
@@ -135,23 +136,50 @@ async def _open_models(
     plan: Plan, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
     single: dict[str, Model] = {}
-    cooldowns = Cooldowns()
+    cooldowns, pace = Cooldowns(), _pace(around)
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:
             ready = await _embedded(resolved, around, reaper, stack)
-        single[alias] = await stack.enter_async_context(
-            open_model(ready.entry, ready.key, secrets=plan.secrets, cooldowns=cooldowns)
+        model = open_model(
+            ready.entry,
+            ready.key,
+            secrets=plan.secrets,
+            pace=pace,
+            cooldowns=cooldowns,
+            make_client=_client(resolved, around),
         )
+        single[alias] = await stack.enter_async_context(model)
     return {
         alias: with_fallbacks(model, [single[name] for name in plan.models[alias].entry.fallback])
         for alias, model in single.items()
     }
 
 
+def _pace(around: Surroundings) -> Pace:
+    if around.tape is None:
+        return Pace()
+    from aish.run.borders import pace_of
+
+    return pace_of(around.tape)
+
+
+def _client(model: ResolvedModel, around: Surroundings) -> MakeClient:
+    if around.tape is None:
+        return open_client
+    from aish.run.borders import client_of
+
+    return client_of(model, around.tape)
+
+
 async def _embedded(
     resolved: ResolvedModel, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> ResolvedModel:
+    if around.tape is not None:
+        from aish.run.borders import is_replayed, unstarted
+
+        if is_replayed(around.tape):
+            return unstarted(resolved)
     from aish.models.embedded import start_embedded
 
     server = await stack.enter_async_context(

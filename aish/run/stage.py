@@ -35,7 +35,7 @@ class Stage:
 
     def context(self) -> Mapping[str, JsonValue]:
         """What templates see now."""
-        return template_context(self.plan.pipeline, self.options, self.records)
+        return template_context(self.plan.pipeline, self.options, self.records, self.plan.variables)
 
     def equipment(self, limits: LoopLimits, on_denied: OnDenied) -> Equipment:
         """The resources as the loop takes them, under a step's own limits."""
