@@ -1,0 +1,105 @@
+"""Records the cassettes of `pipelines/` again, from real peers: `make record`.
+
+The embedded model stands in for a cloud endpoint, the servers are those of the registries. What is
+recorded is decided by the files' `tests:`; a recording that fails leaves the old cassette.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from pathlib import Path
+
+import anyio
+import anyio.to_thread
+from mcp_peers import TOP, free_port, listening, npm_server, python_server
+
+from aish.config.loader import load_pipeline
+from aish.config.pipeline import ModelEntry
+from aish.models.embedded import start_embedded
+from aish.models.smollm2 import NAME
+
+PIPELINES = TOP / "pipelines"
+AISH = Path(sys.executable).with_name("aish")
+
+
+def cassettes_of(files: Sequence[Path]) -> list[Path]:
+    """The cassettes that the tests of the files use."""
+    found: dict[Path, None] = {}
+    for file in files:
+        pipeline = load_pipeline(file)
+        for case in pipeline.tests:
+            settings = case.cassette or pipeline.cassette
+            if settings is not None:
+                found[settings.path] = None
+    return list(found)
+
+
+@contextmanager
+def aside(cassettes: Sequence[Path]) -> Generator[None]:
+    """Out of the way while they are recorded anew, and back where that did not work."""
+    with tempfile.TemporaryDirectory() as folder:
+        old = {path: Path(folder, str(n)) for n, path in enumerate(cassettes) if path.exists()}
+        for path, place in old.items():
+            place.write_bytes(path.read_bytes())
+            path.unlink()
+        try:
+            yield
+        finally:
+            for path, place in old.items():
+                if not path.exists():
+                    path.write_bytes(place.read_bytes())
+
+
+@asynccontextmanager
+async def endpoint() -> AsyncGenerator[Mapping[str, str]]:
+    """A real model behind an endpoint, as the variables of `review.yaml` name it."""
+    entry = ModelEntry(alias="cloud", embedded=NAME)
+    async with start_embedded(entry, reaper=None, folder=None) as started:
+        yield {
+            "REVIEW_URL": started.base_url,
+            "REVIEW_MODEL": NAME,
+            "REVIEW_KEY": started.key,
+        }
+
+
+@contextmanager
+def servers() -> Generator[Mapping[str, str]]:
+    """The tool servers of `mcp.yaml`: one over HTTP, one that `uvx` is asked for."""
+    port = free_port()
+    with ExitStack() as stack:
+        origin = stack.enter_context(
+            listening(
+                *npm_server("server-everything"),
+                "streamableHttp",
+                port=port,
+                environment={"PORT": str(port)},
+            )
+        )
+        shims = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        uvx = shims / "uvx"
+        uvx.write_text(f'#!/bin/sh\nexec "{python_server("mcp-server-time")}"\n', "ascii")
+        uvx.chmod(0o755)
+        path = f"{shims}{os.pathsep}{os.environ['PATH']}"
+        yield {"EVERYTHING_URL": f"{origin}/mcp", "PATH": path}
+
+
+async def main() -> int:
+    """Record everything, and say how that went."""
+    files = [Path(name) for name in sys.argv[1:]] or sorted(PIPELINES.glob("*.yaml"))
+    with servers() as tools:
+        async with endpoint() as model:
+            return await anyio.to_thread.run_sync(record, files, {**tools, **model})
+
+
+def record(files: Sequence[Path], more: Mapping[str, str]) -> int:
+    """The exit code of the tests on what they have just recorded."""
+    command = [str(AISH), "test", "--record-missing", *map(str, files)]
+    with aside(cassettes_of(files)):
+        return subprocess.run(command, env={**os.environ, **more}, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(anyio.run(main))
