@@ -15,7 +15,7 @@ from aish.run.plan import Plan
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord, total_usage
 from aish.run.resources import open_resources, require_servers
-from aish.run.stage import Stage
+from aish.run.stage import Examine, Stage
 from aish.run.surroundings import Surroundings
 from aish.run.tool_steps import run_call, run_command_step
 from aish.templates.render import render_tree
@@ -52,16 +52,19 @@ class _Progress:
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
+    examine: Examine | None = None
 
 
-async def execute(plan: Plan, options: RunOptions, around: Surroundings) -> Exit:
+async def execute(
+    plan: Plan, options: RunOptions, around: Surroundings, examine: Examine | None = None
+) -> Exit:
     """Run `plan` to its end and say how it ended; every failure becomes part of the answer.
 
     The stream of events begins with `run.started` and ends with `run.finished`, whatever happens
-    in between (B12).
+    in between (B12). A run that succeeded is shown to `examine` while everything is still open.
     """
     begun = around.clock.monotonic()
-    progress = _Progress()
+    progress = _Progress(examine=examine)
     with anyio.CancelScope() as scope, interruptible(scope) as interrupt:
         try:
             await _within_time(plan, options, around, progress)
@@ -122,6 +125,8 @@ async def _open_and_run(
         if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
             outputs = plan.pipeline.outputs
             progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
+            if progress.examine is not None:
+                await progress.examine(stage, progress.outputs)
 
 
 def _start(

@@ -1,6 +1,6 @@
 """What every kind of step is given: the plan, the open resources, and what came before."""
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aish.config.pipeline import LoopLimits, OnDenied
@@ -40,3 +40,7 @@ class Stage:
     def equipment(self, limits: LoopLimits, on_denied: OnDenied) -> Equipment:
         """The resources as the loop takes them, under a step's own limits."""
         return replace(self.resources.equipment, limits=limits, on_denied=on_denied)
+
+
+Examine = Callable[[Stage, JsonValue], Awaitable[None]]
+"""Looks at a run that has succeeded, and at its outputs: `aish test` does."""
