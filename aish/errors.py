@@ -116,6 +116,13 @@ class UnavailableError(AishError):
     retryable = True
 
 
+class LockDiffersError(AishError):
+    """What is there is not what the lock file pins (P8)."""
+
+    exit_code = ExitCode.LOCK
+    code = "lock"
+
+
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """The hint with the nearest of the known names, if one is near."""
     from difflib import get_close_matches

@@ -1,0 +1,224 @@
+"""What a lock pins, and how what is there now differs from it (P8). Pure: no file, no server."""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from aish.policy.digest import canonical
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.tools import Annotations, Tool, ToolName
+
+Transport = Literal["http", "stdio", "pack"]
+ADDRESS_KEYS: Mapping[Transport, str] = {"http": "url", "stdio": "command", "pack": "pack"}
+"""The key of the pipeline file that says where a server is."""
+
+_HINTS: Mapping[str, str] = {
+    "title": "title",
+    "read_only": "readOnlyHint",
+    "destructive": "destructiveHint",
+    "idempotent": "idempotentHint",
+    "open_world": "openWorldHint",
+}
+
+
+@frozen
+class ToolPin:
+    """One tool: the hash of its definition, and the definition where it could be kept."""
+
+    sha256: str
+    definition: JsonObject | None = None
+
+
+@frozen
+class ServerPin:
+    """One server: where it is, as the file spells it (`${VAR}` unresolved), and its tools."""
+
+    transport: Transport
+    address: tuple[str, ...]
+    tools: Mapping[str, ToolPin]
+
+    def is_at(self, other: "ServerPin") -> bool:
+        """Whether both are the same url, argv or packs."""
+        return (self.transport, self.address) == (other.transport, other.address)
+
+
+@frozen
+class Lock:
+    """Everything pinned: servers by alias, model ids by alias, hashes of prompts by step."""
+
+    servers: Mapping[str, ServerPin]
+    models: Mapping[str, str]
+    prompts: Mapping[str, str]
+
+
+@frozen
+class FieldChange:
+    """One field that is not what it was; `None` stands for its absence."""
+
+    field: str
+    before: JsonValue
+    after: JsonValue
+
+
+@frozen
+class Difference:
+    """One thing that is not as it was pinned. `name` is `alias__tool`, an alias, or a step's id."""
+
+    kind: Literal["tool", "server", "model", "prompt"]
+    name: str
+    change: Literal["changed", "added", "removed"]
+    fields: tuple[FieldChange, ...] = ()
+
+
+def definition_of(tool: Tool) -> JsonObject:
+    """What a server says of its tool, in MCP's own words: all that is pinned but the name."""
+    claims = {
+        word: value
+        for name, word in _HINTS.items()
+        if (value := getattr(tool.annotations, name)) is not None
+    }
+    definition: dict[str, JsonValue] = {
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+    }
+    if tool.output_schema is not None:
+        definition["outputSchema"] = tool.output_schema
+    if claims:
+        definition["annotations"] = claims
+    return definition
+
+
+def hash_of(name: str, definition: JsonObject) -> str:
+    """SHA-256 of the canonical JSON of a tool's name and definition; the order of keys is none."""
+    subject = canonical({"name": name, **definition})
+    return hashlib.sha256(subject.encode("ascii")).hexdigest()
+
+
+def pinned_name(tool: Tool) -> str:
+    """The name a tool is pinned under: an older name of one of ours goes by its own (K2)."""
+    return tool.older_of or tool.name.name
+
+
+def pin_of(tool: Tool) -> ToolPin:
+    """The pin of a tool as it is now."""
+    definition = definition_of(tool)
+    return ToolPin(hash_of(pinned_name(tool), definition), definition)
+
+
+def locked_tool(name: ToolName, pin: ToolPin, *, trusted: bool) -> Tool | None:
+    """The tool as it was pinned; `None` where only its hash is known."""
+    definition = pin.definition
+    if definition is None:
+        return None
+    claims, schema = definition.get("annotations"), definition.get("inputSchema")
+    output = definition.get("outputSchema")
+    said = claims if isinstance(claims, Mapping) else {}
+    return Tool(
+        name=name,
+        wire=str(name),
+        description=str(definition.get("description", "")),
+        input_schema=schema if isinstance(schema, Mapping) else {},
+        output_schema=output if isinstance(output, Mapping) else None,
+        annotations=Annotations(**{key: said.get(word) for key, word in _HINTS.items()}),  # type: ignore[arg-type] # the schema of lock files says which is text and which a flag
+        trusted=trusted,
+    )
+
+
+def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
+    """Everything in which `now` is not what was pinned: servers, tools, models, prompts."""
+    return (
+        *server_differences(pinned, now),
+        *model_differences(pinned, now),
+        *prompt_differences(pinned, now),
+    )
+
+
+def server_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
+    """About servers, and the tools of those that are where they were."""
+    for alias, server in now.servers.items():
+        before = pinned.servers.get(alias)
+        if before is None or not before.is_at(server):
+            yield address_difference(alias, before, server)
+        yield from tool_differences(alias, before, server)
+    for alias in pinned.servers:
+        if alias not in now.servers:
+            yield Difference("server", alias, "removed")
+
+
+def address_difference(alias: str, before: ServerPin | None, now: ServerPin) -> Difference:
+    """A server that is new, or is another than was pinned."""
+    if before is None:
+        field = FieldChange(ADDRESS_KEYS[now.transport], None, _address(now))
+        return Difference("server", alias, "added", (field,))
+    if before.transport != now.transport:
+        fields = (
+            FieldChange(ADDRESS_KEYS[before.transport], _address(before), None),
+            FieldChange(ADDRESS_KEYS[now.transport], None, _address(now)),
+        )
+        return Difference("server", alias, "changed", fields)
+    field = FieldChange(ADDRESS_KEYS[now.transport], _address(before), _address(now))
+    return Difference("server", alias, "changed", (field,))
+
+
+def tool_differences(alias: str, before: ServerPin | None, now: ServerPin) -> Iterator[Difference]:
+    """About the tools of one server, in the order of their names."""
+    pins = before.tools if before is not None else {}
+    for name in sorted({*pins, *now.tools}):
+        found = tool_difference(alias, name, pins.get(name), now.tools.get(name))
+        if found is not None:
+            yield found
+
+
+def tool_difference(
+    alias: str, name: str, before: ToolPin | None, now: ToolPin | None
+) -> Difference | None:
+    """How one tool differs from its pin, if it does."""
+    shown = f"{alias}__{name}"
+    if now is None:
+        return Difference("tool", shown, "removed")
+    if before is None:
+        fields = tuple(FieldChange(key, None, value) for key, value in _fields(now).items())
+        return Difference("tool", shown, "added", fields)
+    if before.sha256 == now.sha256:
+        return None
+    old, new = _fields(before), _fields(now)
+    fields = tuple(
+        FieldChange(key, old.get(key), new.get(key))
+        for key in dict.fromkeys((*old, *new))
+        if canonical(old.get(key)) != canonical(new.get(key))
+    )
+    if before.definition is None or now.definition is None:
+        fields = (FieldChange("sha256", before.sha256, now.sha256),)
+    return Difference("tool", shown, "changed", fields)
+
+
+def model_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
+    """About the ids of models."""
+    yield from _differences("model", "model", pinned.models, now.models)
+
+
+def prompt_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
+    """About the sources of prompts, of which only the hashes are pinned."""
+    yield from _differences("prompt", "sha256", pinned.prompts, now.prompts)
+
+
+def _differences(
+    kind: Literal["model", "prompt"], field: str, before: Mapping[str, str], now: Mapping[str, str]
+) -> Iterator[Difference]:
+    for name in dict.fromkeys((*now, *before)):
+        old, new = before.get(name), now.get(name)
+        if old == new:
+            continue
+        change: Literal["changed", "added", "removed"] = "changed"
+        if old is None or new is None:
+            change = "added" if old is None else "removed"
+        yield Difference(kind, name, change, (FieldChange(field, old, new),))
+
+
+def _address(server: ServerPin) -> JsonValue:
+    return server.address[0] if server.transport == "http" else list(server.address)
+
+
+def _fields(pin: ToolPin) -> JsonObject:
+    return pin.definition if pin.definition is not None else {"sha256": pin.sha256}

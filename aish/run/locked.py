@@ -1,0 +1,100 @@
+"""What a pipeline declares and a server offers, as pins; and tools known from a lock alone (P8)."""
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+
+from aish.config.pipeline import Pipeline, PromptStep, ServerEntry
+from aish.packs.catalogue import OLDER_NAMES
+from aish.policy.digest import canonical
+from aish.policy.lock import Lock, ServerPin, ToolPin, locked_tool, pin_of, pinned_name
+from aish.policy.lock_file import can_be_kept
+from aish.system.globs import matches_word
+from aish.system.secrets import Secrets
+from aish.vocab.tools import Tool, ToolName
+
+
+def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
+    """The pins of what the file says, servers without their tools."""
+    prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
+    return Lock(
+        servers={alias: _server(entry, secrets) for alias, entry in pipeline.servers.items()},
+        models={
+            alias: secrets.mask(entry.model or entry.embedded or alias)
+            for alias, entry in pipeline.models.items()
+        },
+        prompts=prompts,
+    )
+
+
+def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
+    """The same with what servers offer; a definition that holds a secret is a hash only."""
+    pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
+    for tool in tools:
+        if not tool.older_of:
+            pins[tool.name.server][pinned_name(tool)] = _kept(pin_of(tool), secrets)
+    servers = {
+        alias: ServerPin(server.transport, server.address, pins[alias])
+        for alias, server in lock.servers.items()
+    }
+    return Lock(servers, lock.models, lock.prompts)
+
+
+def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
+    """The tools that a run would find if nothing has changed, older names of ours included."""
+    found: dict[ToolName, Tool] = {}
+    for alias in known_servers(pipeline, lock):
+        entry = pipeline.servers[alias]
+        for own, pin in lock.servers[alias].tools.items():
+            tool = locked_tool(ToolName(alias, own), pin, trusted=entry.trust)
+            if tool is not None and is_wanted(entry, own):
+                found[tool.name] = tool
+    return found
+
+
+def known_servers(pipeline: Pipeline, lock: Lock) -> tuple[str, ...]:
+    """The servers of the file that are pinned as they are."""
+    now = declared(pipeline, Secrets()).servers
+    return tuple(
+        alias for alias, pin in lock.servers.items() if alias in now and pin.is_at(now[alias])
+    )
+
+
+def locked_tool_named(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | None:
+    """One tool as it was pinned; an older name of one of ours means that one (K2)."""
+    tools = locked_tools(pipeline, lock)
+    entry = pipeline.servers.get(name.server)
+    if name in tools or entry is None or not entry.pack:
+        return tools.get(name)
+    from dataclasses import replace
+
+    older_of = OLDER_NAMES.get(name.name, "")
+    own = tools.get(ToolName(name.server, older_of))
+    return own and replace(own, name=name, wire=str(name), unlisted=True, older_of=older_of)
+
+
+def is_wanted(entry: ServerEntry, name: str) -> bool:
+    """Whether the entry's `tools` and `exclude` let a tool in."""
+    wanted = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
+    return wanted and not any(matches_word(glob, name) for glob in entry.exclude)
+
+
+def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
+    if entry.url is not None:
+        return ServerPin("http", (secrets.mask(entry.url),), {})
+    if entry.command:
+        return ServerPin("stdio", tuple(map(secrets.mask, entry.command)), {})
+    return ServerPin("pack", entry.pack, {})
+
+
+def _prompt(step: PromptStep) -> str:
+    """The hash of all that a step's author wrote for the model."""
+    source = canonical([step.prompt.user, step.prompt.system, step.system])
+    return sha256(source.encode("ascii")).hexdigest()
+
+
+def _kept(pin: ToolPin, secrets: Secrets) -> ToolPin:
+    definition = pin.definition
+    assert definition is not None
+    if not can_be_kept(definition) or secrets.mask_json(definition) != definition:
+        return ToolPin(pin.sha256)
+    return pin
