@@ -126,19 +126,21 @@ class Outlets:
         self._lost = ExitCode.FAILED
 
 
-def check_writable(path: Path) -> None:
+def check_writable(path: Path, option: str = "-o") -> None:
     """Find out before the run, not after it.
 
     Raises:
         UsageError: no file can be written there.
     """
     if path.is_dir():
-        raise UsageError("is a folder", where=f"-o {path}")
+        raise UsageError("is a folder", where=f"{option} {path}")
     parent = path.parent
     if not parent.is_dir():
-        raise UsageError("its folder does not exist", where=f"-o {path}", hint=f"mkdir -p {parent}")
+        raise UsageError(
+            "its folder does not exist", where=f"{option} {path}", hint=f"mkdir -p {parent}"
+        )
     if not os.access(path if path.exists() else parent, os.W_OK):
-        raise UsageError("cannot be written", where=f"-o {path}")
+        raise UsageError("cannot be written", where=f"{option} {path}")
 
 
 def _journal(folder: RunFolder) -> Sink | None:

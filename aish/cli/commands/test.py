@@ -1,0 +1,114 @@
+"""`aish test [PATH…]`: pipelines on their cassettes, offline."""
+
+import gc
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.options import Report, ReportOption
+from aish.cli.outlets import check_writable
+from aish.cli.printing import print_json
+from aish.cli.testing_report import session_json, write_junit
+from aish.cli.testing_text import CaseLines, closing_lines, manners_for
+from aish.errors import ExitCode, UsageError
+from aish.run.testing import exit_code
+from aish.run.testing_find import find_files
+from aish.run.testing_select import parse_selection
+from aish.run.testing_session import Wish, run_session
+
+PathsArgument = Annotated[
+    list[Path] | None,
+    typer.Argument(
+        metavar="[PATH...]",
+        help="Pipeline files, or folders to look in; else `pipelines/`, or this folder.",
+    ),
+]
+KeywordOption = Annotated[
+    str,
+    typer.Option("-k", metavar="EXPR", help='Cases whose names fit: `notes and not "no tool"`.'),
+]
+ProcessesOption = Annotated[
+    str, typer.Option("-n", metavar="N", help="Run in N processes; `auto` is one for each core.")
+]
+ExitFirstOption = Annotated[
+    bool, typer.Option("-x", "--exitfirst", help="Stop at the first case that does not pass.")
+]
+JunitOption = Annotated[
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML there.")
+]
+UpdateOption = Annotated[
+    bool, typer.Option("--update-snapshots", help="Write the snapshots that differ anew.")
+]
+RecordOption = Annotated[
+    bool, typer.Option("--record-missing", help="First record, live, the cassettes not there yet.")
+]
+OrphansOption = Annotated[
+    bool, typer.Option("--allow-orphans", help="Cassettes that no test uses are only a warning.")
+]
+QuietOption = Annotated[
+    bool, typer.Option("-q", "--quiet", help="A dot for each case, and what went wrong.")
+]
+VerboseOption = Annotated[
+    bool, typer.Option("-v", "--verbose", help="Show each expectation, and a bug's traceback.")
+]
+
+
+def command(
+    paths: PathsArgument = None,
+    *,
+    keyword: KeywordOption = "",
+    processes: ProcessesOption = "1",
+    stop_first: ExitFirstOption = False,
+    junit: JunitOption = None,
+    format_: ReportOption = Report.TEXT,
+    update_snapshots: UpdateOption = False,
+    record_missing: RecordOption = False,
+    allow_orphans: OrphansOption = False,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Run the `tests:` of pipelines on their cassettes, offline.
+
+    Example: aish test pipelines -n 2 --junit report.xml
+    """
+    if junit is not None:
+        check_writable(junit, "--junit")
+    wish = Wish(
+        select=parse_selection(keyword),
+        processes=_number(processes),
+        stop_first=stop_first,
+        record_missing=record_missing,
+        update_snapshots=update_snapshots,
+        allow_orphans=allow_orphans,
+    )
+    # One object alone goes to stdout; what people read goes to stderr then.
+    out = sys.stderr if format_ is Report.JSON else sys.stdout
+    manners = manners_for(out, os.environ, quiet=quiet, verbose=verbose)
+    lines = CaseLines(out, manners)
+    gc.freeze()
+    gc.enable()
+    session = run_session(find_files(paths or ()), wish, lines)
+    lines.end()
+    out.writelines(f"{line}\n" for line in closing_lines(session, manners))
+    if format_ is Report.JSON:
+        print_json(session_json(session))
+    code = exit_code(session)
+    try:
+        if junit is not None:
+            write_junit(junit, session)
+    except OSError as error:
+        say(f"error: --junit {junit}: cannot be written: {error.strerror or error}")
+        code = code or ExitCode.FAILED
+    return int(code)
+
+
+def _number(text: str) -> int:
+    if text == "auto":
+        return len(os.sched_getaffinity(0))
+    if not (text.isascii() and text.isdigit() and int(text)):
+        raise UsageError(f"`{text}` is no number of processes", where="-n", hint="2, or `auto`")
+    return int(text)

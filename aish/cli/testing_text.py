@@ -1,0 +1,163 @@
+"""What `aish test` shows to people: a line or a dot per case, then what went wrong, then a sum.
+
+Names, answers and messages come from files and models; each passes `for_ci_log` (X2, B13).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TextIO
+
+from aish.errors import ExitCode
+from aish.run.final import NAMES
+from aish.run.testing import Outcome, Session, Tried, Verdict
+from aish.sinks.look import Look, Style, look_of
+from aish.sinks.tally import counted, seconds_text
+from aish.text import for_ci_log, for_line
+from aish.vocab.frozen import frozen
+
+_DOTS: Mapping[Verdict, str] = {"passed": ".", "failed": "F", "miss": "M", "error": "E"}
+_STYLES: Mapping[Verdict, Style] = {
+    "passed": "green",
+    "failed": "red",
+    "miss": "yellow",
+    "error": "red",
+}
+_WIDEST = 100
+
+
+@frozen
+class Manners:
+    """How much is said, and in which colours."""
+
+    look: Look
+    quiet: bool = False
+    verbose: bool = False
+
+
+def manners_for(out: TextIO, environ: Mapping[str, str], *, quiet: bool, verbose: bool) -> Manners:
+    """Colours at a terminal only, and not in a CI log unless it asks for them."""
+    look = look_of(out, environ)
+    in_ci = environ.get("CI", "").lower() in {"1", "true", "yes"}
+    if in_ci and environ.get("FORCE_COLOR", "") in {"", "0", "false"}:
+        look = replace(look, color=False)
+    return Manners(look, quiet=quiet, verbose=verbose)
+
+
+class CaseLines:
+    """Tells of each case as it ends."""
+
+    def __init__(self, out: TextIO, manners: Manners) -> None:
+        self._out = out
+        self._manners = manners
+        self._column = 0
+
+    def __call__(self, tried: Tried) -> None:
+        """One case has ended."""
+        outcome, look = tried.outcome, self._manners.look
+        if self._manners.quiet:
+            self._dot(look.paint(_STYLES[outcome.verdict], _DOTS[outcome.verdict]))
+            return
+        word = look.paint(_STYLES[outcome.verdict], outcome.verdict.upper())
+        self._print(f"{_line(tried.id)} {word} {seconds_text(outcome.seconds)}")
+        if self._manners.verbose:
+            for one in outcome.checked:
+                mark = "ok" if one.ok else "no"
+                self._print(f"  {mark} {_line(f'{one.kind}: {one.message}')}")
+
+    def end(self) -> None:
+        """No more cases come."""
+        if self._column:
+            self._print("")
+
+    def _dot(self, dot: str) -> None:
+        self._out.write(dot)
+        self._column += 1
+        if self._column == self._manners.look.width:
+            self._print("")
+        self._out.flush()
+
+    def _print(self, line: str) -> None:
+        self._out.write(f"{line}\n")
+        self._out.flush()
+        self._column = 0
+
+
+def closing_lines(session: Session, manners: Manners) -> Iterator[str]:
+    """Everything after the last case."""
+    look = manners.look
+    bad = [tried for tried in session.tried if tried.outcome.verdict != "passed"]
+    if bad:
+        yield ""
+        yield look.paint("bold", _rule(look, "failures", "="))
+    for tried in bad:
+        style = _STYLES[tried.outcome.verdict]
+        yield look.paint(style, _rule(look, _line(tried.id), "_"))
+        for line in explanation(tried.outcome, verbose=manners.verbose):
+            yield for_ci_log(line)
+    yield from _remarks(session, manners)
+    yield ""
+    worst = any(tried.outcome.verdict != "passed" for tried in session.tried) or session.stopped
+    yield look.paint("red" if worst else "green", summary(session))
+
+
+def explanation(outcome: Outcome, *, verbose: bool = False) -> Iterator[str]:
+    """Why a case did not pass: what its expectations found, how its run ended."""
+    for one in outcome.unmet:
+        yield f"{one.where} {one.kind}: {one.message}"
+    if outcome.verdict == "failed" and outcome.code is not ExitCode.OK:
+        yield f"the run ended with {int(outcome.code)} ({NAMES[outcome.code]}): {outcome.reason}"
+    elif outcome.reason:
+        yield outcome.reason
+    if outcome.hint:
+        yield f"hint: {outcome.hint}"
+    if outcome.trace:
+        yield outcome.trace if verbose else "hint: `-v` shows the details; please report it"
+
+
+def summary(session: Session) -> str:
+    """`3 passed, 1 failed, 1 cassette miss in 0.45 s`."""
+    verdicts = [tried.outcome.verdict for tried in session.tried]
+    passed, failed = verdicts.count("passed"), verdicts.count("failed")
+    parts = [f"{passed} passed"] if passed or not verdicts else []
+    parts += [f"{failed} failed"] if failed else []
+    if misses := verdicts.count("miss"):
+        parts.append("1 cassette miss" if misses == 1 else f"{misses} cassette misses")
+    if errors := verdicts.count("error"):
+        parts.append(counted(errors, "error"))
+    if session.deselected:
+        parts.append(f"{session.deselected} deselected")
+    if session.left_out:
+        parts.append(f"{session.left_out} not run")
+    if session.orphans:
+        parts.append(counted(len(session.orphans), "unused cassette"))
+    stop = "interrupted: " if session.stopped is not None else ""
+    return f"{stop}{', '.join(parts)} in {seconds_text(session.seconds)}"
+
+
+def _remarks(session: Session, manners: Manners) -> Iterator[str]:
+    written = tuple(path for tried in session.tried for path in tried.outcome.written)
+    yield from _list("recorded", session.recorded)
+    yield from _list("snapshots written", tuple(dict.fromkeys(written)))
+    if not manners.quiet:
+        yield from _list("no tests", session.untested)
+    if session.orphans:
+        kind = "error" if session.orphans_fail else "warning"
+        yield from _list(f"{kind}: cassettes that no test uses", session.orphans)
+        if session.orphans_fail:
+            yield "hint: delete them, or `--allow-orphans`"
+
+
+def _list(title: str, rows: Sequence[str]) -> Iterator[str]:
+    if rows:
+        yield ""
+        yield f"{title}:"
+        yield from (f"  {_line(row)}" for row in rows)
+
+
+def _line(text: str) -> str:
+    return for_ci_log(for_line(text))
+
+
+def _rule(look: Look, title: str, sign: str) -> str:
+    width = min(look.width, _WIDEST)
+    return f" {title} ".center(width, sign) if len(title) + 4 < width else f"{sign} {title} {sign}"

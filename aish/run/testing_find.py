@@ -1,0 +1,120 @@
+"""Finds pipeline files to test, and cassettes that no test uses (C12)."""
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from aish.errors import UsageError
+from aish.vocab.frozen import frozen
+
+USUAL = Path("pipelines")
+"""Where pipelines are looked for if nothing is said and it is there."""
+
+_SUFFIXES = (".yaml", ".yml")
+_SKIPPED = frozenset({"node_modules", "venv", "__pycache__"})
+_HEAD = 64 * 1024
+# Files that are broken have to be found too, so they are not parsed.
+_PIPELINE = re.compile(rb"""^(?:\{\s*)?["']?aish["']?[ \t]*:""", re.MULTILINE)
+_TESTED = re.compile(rb"""^(?:\{\s*)?["']?(?:tests|extends)["']?[ \t]*:""", re.MULTILINE)
+_CASSETTE = re.compile(rb"^interactions[ \t]*:", re.MULTILINE)
+
+
+@frozen
+class Search:
+    """What the given paths lead to; `searched` says of a file that it was found in a folder."""
+
+    files: tuple[Path, ...]
+    searched: frozenset[Path]
+
+    @property
+    def whole(self) -> bool:
+        """Whether only folders were given, so that nothing in them was left out."""
+        return len(self.searched) == len(self.files)
+
+
+def find_files(paths: Sequence[Path]) -> Search:
+    """The pipeline files among `paths` and below them, each once, in the order given.
+
+    Raises:
+        UsageError: a path does not exist, or there is no pipeline at all.
+    """
+    if not paths:
+        paths = (USUAL if USUAL.is_dir() else Path(),)
+    found: dict[Path, Path] = {}
+    searched: set[Path] = set()
+    for path in paths:
+        if path.is_dir():
+            for file in _below(path):
+                if file.resolve() not in found:
+                    found[file.resolve()] = file
+                    searched.add(file)
+        elif path.exists():
+            shown = found.setdefault(path.resolve(), path)
+            searched.discard(shown)
+        else:
+            raise UsageError("there is no such file or folder", where=str(path))
+    if not found:
+        named = ", ".join(f"`{path}`" for path in paths)
+        hint = "a pipeline is a `.yaml` file with `aish: 1`; `aish init` writes one"
+        raise UsageError(f"no pipeline files in {named}", hint=hint)
+    return Search(tuple(found.values()), frozenset(searched))
+
+
+def _below(folder: Path) -> Iterator[Path]:
+    """The pipeline files in a folder and below it, in the order of their names."""
+    for place, folders, files in os.walk(folder):
+        folders[:] = sorted(
+            name for name in folders if not name.startswith(".") and name not in _SKIPPED
+        )
+        for name in sorted(files):
+            path = Path(place, name)
+            if (
+                name.endswith(_SUFFIXES)
+                and not name.startswith(".")
+                and _PIPELINE.search(_head(path))
+            ):
+                yield path
+
+
+def may_have_tests(file: Path) -> bool:
+    """Whether a file that cannot be loaded looks as if it had tests, of its own or inherited."""
+    return _TESTED.search(_head(file)) is not None
+
+
+def orphans(used: Iterable[Path]) -> tuple[Path, ...]:
+    """The cassettes in the folders of those in `used` that are not among these."""
+    known = {path.resolve() for path in used}
+    found: list[Path] = []
+    for folder in sorted({path.parent for path in known}):
+        if not folder.is_dir():
+            continue
+        found += (
+            path
+            for path in sorted(folder.iterdir())
+            if path.suffix in _SUFFIXES and path.resolve() not in known and _is_cassette(path)
+        )
+    return tuple(found)
+
+
+def _is_cassette(path: Path) -> bool:
+    return path.is_file() and _CASSETTE.search(_head(path)) is not None
+
+
+def _head(path: Path) -> bytes:
+    """How a file begins; nothing where it cannot be read or is no file."""
+    try:
+        if not path.is_file():
+            return b""
+        with path.open("rb") as stream:
+            return stream.read(_HEAD)
+    except OSError:
+        return b""
+
+
+def shown(path: Path) -> str:
+    """A path as a person would type it: relative to the working directory if beneath."""
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)

@@ -1,0 +1,111 @@
+"""Results as JUnit XML: suites of cases, read by every CI system (C12, B11).
+
+A *failure* is an expectation that did not hold, an *error* something around it that broke, and
+*skipped* what was not tried. Pure: data in, bytes out.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from aish.text import for_xml
+from aish.vocab.frozen import frozen
+
+_LONGEST = 100_000
+_STATES = {"failure": "failures", "error": "errors", "skipped": "skipped"}
+
+
+@frozen
+class Trouble:
+    """Why a case is not well: `message` in one line, `text` with everything."""
+
+    state: Literal["failure", "error", "skipped"]
+    kind: str
+    message: str
+    text: str = ""
+
+
+@frozen
+class CaseResult:
+    """One case; `classname` is what groups it in most viewers."""
+
+    name: str
+    classname: str
+    seconds: float
+    file: str | None = None
+    troubles: tuple[Trouble, ...] = ()
+
+
+@frozen
+class Suite:
+    """The cases of one file."""
+
+    name: str
+    cases: tuple[CaseResult, ...]
+
+    @property
+    def seconds(self) -> float:
+        """What the cases took together."""
+        return sum(case.seconds for case in self.cases)
+
+    def count(self, state: str) -> int:
+        """How many cases have a trouble of this state."""
+        return sum(any(one.state == state for one in case.troubles) for case in self.cases)
+
+
+def junit_xml(name: str, suites: Sequence[Suite]) -> bytes:
+    """The whole file."""
+    return "".join(_document(name, suites)).encode("utf-8", "replace")
+
+
+def _document(name: str, suites: Sequence[Suite]) -> Iterator[str]:
+    yield '<?xml version="1.0" encoding="utf-8"?>\n'
+    totals = {state: sum(suite.count(state) for suite in suites) for state in _STATES}
+    cases = sum(len(suite.cases) for suite in suites)
+    seconds = sum(suite.seconds for suite in suites)
+    yield f"<testsuites{_attributes(name=name, **_numbers(cases, totals, seconds))}>\n"
+    for suite in suites:
+        yield from _suite(suite)
+    yield "</testsuites>\n"
+
+
+def _numbers(cases: int, counts: dict[str, int], seconds: float) -> dict[str, str]:
+    named = {_STATES[state]: str(count) for state, count in counts.items()}
+    return {"tests": str(cases), **named, "time": _time(seconds)}
+
+
+def _suite(suite: Suite) -> Iterator[str]:
+    counts = {state: suite.count(state) for state in _STATES}
+    numbers = _numbers(len(suite.cases), counts, suite.seconds)
+    yield f"  <testsuite{_attributes(name=suite.name, **numbers)}>\n"
+    for case in suite.cases:
+        yield from _case(case)
+    yield "  </testsuite>\n"
+
+
+def _case(case: CaseResult) -> Iterator[str]:
+    told = {"classname": case.classname, "name": case.name}
+    if case.file is not None:
+        told["file"] = case.file
+    opening = f"    <testcase{_attributes(**told, time=_time(case.seconds))}"
+    if not case.troubles:
+        yield f"{opening}/>\n"
+        return
+    yield f"{opening}>\n"
+    for trouble in case.troubles:
+        attributes = _attributes(message=trouble.message, type=trouble.kind)
+        text = for_xml(trouble.text[:_LONGEST])
+        yield f"      <{trouble.state}{attributes}>{text}</{trouble.state}>\n"
+    yield "    </testcase>\n"
+
+
+def _attributes(**values: str) -> str:
+    return "".join(f' {name}="{_attribute(value)}"' for name, value in values.items())
+
+
+def _attribute(text: str) -> str:
+    """A line end in an attribute would be read as a space."""
+    return for_xml(text[:_LONGEST]).replace("\n", "&#10;").replace("\t", "&#9;")
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds:.3f}"
