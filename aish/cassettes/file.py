@@ -34,16 +34,16 @@ def partial(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
-def load(path: Path) -> Cassette:
-    """A complete cassette, or one that plain vcrpy recorded.
+def load(path: Path, *, unfinished: bool = False) -> Cassette:
+    """A complete cassette, or one that plain vcrpy recorded; to be looked at, `unfinished` too.
 
     Raises:
         CassetteFileError: it is missing, incomplete, of another version, or no cassette at all.
     """
-    return parse(_content(path), str(path))
+    return parse(content_of(path), str(path), unfinished=unfinished)
 
 
-def parse(data: bytes, name: str) -> Cassette:
+def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
     """The same from the content of a file called `name`.
 
     Raises:
@@ -56,8 +56,8 @@ def parse(data: bytes, name: str) -> Cassette:
         raise CassetteFileError("this is no cassette: it has no `interactions`", where=name)
     if root.get("version") != str(FORMAT):
         raise _other_version(root.get("version"), FORMAT, name)
-    head = _head(root.get("metadata"), name)
-    if head and not ended:
+    head = _head(root.get("metadata"), name, unfinished=unfinished)
+    if head and not (ended or unfinished):
         raise CassetteFileError(
             "the cassette is cut short: its last line is missing", where=name, hint=_AGAIN
         )
@@ -68,7 +68,12 @@ def parse(data: bytes, name: str) -> Cassette:
     return Cassette(head, tuple(_Row(row, n, name).read() for n, row in enumerate(rows, 1)))
 
 
-def _content(path: Path) -> bytes:
+def content_of(path: Path) -> bytes:
+    """The bytes of a cassette.
+
+    Raises:
+        CassetteFileError: it is missing, too large, or cannot be read.
+    """
     try:
         return read_capped(path, LARGEST)
     except FileNotFoundError:
@@ -83,14 +88,15 @@ def _content(path: Path) -> bytes:
         raise CassetteFileError(said, where=str(path)) from None
 
 
-def _head(metadata: Tree, name: str) -> Head | None:
+def _head(metadata: Tree, name: str, *, unfinished: bool) -> Head | None:
     """What aish wrote; nothing where another program did."""
     if not isinstance(metadata, Table) or "complete" not in metadata:
         return None
     version = metadata.get("version")
     if version != str(VERSION):
         raise _other_version(version, VERSION, name)
-    if metadata["complete"] != "true":
+    complete = metadata["complete"] == "true"
+    if not (complete or unfinished):
         said = "the recording was interrupted and is not complete"
         raise CassetteFileError(said, where=name, hint=_AGAIN)
     env = metadata.get("env")
@@ -100,7 +106,7 @@ def _head(metadata: Tree, name: str) -> Head | None:
     values = {key: value for key, value in env.items() if isinstance(value, str)}
     if len(values) < len(env):
         raise CassetteFileError("a value of `metadata.env` is no text", where=name)
-    return Head(True, run, clock, values)
+    return Head(complete, run, clock, values)
 
 
 def _other_version(found: Tree, known: int, name: str) -> CassetteFileError:

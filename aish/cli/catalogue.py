@@ -18,12 +18,18 @@ COMMANDS: tuple[Command, ...] = (
     Command("validate", "aish.cli.commands.validate"),
     Command("check", "aish.cli.commands.validate", hidden=True),
     Command("plan", "aish.cli.commands.plan"),
+    Command("test", "aish.cli.commands.test"),
     Command("tools", "aish.cli.commands.tools"),
     Command("call", "aish.cli.commands.call"),
     Command("explain", "aish.cli.commands.policy_explain", group="policy"),
+    Command("show", "aish.cli.commands.cassette_show", group="cassette"),
+    Command("diff", "aish.cli.commands.cassette_diff", group="cassette"),
     Command("schema", "aish.cli.commands.schema"),
     Command("init", "aish.cli.commands.init"),
     Command("doctor", "aish.cli.commands.doctor"),
 )
 
-GROUPS = {"policy": "Ask what the approval rules of a file decide."}
+GROUPS = {
+    "policy": "Ask what the approval rules of a file decide.",
+    "cassette": "Look at recorded runs: read, compare, check and clean them.",
+}

@@ -37,6 +37,7 @@ VersionOption = Annotated[
     ),
 ]
 FileArgument = Annotated[Path, typer.Argument(metavar="FILE", help="The pipeline file.")]
+CassetteArgument = Annotated[Path, typer.Argument(metavar="CASSETTE", help="The cassette.")]
 SetOption = Annotated[
     list[str] | None,
     typer.Option(

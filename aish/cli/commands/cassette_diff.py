@@ -1,0 +1,43 @@
+"""`aish cassette diff A B`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cassettes.comparison_text import comparison_lines
+from aish.cassettes.file import load
+from aish.cassettes.trajectory import Comparison, compare
+from aish.cli.options import Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json
+from aish.errors import ExitCode
+from aish.run.trajectories import sent
+from aish.text import for_ci_log
+
+
+def command(
+    before: Annotated[Path, typer.Argument(metavar="A", help="The cassette of the first run.")],
+    after: Annotated[Path, typer.Argument(metavar="B", help="The cassette of the second run.")],
+    *,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Say what changed between two runs: calls, results, prompts, answers; 1 if anything did.
+
+    Tokens and seconds are told, and make no difference by themselves.
+
+    Example: aish cassette diff before.yaml after.yaml
+    """
+    del verbose
+    comparison = compare(sent(load(before).interactions), sent(load(after).interactions))
+    if format_ is Report.JSON:
+        print_json({"same": comparison.same, **asdict(comparison)})
+    else:
+        _print(before, after, comparison)
+    return int(ExitCode.OK if comparison.same else ExitCode.FAILED)
+
+
+def _print(before: Path, after: Path, comparison: Comparison) -> None:
+    lines = [f"--- {before}", f"+++ {after}", *comparison_lines(comparison)]
+    typer.echo("\n".join(for_ci_log(line) for line in lines))

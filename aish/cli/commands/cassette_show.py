@@ -1,0 +1,57 @@
+"""`aish cassette show PATH`."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cassettes.conversation import conversation
+from aish.cassettes.conversation_parts import Part
+from aish.cassettes.file import load
+from aish.cassettes.interaction import Cassette
+from aish.cli.conversation_text import head_lines, part_lines
+from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json
+from aish.run.recorded_answer import read_answer
+
+
+def command(
+    path: CassetteArgument,
+    *,
+    full: Annotated[bool, typer.Option("--full", help="Long texts whole.")] = False,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Print what a cassette holds, as the conversation that it is; nothing is replayed.
+
+    Example: aish cassette show tests/cassettes/quickstart.yaml
+    """
+    del verbose
+    cassette = load(path, unfinished=True)
+    parts = conversation(cassette.interactions, read_answer)
+    if format_ is Report.JSON:
+        print_json(_document(path, cassette, parts))
+        return 0
+    lines = list(head_lines(str(path), cassette.head, len(cassette.interactions)))
+    for part in parts:
+        lines += ("", *part_lines(part, full=full))
+    typer.echo("\n".join(lines))
+    return 0
+
+
+def _document(path: Path, cassette: Cassette, parts: tuple[Part, ...]) -> dict[str, object]:
+    return {
+        "cassette": str(path),
+        "head": None if cassette.head is None else asdict(cassette.head),
+        "parts": [{"kind": _KINDS[type(part).__name__], **asdict(part)} for part in parts],
+    }
+
+
+_KINDS = {
+    "ModelTurn": "model",
+    "ServerExchange": "mcp",
+    "Handshake": "session",
+    "LocalCommand": "run",
+    "OtherExchange": "other",
+}

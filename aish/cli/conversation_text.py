@@ -1,0 +1,160 @@
+"""What a cassette tells, as text for people; every foreign word is made harmless (X2, X3)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+from aish.cassettes.conversation_parts import (
+    AskedCall,
+    Handshake,
+    LocalCommand,
+    Message,
+    ModelTurn,
+    OtherExchange,
+    Part,
+    ServerExchange,
+)
+from aish.cassettes.interaction import Head
+from aish.cli.folding import folded
+from aish.text import for_ci_log, for_line
+from aish.vocab.json import JsonValue
+
+_SHORT = 400
+_BODY = 600
+
+
+def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
+    """What a recording says of itself."""
+    exchanges = f"{count} {'exchange' if count == 1 else 'exchanges'}"
+    yield for_ci_log(f"cassette {for_line(name)}: {exchanges}")
+    if head is None:
+        yield "recorded by another program: nothing is known of the run"
+        return
+    complete = "complete" if head.complete else "not complete: the run was interrupted"
+    clock, run = for_line(head.clock), for_line(head.run)
+    yield for_ci_log(f"recorded {clock} by run {run}, version {head.version}, {complete}")
+    for variable, value in head.env.items():
+        yield for_ci_log(f"  {for_line(variable)}={_clipped(value)}")
+
+
+def part_lines(part: Part, *, full: bool) -> Iterator[str]:
+    """One part, the first line with its number."""
+    lines = _lines(part, full=full)
+    yield for_ci_log(f"{part.number:>3}  {next(lines)}")
+    for line in lines:
+        yield f"     {line}" if line else ""
+
+
+def _lines(part: Part, *, full: bool) -> Iterator[str]:
+    match part:
+        case ModelTurn():
+            return _turn(part, full=full)
+        case ServerExchange():
+            return _exchange(part, full=full)
+        case Handshake(server=server, events=events):
+            told = ", ".join(_clipped(event) for event in events)
+            return iter([f"{for_line(server)} · session: {told}"])
+        case LocalCommand():
+            return _command(part, full=full)
+        case OtherExchange():
+            return _other(part, full=full)
+    assert_never(part)
+
+
+def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
+    after = f", goes on from {turn.follows}" if turn.follows is not None else ""
+    after = f", the request of {turn.again} once more" if turn.again is not None else after
+    yield f"model {for_line(turn.model)} at {for_line(turn.endpoint)}{after}"
+    if turn.tools and turn.follows is None and turn.again is None:
+        yield f"tools: {_clipped(', '.join(turn.tools))}"
+    for message in turn.news:
+        yield from _message(message, full=full)
+    answer = turn.answer
+    told = [answer.finish] if answer.finish else []
+    told += [_clipped(answer.trouble)] if answer.trouble is not None else []
+    counts = ((answer.usage.input, "tokens in"), (answer.usage.output, "out"))
+    told += [f"{count} {name}" for count, name in counts if count is not None]
+    told += _seconds(turn.seconds)
+    yield f"answer: {', '.join(told)}"
+    if answer.thoughts:
+        yield "  thinks"
+        yield from folded(answer.thoughts, full=full, indent="    ")
+    if answer.text:
+        yield from folded(answer.text, full=full)
+    yield from _calls(answer.calls, full=full)
+
+
+def _message(message: Message, *, full: bool) -> Iterator[str]:
+    reply = f" to {_clipped(message.call)}" if message.call else ""
+    yield f"{for_line(message.role)}{reply}"
+    if message.text:
+        yield from folded(message.text, full=full)
+    yield from _calls(message.calls, full=full)
+
+
+def _calls(calls: Sequence[AskedCall], *, full: bool) -> Iterator[str]:
+    for call in calls:
+        named = f" ({for_line(call.id)})" if call.id else ""
+        yield f"  → {for_line(call.name)} {_clipped(call.arguments, full=full)}{named}"
+
+
+def _exchange(part: ServerExchange, *, full: bool) -> Iterator[str]:
+    name = f" {for_line(part.name)}" if part.name else ""
+    arguments = _clipped(_json(part.arguments), full=full) if part.arguments not in ({}, "") else ""
+    took = f"  ({', '.join(_seconds(part.seconds))})" if part.seconds else ""
+    said = f"{for_line(part.server)} · {for_line(part.method)}{name} {arguments}".rstrip()
+    yield f"{said}{took}"
+    for told in part.beside:
+        yield f"  meanwhile: {_clipped(told)}"
+    if part.trouble is not None:
+        yield f"  {_clipped(part.trouble)}"
+    if part.failed:
+        yield "  failed:"
+    if part.text:
+        yield from folded(part.text, full=full)
+
+
+def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
+    command = part.command if isinstance(part.command, str) else " ".join(map(_word, part.command))
+    yield f"run {for_line(part.step)} · {_clipped(command, full=full)}"
+    if part.trouble is not None:
+        yield f"  {_clipped(part.trouble)}"
+    if part.exit_code is not None:
+        yield f"  exit code {part.exit_code}"
+    if part.stdout:
+        yield from folded(part.stdout.removesuffix("\n"), full=full)
+    if part.stderr:
+        yield "  on stderr"
+        yield from folded(part.stderr.removesuffix("\n"), full=full, indent="    ")
+
+
+def _word(word: str) -> str:
+    """A word of a command, quoted where it is not one by itself."""
+    import shlex
+
+    return shlex.quote(word)
+
+
+def _other(part: OtherExchange, *, full: bool) -> Iterator[str]:
+    status = f"{part.status} {for_line(part.reason)}".rstrip()
+    yield f"{for_line(part.method)} {_clipped(part.uri)} → {status}"
+    if part.trouble is not None:
+        yield f"  {_clipped(part.trouble)}"
+    if part.body:
+        yield from folded(part.body if full else part.body[:_BODY], full=full)
+    if not full and len(part.body) > _BODY:
+        yield f"  … {len(part.body) - _BODY} more characters; `--full` shows all"
+
+
+def _seconds(seconds: float | None) -> list[str]:
+    return [] if seconds is None else [f"{seconds:.2f} s"]
+
+
+def _json(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _clipped(text: str, *, full: bool = False) -> str:
+    if full or len(text) <= _SHORT:
+        return for_line(text)
+    return f"{for_line(text[:_SHORT])}… ({len(text) - _SHORT} more characters)"

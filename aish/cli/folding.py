@@ -1,0 +1,30 @@
+"""Long texts cut to what a person reads at a glance, with a note of what was left out."""
+
+from collections.abc import Iterator
+
+from aish.text import for_ci_log
+
+_LINES = 12
+_LETTERS = 2_000
+
+
+def folded(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
+    """The lines of a stranger's text, fit to be shown; with `full` all of them."""
+    shown = text if full else _beginning(text)
+    for line in shown.split("\n"):
+        yield for_ci_log(f"{indent}{line}").rstrip()
+    if len(shown) < len(text):
+        yield f"{indent}… {_left_out(text, len(shown))}; `--full` shows all"
+
+
+def _beginning(text: str) -> str:
+    lines = text[: _LETTERS + 1].split("\n")
+    if len(lines) > _LINES:
+        return "\n".join(lines[:_LINES])
+    return text[:_LETTERS]
+
+
+def _left_out(text: str, shown: int) -> str:
+    lines = text.count("\n", shown)
+    letters = f"{len(text) - shown} more characters"
+    return f"{letters} in {lines + 1} lines" if lines else letters
