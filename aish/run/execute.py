@@ -1,6 +1,7 @@
 """A whole run: resources open, steps in order, one final state, one exit."""
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -16,10 +17,11 @@ from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord, total_usage
 from aish.run.resources import open_resources, require_servers
 from aish.run.stage import Examine, Stage
-from aish.run.surroundings import Surroundings
+from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tool_steps import run_call, run_command_step
 from aish.templates.render import render_tree
 from aish.vocab.events import (
+    CassetteUse,
     Event,
     Exit,
     Failure,
@@ -52,6 +54,7 @@ class _Progress:
     error: AishError | None = None
     early: list[Event] = field(default_factory=list)
     denials: list[str] = field(default_factory=list)
+    others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
 
 
@@ -67,7 +70,8 @@ async def execute(
     progress = _Progress(examine=examine)
     with anyio.CancelScope() as scope, interruptible(scope) as interrupt:
         try:
-            await _within_time(plan, options, around, progress)
+            with _alone(around.tape, progress):
+                await _within_time(plan, options, around, progress)
         except AishError as error:
             progress.error = error
         except Exception as error:
@@ -76,6 +80,21 @@ async def execute(
             _end(plan, options, around, progress, interrupt, begun)
             raise
     return _end(plan, options, around, progress, interrupt, begun)
+
+
+@contextmanager
+def _alone(tape: AnyTape | None, progress: _Progress) -> Generator[None]:
+    """Nothing is reached where everything is replayed; who swallows an attempt hides nothing."""
+    if tape is None or not tape.offline:
+        yield
+        return
+    from aish.system.offline import offline
+
+    with offline() as trips:
+        try:
+            yield
+        finally:
+            progress.others += trips
 
 
 def _end(
@@ -137,7 +156,7 @@ def _start(
     servers: tuple[ServerInfo, ...],
 ) -> None:
     progress.started = True
-    around.emit(run_started(plan, options, servers, around.folder.shown))
+    around.emit(run_started(plan, options, servers, around))
     for event in progress.early:
         around.emit(event)
     progress.early.clear()
@@ -184,6 +203,11 @@ async def _run_step(step: Step, stage: Stage, around: Surroundings) -> StepRecor
     around.emit(StepStarted(Place(step=step.id), kind))
     try:
         record = await _one(step, stage)
+        if step.expect and record.status == "ok":
+            from aish.run.expect_step import held_to
+
+            record = replace(record, seconds=around.clock.monotonic() - begun)
+            record = await held_to(step, record, stage)
     except AishError as error:
         record = StepRecord(
             step.id,
@@ -238,7 +262,14 @@ def _finished(record: StepRecord) -> StepFinished:
 
 def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float) -> Exit:
     records = tuple(progress.records.values())
-    end = decide_exit(FinalState(records, progress.error, interrupt.code))
+    state = FinalState(records, progress.error, interrupt.code, tuple(progress.others))
+    cassette: CassetteUse | None = None
+    if around.tape is not None:
+        from aish.run.tape_end import end_tape
+
+        ended = end_tape(around.tape, state, around.emit)
+        state, cassette = replace(state, others=state.others + ended.errors), ended.use
+    end = decide_exit(state)
     around.emit(
         RunFinished(
             status=status_of(end.code),
@@ -249,6 +280,7 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
             seconds=around.clock.monotonic() - begun,
             denials=tuple(progress.denials),
             folder=around.folder.shown,
+            cassette=cassette,
         )
     )
     return end

@@ -51,11 +51,15 @@ _STATUS: dict[ExitCode, RunStatus] = {
 
 @frozen
 class FinalState:
-    """Everything that speaks for an exit code: the steps, and what ended the run around them."""
+    """Everything that speaks for an exit code: the steps, and what ended the run around them.
+
+    `others` are what a cassette says at the end, and what was swallowed on the way.
+    """
 
     records: Sequence[StepRecord]
     error: AishError | None = None
     signal: ExitCode | None = None
+    others: tuple[AishError, ...] = ()
 
 
 @frozen
@@ -70,8 +74,7 @@ def decide_exit(state: FinalState) -> Exit:
     reasons: dict[ExitCode, _Reason] = {}
     if state.signal is not None:
         reasons[state.signal] = _Reason("interrupted")
-    if state.error is not None:
-        error = state.error
+    for error in (*((state.error,) if state.error is not None else ()), *state.others):
         reasons.setdefault(
             error.exit_code, _Reason(str(error), error.hint, retryable=error.retryable)
         )
@@ -96,7 +99,11 @@ def status_of(code: int) -> RunStatus:
 
 def failure_of(error: AishError) -> Failure:
     """An error as events carry it."""
-    return Failure(code=error.code, message=str(error), hint=error.hint)
+    message = str(error)
+    if error.exit_code is ExitCode.CASSETTE:
+        # The difference, line by line, is the reason of the run's end.
+        message = message.partition("\n")[0]
+    return Failure(code=error.code, message=message, hint=error.hint)
 
 
 def _step_reason(record: StepRecord) -> _Reason:

@@ -7,12 +7,13 @@ from aish import __version__
 from aish.config.pipeline import LoopLimits, ModelEntry
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
+from aish.run.surroundings import Surroundings
 from aish.vocab.events import ModelInfo, RunStarted, ServerInfo
 from aish.vocab.json import JsonValue
 
 
 def run_started(
-    plan: Plan, options: RunOptions, servers: tuple[ServerInfo, ...], folder: str | None
+    plan: Plan, options: RunOptions, servers: tuple[ServerInfo, ...], around: Surroundings
 ) -> RunStarted:
     """The head of the event stream."""
     return RunStarted(
@@ -28,7 +29,8 @@ def run_started(
         limits=limits_of(plan),
         inputs=dict(options.inputs),
         overrides=plan.pipeline.overrides,
-        folder=folder,
+        folder=around.folder.shown,
+        cassette=None if around.tape is None else around.tape.info,
     )
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from aish.run.folder import RunFolder
+from aish.vocab.events import CassetteInfo
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock, Emit
 
@@ -18,6 +19,11 @@ class AnyTape(Protocol):
     @property
     def offline(self) -> bool:
         """Whether everything comes from a cassette, so that nothing may be reached (C6)."""
+        ...
+
+    @property
+    def info(self) -> CassetteInfo:
+        """For `run.started`."""
         ...
 
 

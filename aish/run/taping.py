@@ -8,10 +8,10 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal
 
+from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import load
-from aish.cassettes.interaction import Cassette, Head
+from aish.cassettes.interaction import Cassette, Head, Interaction
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
@@ -19,10 +19,11 @@ from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
+from aish.vocab.events import CassetteInfo, CassetteMode
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Clock
 
-Mode = Literal["none", "once", "new_episodes", "all"]
+Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
 what the cassette does not hold; `all` records everything (vcrpy's names, C7)."""
 
@@ -105,6 +106,25 @@ class RunTape(Tape):
     reel: Reel
     head: Head
 
+    @property
+    def info(self) -> CassetteInfo:
+        """For `run.started`."""
+        return CassetteInfo(self.reel.shown, self.reel.choice.mode)
+
+
+class _Lasting(Recording):
+    """Goes on where a run can go on: `finish` writes everything anew, and says what failed."""
+
+    _is_stuck = False
+
+    def append(self, interaction: Interaction) -> None:
+        """Keep an interaction, unless the disk is full."""
+        if not self._is_stuck:
+            try:
+                super().append(interaction)
+            except CassetteFileError:
+                self._is_stuck = True
+
 
 def load_reel(choice: TapeChoice) -> Reel:
     """Read the cassette, where the choice plays from it.
@@ -140,7 +160,7 @@ def open_tape(
         recording = None
         if reel.records:
             # What is not complete is never read, so it need not tell of any variable.
-            opened = Recording(choice.path, replace(head, env={}))
+            opened = _Lasting(choice.path, replace(head, env={}))
             recording = stack.enter_context(opened)
         tape = RunTape(
             TapeRules(

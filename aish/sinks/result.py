@@ -5,6 +5,7 @@ from typing import BinaryIO, cast
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.vocab.events import (
+    ExpectChecked,
     Notice,
     Place,
     RunFinished,
@@ -31,8 +32,9 @@ class Fold:
         self._open: dict[Place, Row] = {}
         self._asked: dict[tuple[str | None, str | None, str], str] = {}
         self._notices: list[Row] = []
+        self._expectations: list[Row] = []
 
-    def take(self, stamped: Stamped) -> None:
+    def take(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure] - a union
         """Fold one event in."""
         match stamped.event:
             case RunStarted() as started:
@@ -55,6 +57,9 @@ class Fold:
             case Notice(place, level, code, text):
                 where: Row = {} if place.step is None else {"step": place.step}
                 self._notices.append({"level": level, "code": code, "text": text, **where})
+            case ExpectChecked(place, kind, ok, message):
+                checked: Row = {"step": place.step, "kind": kind, "ok": ok, "message": message}
+                self._expectations.append(checked)
             case _:
                 pass
 
@@ -66,13 +71,14 @@ class Fold:
             "exit": plain(finished.exit),
             "outputs": finished.outputs,
             "steps": self._steps,
-            "expectations": [],
+            "expectations": self._expectations,
             "usage": plain(finished.usage),
             "cost_usd": finished.cost_usd,
             "seconds": finished.seconds,
             "denials": plain(finished.denials),
             "notices": self._notices,
             "folder": finished.folder,
+            "cassette": plain(finished.cassette),
         }
 
     def _finish_step(self, step: str, finished: StepFinished) -> None:

@@ -89,6 +89,26 @@ class Exit:
     hint: str | None = None
 
 
+CassetteMode = Literal["none", "once", "new_episodes", "all"]
+
+
+@frozen
+class CassetteInfo:
+    """The cassette of a run and its mode (C7)."""
+
+    path: str
+    mode: CassetteMode
+
+
+@frozen
+class CassetteUse:
+    """What became of a run's cassette: written, or played from; how many interactions."""
+
+    path: str
+    use: Literal["recorded", "replayed"]
+    interactions: int
+
+
 @frozen
 class RunStarted:
     """The head of the stream: what this run is made of; inputs are masked."""
@@ -104,6 +124,7 @@ class RunStarted:
     overrides: tuple[str, ...] = ()
     folder: str | None = None
     resumed_from: str | None = None
+    cassette: CassetteInfo | None = None
     place: Place = NOWHERE
 
 
@@ -254,6 +275,20 @@ class Notice:
 
 
 @frozen
+class ExpectChecked:
+    """An expectation of a step was looked at (F12).
+
+    `message` says what is expected and, if that is not so, what there is instead, maybe with the
+    lines of a diff.
+    """
+
+    place: Place
+    kind: str
+    ok: bool
+    message: str
+
+
+@frozen
 class RunFinished:
     """The tail of the stream: the final state, the exit code and its reason."""
 
@@ -265,6 +300,7 @@ class RunFinished:
     seconds: float
     denials: tuple[str, ...]
     folder: str | None
+    cassette: CassetteUse | None = None
     place: Place = NOWHERE
 
 
@@ -284,6 +320,7 @@ Event = (
     | Retry
     | Fallback
     | Notice
+    | ExpectChecked
     | RunFinished
 )
 
