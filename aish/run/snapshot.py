@@ -21,6 +21,7 @@ from aish.vocab.json import JsonValue
 
 Mask = Callable[[str], str]
 
+_RENEW = "`aish test --update-snapshots`"
 _MARKS = (".git", ".hg", "pyproject.toml", "package.json")
 
 
@@ -32,10 +33,10 @@ def snapshot(expectation: Expectation, subject: Subject, mask: Mask) -> tuple[st
     try:
         kept = _even(read_text(file, REFERENCED_LIMIT))
     except UnreadableError as error:
-        return words, f"no such text: `{file.name}` {reason(error)}; `--update-snapshots` writes it"
+        return words, f"nothing there: `{file.name}` {reason(error)}; {_RENEW} writes it"
     if kept == got:
         return words, None
-    return words, f"{instead(kept, got)}\n  `--update-snapshots` takes it over"
+    return words, f"{instead(kept, got)}\n  {_RENEW} takes it over"
 
 
 def snapshot_text(value: JsonValue, mask: Mask = str) -> str:

@@ -14,6 +14,7 @@ from aish.sinks.screen import Screen
 from aish.sinks.tally import Tally, counted, seconds_text
 from aish.text import for_line, for_terminal
 from aish.vocab.events import (
+    ExpectChecked,
     Fallback,
     Level,
     Notice,
@@ -54,6 +55,7 @@ class Console:
         self._streamed: Place | None = None
         self._last_call: Place | None = None
         self._running: dict[Place, str] = {}
+        self._unmet: list[str] = []
         self._end: RunFinished | None = None
 
     def __call__(self, stamped: Stamped) -> None:
@@ -115,6 +117,8 @@ class Console:
                 self._note("yellow", f"fallback {arrow}: {event.reason}")
             case Notice():
                 self._note(_LEVELS[event.level], event.text)
+            case ExpectChecked():
+                self._unmet += () if event.ok else (event.message,)
             case StepFinished():
                 self._step_finished(event)
             case RunFinished():
@@ -203,11 +207,16 @@ class Console:
             )
         elif event.status != "ok":
             said = event.error.message if event.error else event.status
-            mark = f"{self._look.glyphs.no} {step}: {for_line(said)}"
-            self._screen.line(self._look.paint("red", mark))
+            # What does not hold has been said in full; the error is the first of it in short.
+            for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
+                mark = f"{self._look.glyphs.no} {step}: {for_line(first)}"
+                self._screen.line(self._look.paint("red", mark))
+                for line in rest:
+                    self._screen.line(self._look.fit(for_line(line), self._look.width))
             if event.error and event.error.hint:
                 self._hint = event.error.hint
                 self._screen.line(f"  hint: {for_line(event.error.hint)}")
+        self._unmet.clear()
 
     def _closing(self, event: RunFinished) -> None:
         self._screen.line()

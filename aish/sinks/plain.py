@@ -11,6 +11,7 @@ from aish.sinks.json_text import json_text
 from aish.sinks.tally import Tally, counted, seconds_text, tokens_text
 from aish.text import for_ci_log, for_line
 from aish.vocab.events import (
+    ExpectChecked,
     Fallback,
     Notice,
     Place,
@@ -89,6 +90,10 @@ class Plain:
                 yield f"{at}fallback: {event.source} to {event.target}: {_short(event.reason)}"
             case Notice():
                 yield f"{at}{event.level}: {event.text} ({event.code})"
+            case ExpectChecked():
+                first, *rest = event.message.split("\n")
+                yield f"{at}{'met' if event.ok else 'not met'}: {event.kind}: {first}"
+                yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case RunFinished():
                 yield from self._run_finished(event)
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress():

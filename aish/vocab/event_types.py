@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from aish.vocab.events import (
     Event,
+    ExpectChecked,
     Fallback,
     Notice,
     ReasoningDelta,
@@ -38,5 +39,6 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     Retry: "retry",
     Fallback: "fallback",
     Notice: "notice",
+    ExpectChecked: "expect.checked",
     RunFinished: "run.finished",
 }

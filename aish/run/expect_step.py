@@ -1,0 +1,40 @@
+"""What a step expects of itself (F4, F12): checked when it has succeeded, else it has failed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aish.config.pipeline import Step
+from aish.errors import ExitCode
+from aish.run.expect import Checked, check
+from aish.run.records import StepRecord
+from aish.run.stage import Stage
+from aish.run.subject import step_subject
+from aish.vocab.events import ExpectChecked, Failure, Place
+
+
+async def held_to(step: Step, record: StepRecord, stage: Stage) -> StepRecord:
+    """The record of a step that succeeded, or the same as failed by what it expects.
+
+    Everything is checked, so that one run shows all that does not hold.
+    """
+    equipment = stage.resources.equipment
+    subject = step_subject(stage.plan.pipeline, stage.options, stage.records, record)
+    unmet: list[Checked] = []
+    for expectation in step.expect:
+        checked = await check(
+            expectation, subject, equipment.check_arguments, stage.plan.secrets.mask
+        )
+        equipment.emit(
+            ExpectChecked(Place(step=step.id), checked.kind, checked.ok, checked.message)
+        )
+        unmet += () if checked.ok else (checked,)
+    if not unmet:
+        return record
+    failure = Failure("expectation", _said(unmet))
+    return replace(record, status="failed", failure=failure, exit_code=ExitCode.FAILED)
+
+
+def _said(unmet: Sequence[Checked]) -> str:
+    """The first of them in one line, and how many more there are."""
+    first = unmet[0].message.splitlines()[0].removesuffix(":")
+    return first if len(unmet) == 1 else f"{first} (and {len(unmet) - 1} more)"
