@@ -12,6 +12,7 @@ from aish.loop import wording
 from aish.loop.dispatch import Approved, dispatch, propose, refuse
 from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.legal import Wanted
+from aish.policy.gate import THE_LOCK
 from aish.vocab.events import Place
 from aish.vocab.messages import ToolTurn
 from aish.vocab.protocols import Sampler
@@ -103,7 +104,9 @@ class Round:
         if isinstance(ready, Approved):
             return ready
         self._used[index] = ready
-        if ready.kind == "denied" and self._equipment.on_denied == "fail":
+        # What the lock denies is not what the file's rules deny: the run says how it ends.
+        ours = ready.rule != THE_LOCK
+        if ready.kind == "denied" and ours and self._equipment.on_denied == "fail":
             self.denied = ready
         return None
 

@@ -29,6 +29,7 @@ class Registry:
         self._servers: dict[str, Server] = {}
         self._by_name: dict[ToolName, Tool] = {}
         self._by_wire: dict[str, Tool] = {}
+        self._hear: Callable[[], None] = lambda: None
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
@@ -96,6 +97,11 @@ class Registry:
             self._notify(server.alias, "tool_name_taken", text)
 
         self._name(leave_out)
+        self._hear()
+
+    def when_changed(self, hear: Callable[[], None]) -> None:
+        """Call `hear` each time a server has changed its tools."""
+        self._hear = hear
 
     def _name(self, on_clash: Callable[[Tool, Tool], None]) -> None:
         by_name: dict[ToolName, Tool] = {}

@@ -18,7 +18,11 @@ from aish.vocab.tools import Tool
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
 """All that is wrong with a value; the bounded checker of `system.schema`."""
 
+Withdrawn = Callable[[Tool], str | None]
+"""The reply to a call of a tool that is not offered any more, or `None` (P8)."""
+
 THE_USER = "the user"
+THE_LOCK = "the lock file"
 NOBODY = "nobody to ask"
 
 
@@ -65,11 +69,13 @@ class Gate:
         approver: Approver,
         run: str,
         check_schema: CheckSchema | None = None,
+        withdrawn: Withdrawn | None = None,
     ) -> None:
         self._policy = policy
         self._approver = approver
         self._run = run
         self._check_schema = check_schema
+        self._withdrawn = withdrawn
         self._count = 0
         self._open: dict[int, Decision] = {}
 
@@ -82,6 +88,9 @@ class Gate:
         """The decision on a call; asks the person where there is one and the rules say so."""
         # Taken before anyone is asked: what is approved is what was there at the beginning.
         digest = self._digest(proposal)
+        withdrawn = self._withdrawn(proposal.tool) if self._withdrawn else None
+        if withdrawn is not None:
+            return Decision("deny", THE_LOCK, digest, withdrawn, by_person=False)
         ruling = await self._ruling(proposal)
         if ruling.verdict == "auto":
             return self._grant("auto", ruling.rule, digest, by_person=False)

@@ -100,10 +100,9 @@ def pinned_name(tool: Tool) -> str:
     return tool.older_of or tool.name.name
 
 
-def pin_of(tool: Tool) -> ToolPin:
-    """The pin of a tool as it is now."""
-    definition = definition_of(tool)
-    return ToolPin(hash_of(pinned_name(tool), definition), definition)
+def pin_of(name: str, definition: JsonObject) -> ToolPin:
+    """The pin of a tool that is defined so."""
+    return ToolPin(hash_of(name, definition), definition)
 
 
 def locked_tool(name: ToolName, pin: ToolPin, *, trusted: bool) -> Tool | None:

@@ -11,7 +11,7 @@ from aish.loop.dispatch import call_tool
 from aish.loop.equipment import UsedCall
 from aish.policy.explain import tool_name
 from aish.run.plan import Plan
-from aish.run.resources import Toolbox, open_toolbox, require_servers
+from aish.run.resources import Toolbox, open_toolbox, require_lock, require_servers
 from aish.run.surroundings import Surroundings
 from aish.vocab.events import Place
 from aish.vocab.json import JsonObject, JsonValue
@@ -26,9 +26,11 @@ async def direct_call(
     Raises:
         UsageError: no such tool, or the arguments do not fit its schema.
         UnavailableError: a required server is missing.
+        LockDiffersError: something is not as it was locked.
     """
     async with open_toolbox(plan, around) as box:
         require_servers(plan, box.servers)
+        require_lock(box.tools)
         tool = _known(name, box)
         arguments = _arguments(tool, assignments)
         problems = await box.equipment.check_arguments(tool.input_schema, arguments)
@@ -46,6 +48,7 @@ async def direct_call(
 def _known(name: str, box: Toolbox) -> Tool:
     tool = box.tools.by_name(tool_name(name))
     if tool is None:
+        box.tools.require(tool_name(name))
         from difflib import get_close_matches
 
         near = get_close_matches(name, [str(tool.name) for tool in box.tools.listed()], n=1)

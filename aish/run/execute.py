@@ -15,10 +15,11 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord, total_usage
-from aish.run.resources import open_resources, require_servers
+from aish.run.resources import lock_errors, open_resources, require_lock, require_servers
 from aish.run.stage import Examine, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tool_steps import run_call, run_command_step
+from aish.run.tools import AllTools
 from aish.templates.render import render_tree
 from aish.vocab.events import (
     CassetteUse,
@@ -56,6 +57,7 @@ class _Progress:
     denials: list[str] = field(default_factory=list)
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
+    tools: AllTools | None = None
 
 
 async def execute(
@@ -139,6 +141,8 @@ async def _open_and_run(
         _start(plan, options, around, progress, resources.servers)
         _optional_servers(plan, around.emit, resources.servers)
         require_servers(plan, resources.servers)
+        require_lock(resources.tools)
+        progress.tools = resources.tools
         stage = Stage(plan, options, resources, progress.records, progress.ends)
         await _run_steps(stage, around)
         if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
@@ -262,7 +266,8 @@ def _finished(record: StepRecord) -> StepFinished:
 
 def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float) -> Exit:
     records = tuple(progress.records.values())
-    state = FinalState(records, progress.error, interrupt.code, tuple(progress.others))
+    others = (*progress.others, *lock_errors(progress.tools))
+    state = FinalState(records, progress.error, interrupt.code, others)
     cassette: CassetteUse | None = None
     if around.tape is not None:
         from aish.run.tape_end import end_tape

@@ -6,7 +6,15 @@ from hashlib import sha256
 from aish.config.pipeline import Pipeline, PromptStep, ServerEntry
 from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.digest import canonical
-from aish.policy.lock import Lock, ServerPin, ToolPin, locked_tool, pin_of, pinned_name
+from aish.policy.lock import (
+    Lock,
+    ServerPin,
+    ToolPin,
+    definition_of,
+    locked_tool,
+    pin_of,
+    pinned_name,
+)
 from aish.policy.lock_file import can_be_kept
 from aish.system.globs import matches_word
 from aish.system.secrets import Secrets
@@ -27,16 +35,28 @@ def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
 
 
 def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
-    """The same with what servers offer; a definition that holds a secret is a hash only."""
+    """The same with what servers offer."""
     pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
     for tool in tools:
         if not tool.older_of:
-            pins[tool.name.server][pinned_name(tool)] = _kept(pin_of(tool), secrets)
+            pins[tool.name.server][tool.name.name] = pin_now(tool, secrets)
     servers = {
         alias: ServerPin(server.transport, server.address, pins[alias])
         for alias, server in lock.servers.items()
     }
     return Lock(servers, lock.models, lock.prompts)
+
+
+def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
+    """The pin of a tool as its server has it now.
+
+    Secrets in it are masked first: so none is written, a new value of one is no difference, and
+    what a cassette holds has the same hash.
+    """
+    definition = secrets.mask_json(definition_of(tool))
+    assert isinstance(definition, Mapping)
+    pin = pin_of(pinned_name(tool), definition)
+    return pin if can_be_kept(definition) else ToolPin(pin.sha256)
 
 
 def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
@@ -90,11 +110,3 @@ def _prompt(step: PromptStep) -> str:
     """The hash of all that a step's author wrote for the model."""
     source = canonical([step.prompt.user, step.prompt.system, step.system])
     return sha256(source.encode("ascii")).hexdigest()
-
-
-def _kept(pin: ToolPin, secrets: Secrets) -> ToolPin:
-    definition = pin.definition
-    assert definition is not None
-    if not can_be_kept(definition) or secrets.mask_json(definition) != definition:
-        return ToolPin(pin.sha256)
-    return pin

@@ -2,9 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import Literal
 
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
+
+LockMode = Literal["enforce", "warn", "none"]
+"""What a difference from the lock means; `none` looks at no lock, as `aish lock` itself does."""
 
 
 @frozen
@@ -22,4 +26,5 @@ class RunOptions:
     deny: tuple[str, ...] = ()
     timeout: float | None = None
     allow_broad_root: bool = False
+    lock: LockMode = "enforce"
     environ: Mapping[str, str] = field(default_factory=dict)

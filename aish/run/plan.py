@@ -10,6 +10,7 @@ from typing import Protocol
 
 from aish.config.pipeline import ModelEntry, Pipeline, PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
+from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy
 from aish.run.credentials import (
     ResolvedModel,
@@ -21,7 +22,8 @@ from aish.run.credentials import (
     resolve_model,
     resolve_server,
 )
-from aish.run.options import RunOptions
+from aish.run.lock_reading import lock_of
+from aish.run.options import LockMode, RunOptions
 from aish.run.order import in_order, sources, texts
 from aish.run.plan_checks import check_file
 from aish.system.secrets import Secrets
@@ -46,6 +48,8 @@ class Plan:
     time_limit: float | None
     allow_broad_root: bool = False
     variables: Mapping[str, str] = field(default_factory=dict)
+    lock: Lock | None = None
+    lock_mode: LockMode = "enforce"
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
@@ -103,7 +107,8 @@ def make_plan(
 
     Raises:
         PipelineError: a variable that the file needs is not set.
-        UsageError: an option names something the file does not have.
+        UsageError: an option names something the file does not have, or the lock file cannot be
+            used.
     """
     if options.model is not None and options.model not in pipeline.models:
         known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
@@ -142,6 +147,8 @@ def make_plan(
         default_model=default,
         time_limit=options.timeout if options.timeout is not None else pipeline.limits.time,
         allow_broad_root=options.allow_broad_root,
+        lock=None if options.lock == "none" else lock_of(pipeline),
+        lock_mode=options.lock,
         variables={**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain},
     )
 

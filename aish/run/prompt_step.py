@@ -8,11 +8,12 @@ from aish.policy.rules import matches_tool
 from aish.run.records import StepRecord
 from aish.run.stage import EXIT_OF_STATUS, Stage
 from aish.run.structured import instruction, parse_answer
+from aish.run.tools import AllTools
 from aish.templates.render import render
 from aish.vocab.events import Failure, Place
 from aish.vocab.json import JsonValue
 from aish.vocab.messages import History
-from aish.vocab.protocols import AnswerSchema, Model, Tools
+from aish.vocab.protocols import AnswerSchema, Model
 from aish.vocab.tools import Tool, ToolName
 
 
@@ -62,13 +63,14 @@ def visible_tools(step: PromptStep, listed: tuple[Tool, ...]) -> tuple[Tool, ...
     return tuple(tool for tool in listed if any(matches_tool(glob, tool.name) for glob in globs))
 
 
-def wire_choice(choice: str, tools: Tools) -> str:
+def wire_choice(choice: str, tools: AllTools) -> str:
     """`tool_choice` as the wire has it: a tool's name becomes its wire name."""
     if "__" not in choice:
         return choice
     server, _, name = choice.partition("__")
     tool = tools.by_name(ToolName(server, name))
     if tool is None:
+        tools.require(ToolName(server, name))
         raise StepFailedError(f"`tool_choice` names the tool `{choice}`, which no server offers")
     return tool.wire
 

@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
 from aish.config.pipeline import LoopLimits
-from aish.errors import UnavailableError
+from aish.errors import AishError, UnavailableError
 from aish.loop.equipment import Equipment
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
@@ -19,7 +19,7 @@ from aish.run.credentials import ResolvedModel
 from aish.run.local_command import LocalCommands
 from aish.run.plan import Plan
 from aish.run.surroundings import Surroundings
-from aish.run.tools import AllTools, Servers
+from aish.run.tools import AllTools, Servers, Watch
 from aish.system.children import Reaper
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
@@ -58,17 +58,22 @@ async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolb
 
     Raises:
         UsageError: two tools share a name, or a pack's root is not allowed.
+        LockDiffersError: a server is not the one that is locked.
     """
     async with AsyncExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
         registry: Servers | None = None
+        watch: Watch | None = None
         if plan.servers:
             from aish.run.servers import open_servers
 
+            watch = _watch(plan, around)
             registry = await stack.enter_async_context(open_servers(plan, around, reaper))
+            if watch is not None:
+                watch.hold(registry)
         local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper)
-        tools = AllTools(registry, local)
+        tools = AllTools(registry, local, watch)
         equipment = _equipment(plan, around, tools, SchemaWorker(reaper), stack)
         yield Toolbox(tools, equipment, registry.servers if registry else (), reaper)
 
@@ -82,8 +87,8 @@ async def open_resources(plan: Plan, around: Surroundings) -> AsyncGenerator[Res
         UsageError: two tools share a name, or a pack's root is not allowed.
     """
     async with open_toolbox(plan, around) as box, AsyncExitStack() as stack:
-        missing = missing_server(plan, box.servers) is not None
-        models = {} if missing else await _open_models(plan, around, box.reaper, stack)
+        stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
+        models = {} if stops else await _open_models(plan, around, box.reaper, stack)
         yield Resources(models, box.tools, box.equipment, box.servers)
 
 
@@ -108,6 +113,30 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
         )
 
 
+def lock_errors(tools: AllTools | None) -> tuple[AishError, ...]:
+    """What a lock that is enforced says of the tools, now (P8)."""
+    error = tools.watch.error() if tools is not None and tools.watch is not None else None
+    return () if error is None else (error,)
+
+
+def require_lock(tools: AllTools) -> None:
+    """Refuse to go on with tools that are not as they were locked.
+
+    Raises:
+        LockDiffersError: says which.
+    """
+    for error in lock_errors(tools):
+        raise error
+
+
+def _watch(plan: Plan, around: Surroundings) -> Watch | None:
+    if plan.lock is None:
+        return None
+    from aish.run.locking import begun_watch
+
+    return begun_watch(plan, plan.lock, around.emit)
+
+
 def _equipment(
     plan: Plan,
     around: Surroundings,
@@ -122,7 +151,7 @@ def _equipment(
 
     return Equipment(
         tools=tools,
-        gate=Gate(plan.policy, around.approver, around.folder.id, check),
+        gate=Gate(plan.policy, around.approver, around.folder.id, check, tools.withdrawn),
         emit=around.emit,
         clock=around.clock,
         limits=LoopLimits(),

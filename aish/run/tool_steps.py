@@ -29,11 +29,13 @@ async def run_call(step: CallStep, stage: Stage) -> StepRecord:
     """Call the step's tool with its rendered arguments.
 
     Raises:
+        LockDiffersError: the lock keeps the tool out.
         StepFailedError: no server offers the tool, or a template cannot be rendered.
     """
     server, _, name = step.call.partition("__")
     tool = stage.resources.tools.by_name(ToolName(server, name))
     if tool is None:
+        stage.resources.tools.require(ToolName(server, name))
         raise StepFailedError(
             f"no server offers the tool `{step.call}`",
             hint="`aish tools FILE` lists what there is",

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from aish.errors import AishError
 from aish.run.local_command import SHELL_RUN, LocalCommands
 from aish.vocab.events import ServerInfo
 from aish.vocab.frozen import frozen
@@ -19,27 +20,77 @@ class Servers(Tools, Protocol):
         """One row a server, in the order of the file."""
         ...
 
+    def when_changed(self, hear: Callable[[], None]) -> None:
+        """Call `hear` each time a server has changed its tools."""
+        ...
+
+
+class Watch(Protocol):
+    """What keeps tools out: a `run.locking.LockWatch`."""
+
+    def offers(self, tool: Tool) -> bool:
+        """Whether a tool is as it was pinned."""
+        ...
+
+    def withdrawn(self, name: ToolName) -> str | None:
+        """Why a tool may not be called, if so."""
+        ...
+
+    def hold(self, offering: Servers) -> None:
+        """Compare what the servers offer."""
+        ...
+
+    def error(self) -> AishError | None:
+        """What ends the run, if something does."""
+        ...
+
+    def refusal(self, message: str) -> AishError:
+        """An error about the lock."""
+        ...
+
 
 @frozen
 class AllTools:
-    """`vocab.protocols.Tools` over the servers, if there are any, and local commands."""
+    """`vocab.protocols.Tools` over the servers, if there are any, and local commands.
+
+    What `watch` keeps out is not listed, has no name, and is not called (P8).
+    """
 
     servers: Servers | None
     local: LocalCommands
+    watch: Watch | None = None
 
     def listed(self) -> tuple[Tool, ...]:
         """The servers' tools; `shell__run` is for steps, never for a model."""
-        return self.servers.listed() if self.servers else ()
+        found = self.servers.listed() if self.servers else ()
+        return found if self.watch is None else tuple(filter(self.watch.offers, found))
 
     def by_wire_name(self, wire: str) -> Tool | None:
         """The tool a model named."""
-        return self.servers.by_wire_name(wire) if self.servers else None
+        return self._offered(self.servers.by_wire_name(wire) if self.servers else None)
 
     def by_name(self, name: ToolName) -> Tool | None:
         """The tool a file or a person named."""
         if name == SHELL_RUN.name:
             return SHELL_RUN
-        return self.servers.by_name(name) if self.servers else None
+        return self._offered(self.servers.by_name(name) if self.servers else None)
+
+    def withdrawn(self, tool: Tool) -> str | None:
+        """Why a tool that was offered is not any more, as the reply to a call of it."""
+        if self.watch is None or tool.name == SHELL_RUN.name:
+            return None
+        reason = self.watch.withdrawn(tool.name)
+        return reason and f"[aish] tool call denied: {tool.name}: {reason}"
+
+    def require(self, name: ToolName) -> None:
+        """Say of a tool that is not there that the lock keeps it out, if so.
+
+        Raises:
+            LockDiffersError: it does.
+        """
+        reason = self.watch.withdrawn(name) if self.watch else None
+        if self.watch is not None and reason is not None:
+            raise self.watch.refusal(f"the tool `{name}` is not offered: {reason}")
 
     async def call(
         self,
@@ -52,4 +103,11 @@ class AllTools:
         if tool.name == SHELL_RUN.name:
             return await self.local.run(arguments)
         assert self.servers is not None, "a tool of a server comes from a server"
+        # Once more: it may have changed while the call was decided on (P6).
+        denied = self.withdrawn(tool)
+        if denied is not None:
+            return ToolResult("denied", denied)
         return await self.servers.call(tool, arguments, on_progress, sample)
+
+    def _offered(self, tool: Tool | None) -> Tool | None:
+        return tool if tool is None or self.watch is None or self.watch.offers(tool) else None

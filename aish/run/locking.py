@@ -1,0 +1,170 @@
+"""The lock of a run: which tools it lets through, and what is not as it was pinned (P8).
+
+One `LockWatch` stands between the servers and everything that lists or calls tools. What differs
+is said at once, and stays out for the rest of the run, whatever the server says later.
+"""
+
+from collections.abc import Iterable
+
+from aish.errors import AishError, LockDiffersError
+from aish.policy.lock import (
+    Difference,
+    Lock,
+    ServerPin,
+    address_difference,
+    model_differences,
+    pinned_name,
+    prompt_differences,
+    tool_difference,
+)
+from aish.run.lock_reading import lock_path
+from aish.run.lock_words import named, summary
+from aish.run.locked import declared, pin_now
+from aish.run.plan import Plan
+from aish.run.tools import Servers
+from aish.vocab.events import NOWHERE, Level, Notice
+from aish.vocab.protocols import Emit
+from aish.vocab.tools import Tool, ToolName
+
+
+class LockWatch:
+    """Holds what servers offer against the lock, from the beginning to the end of a run."""
+
+    def __init__(self, plan: Plan, lock: Lock, emit: Emit) -> None:
+        self._pinned = lock
+        self._now = declared(plan.pipeline, plan.secrets)
+        self._secrets = plan.secrets
+        self._path = lock_path(plan.pipeline)
+        self._file = plan.pipeline.file
+        self._enforced = plan.lock_mode == "enforce"
+        self._emit = emit
+        self._offering: Servers | None = None
+        self._servers: dict[str, Difference] = {}
+        self._tools: dict[ToolName, Difference] = {}
+        self._good: dict[ToolName, Tool] = {}
+
+    def begin(self) -> None:
+        """Say what the file alone tells, before any server is started.
+
+        Raises:
+            LockDiffersError: a server is not the one that was pinned, and that is enforced.
+        """
+        for alias, server in self._now.servers.items():
+            before = self._pinned.servers.get(alias)
+            if before is None or not before.is_at(server):
+                self._servers[alias] = address_difference(alias, before, server)
+                self._say(self._servers[alias])
+        stale = [
+            *(
+                Difference("server", a, "removed")
+                for a in self._pinned.servers
+                if a not in self._now.servers
+            ),
+            *model_differences(self._pinned, self._now),
+            *prompt_differences(self._pinned, self._now),
+        ]
+        for found in stale:
+            self._notice("info", "lock_stale", found)
+        self.require()
+
+    def hold(self, offering: Servers) -> None:
+        """Compare what servers offer with the pins; from now on by `look_again` too."""
+        self._offering = offering
+        offering.when_changed(self.look_again)
+        self.look_again()
+        here = {tool.name for tool in offering.listed()}
+        up = {server.alias for server in offering.servers if server.state == "ready"}
+        for alias, server in self._known():
+            for name in sorted(server.tools) if alias in up else ():
+                if ToolName(alias, name) not in here:
+                    gone = Difference("tool", f"{alias}__{name}", "removed")
+                    self._notice("info", "lock_tool_gone", gone)
+
+    def look_again(self) -> None:
+        """Compare once more, after servers said that their tools changed."""
+        for tool in self._offering.listed() if self._offering else ():
+            self.offers(tool)
+
+    def offers(self, tool: Tool) -> bool:
+        """Whether a tool is as it was pinned, and always was in this run."""
+        if self._good.get(tool.name) is not tool and not self._is_out(tool.name):
+            self._compare(tool)
+        return not self._is_out(tool.name)
+
+    def withdrawn(self, name: ToolName) -> str | None:
+        """Why a tool may not be called, if so: it is held as its server has it now."""
+        tool = self._offering.by_name(name) if self._offering else None
+        if tool is not None:
+            self.offers(tool)
+        if name.server in self._servers:
+            return "its server is not the one that was locked"
+        found = self._tools.get(name)
+        if found is None:
+            return None
+        return (
+            "it is not in the lock" if found.change == "added" else "it changed since it was locked"
+        )
+
+    def error(self) -> AishError | None:
+        """What ends the run with 7: what differs, where the lock is enforced."""
+        found = self.differences
+        if not found or not self._enforced:
+            return None
+        verb = "is" if len(found) == 1 else "are"
+        return self.refusal(f"{named(found)} {verb} not as the lock pins")
+
+    def refusal(self, message: str) -> LockDiffersError:
+        """An error about this lock, with what to do."""
+        how = f"`aish lock {self._file} --diff` shows how, `--update` accepts it"
+        return LockDiffersError(
+            message, where=str(self._path), hint=f"{how}; `--lock warn` goes on without"
+        )
+
+    def require(self) -> None:
+        """Refuse to go on with what differs.
+
+        Raises:
+            LockDiffersError: something differs, and the lock is enforced.
+        """
+        error = self.error()
+        if error is not None:
+            raise error
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """Servers and tools that are kept out, in the order in which that was found."""
+        return (*self._servers.values(), *self._tools.values())
+
+    def _is_out(self, name: ToolName) -> bool:
+        return name.server in self._servers or name in self._tools
+
+    def _compare(self, tool: Tool) -> None:
+        server, own = tool.name.server, pinned_name(tool)
+        before = self._pinned.servers[server].tools.get(own)
+        now = pin_now(tool, self._secrets)
+        found = tool_difference(server, own, before, now)
+        if found is None:
+            self._good[tool.name] = tool
+            return
+        self._tools[tool.name] = found
+        self._say(found)
+
+    def _known(self) -> Iterable[tuple[str, ServerPin]]:
+        return (row for row in self._pinned.servers.items() if row[0] not in self._servers)
+
+    def _say(self, found: Difference) -> None:
+        self._notice("error" if self._enforced else "warning", "lock_differs", found)
+
+    def _notice(self, level: Level, code: str, found: Difference) -> None:
+        self._emit(Notice(NOWHERE, level, code, f"{self._path.name}: {summary(found)}"))
+
+
+def begun_watch(plan: Plan, lock: Lock, emit: Emit) -> LockWatch:
+    """The watch over a plan's lock.
+
+    Raises:
+        LockDiffersError: a server is not the one that was pinned, and that is enforced.
+    """
+    watch = LockWatch(plan, lock, emit)
+    watch.begin()
+    return watch
