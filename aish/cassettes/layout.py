@@ -63,6 +63,11 @@ def whole(head: Head, interactions: Iterable[Interaction]) -> str:
     return "".join((opening(head), *(entries or ["  []\n"]), END))
 
 
+def document(tree: object) -> str:
+    """A file that was read as YAML and changed, laid out as all are."""
+    return _dump(tree)
+
+
 def chunks_text(chunks: Iterable[Chunk]) -> str:
     """Sizes and times in one line, such as `120@0.013 64@0.02`."""
     return " ".join(f"{chunk.size}@{round(chunk.seconds, 6)!r}" for chunk in chunks)

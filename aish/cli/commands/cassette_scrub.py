@@ -1,0 +1,106 @@
+"""`aish cassette scrub PATH`."""
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cassettes.file import content_of
+from aish.cassettes.scrub import Scrubbed, scrubbed
+from aish.cli.boundary import say
+from aish.cli.loading import read_stdin
+from aish.cli.options import CassetteArgument, VerboseOption
+from aish.errors import UsageError
+from aish.system.files import atomic_write
+from aish.system.secrets import Secrets
+from aish.text import for_ci_log, for_line
+
+_HISTORY = "what was committed or sent before still has it: replace the secret itself"
+
+
+def command(
+    path: CassetteArgument,
+    *,
+    env: Annotated[
+        list[str] | None,
+        typer.Option("--env", metavar="NAME", help="Take out the value of this variable."),
+    ] = None,
+    stdin: Annotated[
+        bool, typer.Option("--stdin", help="Read NAME=VALUE from stdin, one a line.")
+    ] = False,
+    in_place: Annotated[bool, typer.Option("--in-place", help="Change the file itself.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write to another file.")
+    ] = None,
+    verbose: VerboseOption = False,
+) -> int:
+    """Take secrets out of a cassette: named values in every encoding, headers with credentials.
+
+    Values come from the environment or from stdin, so that they stand in no shell history.
+
+    Example: aish cassette scrub tests/cassettes/old.yaml --env API_KEY --in-place
+    """
+    del verbose
+    target = _target(path, output, in_place=in_place)
+    secrets = Secrets()
+    for name, value in (*_from_environment(env or ()), *(_from_stdin() if stdin else ())):
+        secrets.add(name, value)
+    found = scrubbed(content_of(path), str(path), secrets)
+    if found.places or output is not None:
+        _write(target, found.data)
+    _report(found, target)
+    return 0
+
+
+def _target(path: Path, output: Path | None, *, in_place: bool) -> Path:
+    if (output is not None) == in_place:
+        raise UsageError(
+            "say where the result goes, once", hint="either `--in-place` or `--output OUT`"
+        )
+    if in_place and path.is_symlink():
+        raise UsageError(
+            f"`{path}` is a link, and links are not followed here", hint="name the file"
+        )
+    return output or path
+
+
+def _from_environment(names: Sequence[str]) -> Iterator[tuple[str, str]]:
+    for name in names:
+        value = os.environ.get(name)
+        if not value:
+            raise UsageError(f"the environment variable `{name}` is not set", where="--env")
+        yield name, value
+
+
+def _from_stdin() -> Iterator[tuple[str, str]]:
+    for number, line in enumerate(read_stdin().splitlines(), 1):
+        name, mark, value = line.partition("=")
+        if not line.strip():
+            continue
+        if not (mark and name.strip() and value):
+            # What stands there may be the secret: it is not repeated.
+            raise UsageError("this is no `NAME=VALUE`", where=f"stdin:{number}")
+        yield name.strip(), value
+
+
+def _write(target: Path, data: bytes) -> None:
+    try:
+        atomic_write(target, data)
+    except OSError as error:
+        raise UsageError(f"`{target}` cannot be written: {error.strerror}") from error
+
+
+def _report(found: Scrubbed, target: Path) -> None:
+    for place in found.places:
+        times = "" if place.count == 1 else f", {place.count} times"
+        typer.echo(for_ci_log(f"{for_line(place.where)}{times}"))
+    count = sum(place.count for place in found.places)
+    if count:
+        typer.echo(for_ci_log(f"{count} {'place' if count == 1 else 'places'} changed in {target}"))
+        say(f"note: {_HISTORY}")
+    else:
+        typer.echo("nothing was found, and nothing changed")
+    for where in found.packed:
+        say(f"warning: {where} is compressed and was not searched")
