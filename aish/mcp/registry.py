@@ -14,9 +14,9 @@ from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
-from aish.vocab.events import ServerInfo
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler
+from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName, ToolResult
 
 

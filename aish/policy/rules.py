@@ -7,9 +7,9 @@ from typing import Literal
 from aish.errors import UsageError
 from aish.policy.globs import is_exact, split_glob
 from aish.system.globs import matches_word
-from aish.vocab.events import RuleInfo
 from aish.vocab.frozen import frozen
 from aish.vocab.rules import RuleEntry, RuleLists
+from aish.vocab.run_parts import RuleInfo
 from aish.vocab.tools import Tool, ToolName
 
 ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent"]

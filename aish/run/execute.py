@@ -22,14 +22,12 @@ from aish.run.tool_steps import run_call, run_command_step
 from aish.run.tools import AllTools
 from aish.templates.render import render_tree
 from aish.vocab.events import (
-    CassetteUse,
     Event,
     Exit,
     Failure,
     Notice,
     Place,
     RunFinished,
-    ServerInfo,
     StepFinished,
     StepKind,
     StepStarted,
@@ -38,6 +36,7 @@ from aish.vocab.events import (
 )
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Emit
+from aish.vocab.run_parts import CassetteUse, ServerInfo
 
 KINDS: Mapping[type[Step], StepKind] = {PromptStep: "prompt", CallStep: "call", RunStep: "run"}
 

@@ -8,10 +8,10 @@ from aish.policy.rules import Policy, unmatched_rules
 from aish.run.plan import Plan
 from aish.run.resources import open_toolbox
 from aish.run.surroundings import Surroundings
-from aish.vocab.events import ServerInfo
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Tools
 from aish.vocab.rules import RuleEntry
+from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName
 
 

@@ -8,8 +8,9 @@ from aish.config.pipeline import LoopLimits, ModelEntry
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.surroundings import Surroundings
-from aish.vocab.events import ModelInfo, RunStarted, ServerInfo
+from aish.vocab.events import RunStarted
 from aish.vocab.json import JsonValue
+from aish.vocab.run_parts import ModelInfo, ServerInfo
 
 
 def run_started(

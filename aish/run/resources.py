@@ -23,10 +23,10 @@ from aish.run.tools import AllTools, Servers, Watch
 from aish.system.children import Reaper
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
-from aish.vocab.events import ServerInfo
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Model
+from aish.vocab.run_parts import ServerInfo
 
 
 @frozen

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Protocol
 
 from aish.run.folder import RunFolder
-from aish.vocab.events import CassetteInfo
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock, Emit
+from aish.vocab.run_parts import CassetteInfo
 
 
 class AnyTape(Protocol):

@@ -16,9 +16,10 @@ from aish.run.borders import tape_of
 from aish.run.final import FinalState, decide_exit
 from aish.run.surroundings import AnyTape
 from aish.run.taping import RunTape
-from aish.vocab.events import NOWHERE, CassetteUse, Event, Level, Notice
+from aish.vocab.events import NOWHERE, Event, Level, Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
+from aish.vocab.run_parts import CassetteUse
 
 # However these ended, the recording has all of it.
 _WHOLE = frozenset(

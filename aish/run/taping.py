@@ -19,9 +19,9 @@ from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.vocab.events import CassetteInfo, CassetteMode
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Clock
+from aish.vocab.run_parts import CassetteInfo, CassetteMode
 
 Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records

@@ -5,10 +5,10 @@ from typing import Protocol
 
 from aish.errors import AishError
 from aish.run.local_command import SHELL_RUN, LocalCommands
-from aish.vocab.events import ServerInfo
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler, Tools
+from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName, ToolResult
 
 

@@ -10,12 +10,12 @@ from typing import Literal
 from aish.vocab.deltas import Usage
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo
 from aish.vocab.tools import ResultKind
 
 StepStatus = Literal["ok", "failed", "skipped", "denied", "budget"]
 StepKind = Literal["prompt", "call", "run"]
 Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
-ServerState = Literal["ready", "failed"]
 Level = Literal["info", "warning", "error"]
 
 
@@ -42,34 +42,6 @@ class Failure:
 
 
 @frozen
-class ModelInfo:
-    """A model of the file; `origin` is scheme, host and port."""
-
-    alias: str
-    model: str
-    origin: str
-
-
-@frozen
-class ServerInfo:
-    """A server and whether it came up; `tools` counts what it offers."""
-
-    alias: str
-    transport: str
-    state: ServerState
-    tools: int
-    error: str | None = None
-
-
-@frozen
-class RuleInfo:
-    """One approval rule: the list it stands in and its text."""
-
-    list: str
-    rule: str
-
-
-@frozen
 class Asked:
     """A tool call in `turn.finished`: what the model asked for."""
 
@@ -87,26 +59,6 @@ class Exit:
     retryable: bool
     reason: str
     hint: str | None = None
-
-
-CassetteMode = Literal["none", "once", "new_episodes", "all"]
-
-
-@frozen
-class CassetteInfo:
-    """The cassette of a run and its mode (C7)."""
-
-    path: str
-    mode: CassetteMode
-
-
-@frozen
-class CassetteUse:
-    """What became of a run's cassette: written, or played from; how many interactions."""
-
-    path: str
-    use: Literal["recorded", "replayed"]
-    interactions: int
 
 
 @frozen

@@ -15,14 +15,11 @@ from aish.vocab.events import (
     Exit,
     Failure,
     Fallback,
-    ModelInfo,
     Notice,
     Place,
     Retry,
-    RuleInfo,
     RunFinished,
     RunStarted,
-    ServerInfo,
     Stamped,
     StepFinished,
     StepStarted,
@@ -36,6 +33,7 @@ from aish.vocab.events import (
     TurnStarted,
 )
 from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.run_parts import ModelInfo, RuleInfo, ServerInfo
 
 START = 1_795_000_000.25
 # Clears the screen, sets the title, rings, overwrites the line, turns the text around, and asks a

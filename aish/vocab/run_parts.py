@@ -1,0 +1,53 @@
+"""What a run is made of, as its first and its last event tell of it (design 11)."""
+
+from typing import Literal
+
+from aish.vocab.frozen import frozen
+
+ServerState = Literal["ready", "failed"]
+CassetteMode = Literal["none", "once", "new_episodes", "all"]
+
+
+@frozen
+class ModelInfo:
+    """A model of the file; `origin` is scheme, host and port."""
+
+    alias: str
+    model: str
+    origin: str
+
+
+@frozen
+class ServerInfo:
+    """A server and whether it came up; `tools` counts what it offers."""
+
+    alias: str
+    transport: str
+    state: ServerState
+    tools: int
+    error: str | None = None
+
+
+@frozen
+class RuleInfo:
+    """One approval rule: the list it stands in and its text."""
+
+    list: str
+    rule: str
+
+
+@frozen
+class CassetteInfo:
+    """The cassette of a run and its mode (C7)."""
+
+    path: str
+    mode: CassetteMode
+
+
+@frozen
+class CassetteUse:
+    """What became of a run's cassette: written, or played from; how many interactions."""
+
+    path: str
+    use: Literal["recorded", "replayed"]
+    interactions: int
