@@ -15,6 +15,7 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("run", "aish.cli.commands.run"),
+    Command("record", "aish.cli.commands.record"),
     Command("validate", "aish.cli.commands.validate"),
     Command("check", "aish.cli.commands.validate", hidden=True),
     Command("plan", "aish.cli.commands.plan"),

@@ -4,7 +4,7 @@ Imported only by runs that have one: a plain run knows nothing of `aish.cassette
 """
 
 from collections.abc import Generator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -90,6 +90,12 @@ class Reel:
         """The variables that were recorded; `None` where another program recorded it (C6)."""
         head = self.cassette.head if self.cassette is not None else None
         return head.env if head is not None else None
+
+    def opened(
+        self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
+    ) -> AbstractContextManager["RunTape"]:
+        """`open_tape` for this reel."""
+        return open_tape(self, plan, options, folder, clock)
 
     @property
     def shown(self) -> str:

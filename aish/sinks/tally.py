@@ -40,6 +40,10 @@ class Tally:
         parts.append(seconds_text(finished.seconds))
         if finished.folder:
             parts.append(finished.folder)
+        if used := finished.cassette:
+            what = counted(used.interactions, "interaction")
+            place = "to" if used.use == "recorded" else "from"
+            parts.append(f"{used.use} {what} {place} {used.path}")
         return parts
 
 

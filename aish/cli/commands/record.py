@@ -1,0 +1,34 @@
+"""`aish record FILE`: a live run that becomes a cassette."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.grouping import grouped
+from aish.cli.loading import load
+from aish.cli.option_groups import Filling, Ruling, Telling
+from aish.cli.options import FileArgument
+from aish.cli.running import Asked, run_pipeline
+from aish.cli.taping import recording_of
+
+
+@grouped
+def command(
+    file: FileArgument,
+    filling: Filling,
+    ruling: Ruling,
+    telling: Telling,
+    *,
+    cassette: Annotated[
+        Path | None,
+        typer.Option("-o", "--output", metavar="CASSETTE", help="Where; else what the file names."),
+    ] = None,
+) -> int:
+    """Run a pipeline live and record it.
+
+    Example: aish record pipelines/review.yaml -o tests/cassettes/review.yaml
+    """
+    pipeline = load(file, filling.overrides, quiet=telling.quiet)
+    reel = recording_of(pipeline, cassette)
+    return run_pipeline(pipeline, Asked(filling, ruling, telling), reel)

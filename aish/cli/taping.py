@@ -1,0 +1,114 @@
+"""From the flags of a command line to the cassette of a run (C7).
+
+Imported only where there is such a flag: a plain run does not look at `cassette:`.
+"""
+
+from pathlib import Path
+
+from aish.cli.option_groups import RecordMode, ReplayPace, Taping
+from aish.config.pipeline import CassetteSettings, Pipeline
+from aish.errors import UsageError
+from aish.run.taping import Mode, Reel, TapeChoice, load_reel
+
+_MODES: dict[RecordMode, Mode] = {
+    RecordMode.NONE: "none",
+    RecordMode.ONCE: "once",
+    RecordMode.NEW_EPISODES: "new_episodes",
+    RecordMode.ALL: "all",
+}
+_IMPLIED: dict[str, Mode] = {"--record": "all", "--replay": "none", "--cassette": "once"}
+_OWN = "name one with `cassette: PATH` in the file"
+
+
+def reel_of(pipeline: Pipeline, flags: Taping) -> Reel:
+    """What `aish run` plays from or records to.
+
+    Raises:
+        UsageError: the flags contradict each other, or no cassette is named.
+        CassetteFileError: the cassette cannot be read.
+    """
+    path, mode = _place_and_mode(pipeline, flags)
+    _check(flags, mode)
+    own = _settings(pipeline, path)
+    choice = TapeChoice(
+        path=path,
+        mode=mode,
+        ignore=own.ignore,
+        allow=own.allow,
+        strict=own.strict is True,
+        live_tools=flags.live_tools,
+        live_model=flags.live_model,
+        paced=flags.pace is ReplayPace.RECORDED,
+    )
+    return load_reel(choice)
+
+
+def recording_of(pipeline: Pipeline, path: Path | None) -> Reel:
+    """What `aish record` records to: `path`, or what the file names.
+
+    Raises:
+        UsageError: neither names a cassette.
+    """
+    if path is None and pipeline.cassette is None:
+        said = "there is no place for the cassette"
+        raise UsageError(said, hint=f"give one with `-o CASSETTE`, or {_OWN}")
+    own = _settings(pipeline, path)
+    return Reel(TapeChoice(own.path, "all", ignore=own.ignore, allow=own.allow))
+
+
+def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
+    places = {"--record": flags.record, "--replay": flags.replay, "--cassette": flags.cassette}
+    given = {flag: path for flag, path in places.items() if path is not None}
+    if len(given) > 1:
+        said = " and ".join(f"`{flag}`" for flag in given)
+        raise UsageError(
+            f"{said} exclude each other",
+            hint="`--cassette PATH --record-mode MODE` replays and records",
+        )
+    if flags.record_mode is not None and "--cassette" not in given and given:
+        said = f"`{next(iter(given))}` says already what is recorded"
+        raise UsageError(said, hint="`--record-mode` goes with `--cassette PATH`")
+    if not given and flags.record_mode is None:
+        raise UsageError(
+            f"`{_needy(flags)}` needs a cassette",
+            hint="`--replay PATH` names one, `--record-mode none` takes the file's own",
+        )
+    if not given and pipeline.cassette is None:
+        raise UsageError("no cassette is named", hint=f"add `--cassette PATH`, or {_OWN}")
+    if not given and pipeline.cassette is not None:
+        given = {"--cassette": pipeline.cassette.path}
+    ((flag, path),) = given.items()
+    if flags.record_mode is not None:
+        return path, _MODES[flags.record_mode]
+    return path, _IMPLIED[flag]
+
+
+def _check(flags: Taping, mode: Mode) -> None:
+    if flags.live_tools and flags.live_model is not None:
+        said = "`--live-tools` and `--live-model` exclude each other"
+        raise UsageError(said, hint="without a cassette both are live: leave out all three")
+    if (flags.live_tools or flags.live_model is not None) and mode != "none":
+        raise UsageError(
+            f"`{_needy(flags)}` plays from a cassette and records none",
+            hint="`--replay PATH` names one, `--record-mode none` takes the file's own",
+        )
+    if flags.pace is ReplayPace.RECORDED and mode == "all":
+        raise UsageError(
+            "`--pace recorded` is about a replay, and nothing is replayed",
+            hint="leave it out while recording",
+        )
+
+
+def _needy(flags: Taping) -> str:
+    if flags.live_tools:
+        return "--live-tools"
+    return "--live-model" if flags.live_model is not None else "--pace"
+
+
+def _settings(pipeline: Pipeline, path: Path | None) -> CassetteSettings:
+    """The file's own, for whatever path: they tell what is volatile and what is no secret."""
+    own = pipeline.cassette
+    if own is None:
+        assert path is not None, "the callers have one or the other"
+        return CassetteSettings(path)
+    return CassetteSettings(path or own.path, own.ignore, own.strict, own.allow)
