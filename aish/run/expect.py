@@ -2,7 +2,7 @@
 
 A step's own are checked in `expect_step`, those of a test by `aish test`:
 
-    subject = run_subject(pipeline, options, records, outputs, seconds=3.2)
+    subject = run_subject(stage.context(), stage.records, outputs, seconds=3.2)
     checked = await check_all(case.expect, subject, equipment.check_arguments)
 
 What is not known is never taken for granted: an unknown number of tokens, a path that leads

@@ -18,7 +18,7 @@ async def held_to(step: Step, record: StepRecord, stage: Stage) -> StepRecord:
     Everything is checked, so that one run shows all that does not hold.
     """
     equipment = stage.resources.equipment
-    subject = step_subject(stage.plan.pipeline, stage.options, stage.records, record)
+    subject = step_subject(stage.context(), record)
     unmet: list[Checked] = []
     for expectation in step.expect:
         checked = await check(

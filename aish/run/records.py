@@ -39,12 +39,17 @@ def template_view(record: StepRecord) -> dict[str, JsonValue]:
         "text": record.text,
         "output": record.output,
         "tool_calls": [_call_view(call) for call in record.calls],
-        "usage": {
-            "input": record.usage.input,
-            "output": record.usage.output,
-            "cached": record.usage.cached,
-            "reasoning": record.usage.reasoning,
-        },
+        "usage": usage_view(record.usage),
+    }
+
+
+def usage_view(usage: Usage) -> dict[str, JsonValue]:
+    """Tokens as templates see them."""
+    return {
+        "input": usage.input,
+        "output": usage.output,
+        "cached": usage.cached,
+        "reasoning": usage.reasoning,
     }
 
 

@@ -3,10 +3,7 @@
 from collections.abc import Mapping
 from typing import cast
 
-from aish.config.pipeline import Pipeline
 from aish.loop.equipment import UsedCall
-from aish.run.context import template_context
-from aish.run.options import RunOptions
 from aish.run.records import Records, StepRecord, template_view, total_usage
 from aish.run.result_path import find, parse_path
 from aish.templates.context import ProjectNames
@@ -39,14 +36,14 @@ class Subject:
         return self.text if path is None else find(parse_path(path), self.names)
 
 
-def step_subject(
-    pipeline: Pipeline, options: RunOptions, records: Records, record: StepRecord
-) -> Subject:
-    """A step that has ended; `records` are those of the steps before it."""
-    context = template_context(pipeline, options, {**records, record.id: record})
-    names = {**context, **template_view(record), "seconds": record.seconds}
+def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subject:
+    """A step that has ended; `context` is what templates saw before it (`Stage.context`)."""
+    view = template_view(record)
+    before = context["steps"]
+    assert isinstance(before, dict)
+    own = {**view, "seconds": record.seconds, "steps": {**before, record.id: view}}
     return Subject(
-        names=ProjectNames(names, pipeline.file.parent),
+        names=_with(context, own),
         text=record.text,
         value=record.output,
         calls=record.calls,
@@ -56,15 +53,14 @@ def step_subject(
 
 
 def run_subject(
-    pipeline: Pipeline,
-    options: RunOptions,
+    context: Mapping[str, JsonValue],
     records: Records,
     outputs: JsonValue,
     *,
     seconds: float,
     status: str = "ok",
 ) -> Subject:
-    """A run that has ended: its steps in the order in which they ran, its outputs.
+    """A run that has ended: `context` is what templates see now, `records` are in their order.
 
     Its text and `output` are those of its last step; what `schema` looks at without a path are
     the outputs, where the file has any.
@@ -74,8 +70,7 @@ def run_subject(
     asked = any(row.kind == "prompt" and row.status != "skipped" for row in rows)
     views = [template_view(row) for row in rows]
     usage = total_usage(rows)
-    names: dict[str, JsonValue] = {
-        **template_context(pipeline, options, records),
+    own: dict[str, JsonValue] = {
         "outputs": outputs,
         "text": last.text if last else None,
         "output": last.output if last else None,
@@ -83,19 +78,22 @@ def run_subject(
         "tool_calls": [
             call for view in views for call in cast("list[JsonValue]", view["tool_calls"])
         ],
-        "usage": {
-            "input": usage.input,
-            "output": usage.output,
-            "cached": usage.cached,
-            "reasoning": usage.reasoning,
-        },
+        "usage": usage_view(usage),
         "seconds": seconds,
     }
     return Subject(
-        names=ProjectNames(names, pipeline.file.parent),
+        names=_with(context, own),
         text=last.text if last else None,
         value=outputs if outputs is not None or last is None else last.output,
         calls=tuple(call for row in rows for call in row.calls),
         usage=usage if asked else None,
         seconds=seconds,
     )
+
+
+def _with(
+    context: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
+) -> Mapping[str, JsonValue]:
+    """More names, and the same folder for `readfile`."""
+    names = {**context, **own}
+    return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

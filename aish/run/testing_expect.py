@@ -32,7 +32,7 @@ class Examiner:
             UsageError: a snapshot cannot be written.
         """
         plan, seconds = stage.plan, monotonic() - self._begun
-        subject = run_subject(plan.pipeline, stage.options, stage.records, outputs, seconds=seconds)
+        subject = run_subject(stage.context(), stage.records, outputs, seconds=seconds)
         if self._update:
             self.written = tuple(dict.fromkeys(self._renewed(stage, subject)))
         fits = stage.resources.equipment.check_arguments
@@ -40,11 +40,11 @@ class Examiner:
 
     def _renewed(self, stage: Stage, subject: Subject) -> Iterator[str]:
         """Write the snapshots of the case and of the steps; the paths of those that changed."""
-        pipeline, options, records = stage.plan.pipeline, stage.options, stage.records
+        records = stage.records
         yield from _written(self._expect, subject, stage.plan)
-        for step in pipeline.steps:
+        for step in stage.plan.pipeline.steps:
             if _has_snapshot(step.expect) and step.id in records:
-                own = step_subject(pipeline, options, records, records[step.id])
+                own = step_subject(stage.context(), records[step.id])
                 yield from _written(step.expect, own, stage.plan)
 
 
