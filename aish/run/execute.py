@@ -69,6 +69,8 @@ async def execute(
     """
     begun = around.clock.monotonic()
     progress = _Progress(examine=examine)
+    if around.tape is not None:
+        around = around.with_emit(around.tape.followed(around.emit))
     with anyio.CancelScope() as scope, interruptible(scope) as interrupt:
         try:
             with _alone(around.tape, progress):

@@ -26,6 +26,10 @@ class AnyTape(Protocol):
         """For `run.started`."""
         ...
 
+    def followed(self, emit: Emit) -> Emit:
+        """The same `emit`; where another model answers, what it does is remembered."""
+        ...
+
 
 @frozen
 class Surroundings:

@@ -7,15 +7,18 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
+from aish.cassettes.comparison_text import comparison_lines
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import partial
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import kind_of
+from aish.cassettes.trajectory import compare
 from aish.errors import AishError, ExitCode
 from aish.run.borders import tape_of
 from aish.run.final import FinalState, decide_exit
 from aish.run.surroundings import AnyTape
 from aish.run.taping import RunTape
+from aish.run.trajectories import Following, asked_for
 from aish.vocab.events import NOWHERE, Event, Level, Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
@@ -67,7 +70,9 @@ def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
     played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
     left = found.leftovers()
     use = CassetteUse(found.reel.shown, "replayed", len(played) - len(left))
-    if found.reel.choice.live_model is not None:
+    if found.following is not None:
+        if code not in _CUT_OFF:
+            emit(_notice("info", "comparison", _compared(found, found.following)))
         return TapeEnd(missed, use)
     if missed or not left or code in _CUT_OFF:
         return TapeEnd(missed, use)
@@ -75,6 +80,13 @@ def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
         return TapeEnd((_leftover(found, left),), use)
     emit(_notice("info", "unused_interactions", str(_leftover(found, left))))
     return TapeEnd((), use)
+
+
+def _compared(tape: RunTape, following: Following) -> str:
+    """What the live model did otherwise than the recorded one (C7)."""
+    recorded = asked_for(_interactions(tape))
+    title = f"`{tape.reel.choice.live_model}` compared with {tape.reel.shown}"
+    return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
 
 
 def _interactions(tape: RunTape) -> tuple[Interaction, ...]:

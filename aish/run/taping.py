@@ -19,8 +19,10 @@ from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
+from aish.run.trajectories import Following
+from aish.vocab.events import Event
 from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock
+from aish.vocab.protocols import Clock, Emit
 from aish.vocab.run_parts import CassetteInfo, CassetteMode
 
 Mode = CassetteMode
@@ -111,11 +113,24 @@ class RunTape(Tape):
 
     reel: Reel
     head: Head
+    following: Following | None = None
 
     @property
     def info(self) -> CassetteInfo:
         """For `run.started`."""
         return CassetteInfo(self.reel.shown, self.reel.choice.mode)
+
+    def followed(self, emit: Emit) -> Emit:
+        """The same `emit`; where another model answers, what it does is remembered."""
+        if self.reel.choice.live_model is None:
+            return emit
+        following = self.following = Following()
+
+        def both(event: Event) -> None:
+            following.take(event)
+            emit(event)
+
+        return both
 
 
 class _Lasting(Recording):

@@ -11,7 +11,7 @@ from typing import assert_never
 from aish.sinks import frames
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
-from aish.sinks.tally import Tally, counted, seconds_text
+from aish.sinks.tally import Tally, counted, lines_of, seconds_text
 from aish.text import for_line, for_terminal
 from aish.vocab.events import (
     ExpectChecked,
@@ -116,7 +116,7 @@ class Console:
                 arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
                 self._note("yellow", f"fallback {arrow}: {event.reason}")
             case Notice():
-                self._note(_LEVELS[event.level], event.text)
+                self._notice(event)
             case ExpectChecked():
                 self._unmet += () if event.ok else (event.message,)
             case StepFinished():
@@ -193,6 +193,12 @@ class Console:
         self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
         self._screen.wait(f"waiting to ask {for_line(event.endpoint)} again")
 
+    def _notice(self, event: Notice) -> None:
+        first, *rest = lines_of(event.text, event.code)
+        self._note(_LEVELS[event.level], first)
+        for line in rest:
+            self._screen.line(for_line(f"  {line}"))
+
     def _note(self, style: Style, text: str) -> None:
         glyph = self._look.glyphs.dot if style == "dim" else self._look.glyphs.warning
         self._screen.line(self._look.paint(style, for_line(f"{glyph} {text}")))
@@ -221,8 +227,11 @@ class Console:
     def _closing(self, event: RunFinished) -> None:
         self._screen.line()
         if event.exit.code:
-            said = f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
+            first, *rest = lines_of(event.exit.reason, event.exit.name)
+            said = f"exit {event.exit.code} ({event.exit.name}): {first}"
             self._screen.line(self._look.paint("red", for_line(said)))
+            for line in rest:
+                self._screen.line(for_line(f"  {line}"))
             if event.exit.hint and event.exit.hint != self._hint:
                 self._screen.line(f"  hint: {for_line(event.exit.hint)}")
         status, *rest = self._tally.parts(event)

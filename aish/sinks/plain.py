@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TextIO, assert_never
 
 from aish.sinks.json_text import json_text
-from aish.sinks.tally import Tally, counted, seconds_text, tokens_text
+from aish.sinks.tally import Tally, counted, lines_of, seconds_text, tokens_text
 from aish.text import for_ci_log, for_line
 from aish.vocab.events import (
     ExpectChecked,
@@ -89,7 +89,9 @@ class Plain:
             case Fallback():
                 yield f"{at}fallback: {event.source} to {event.target}: {_short(event.reason)}"
             case Notice():
-                yield f"{at}{event.level}: {event.text} ({event.code})"
+                first, *rest = lines_of(event.text, event.code)
+                yield f"{at}{event.level}: {first} ({event.code})"
+                yield from rest
             case ExpectChecked():
                 first, *rest = event.message.split("\n")
                 yield f"{at}{'met' if event.ok else 'not met'}: {event.kind}: {first}"
@@ -105,7 +107,9 @@ class Plain:
         for denial in event.denials:
             yield f"denied: {denial}"
         if event.exit.code:
-            yield f"exit {event.exit.code} ({event.exit.name}): {event.exit.reason}"
+            first, *rest = lines_of(event.exit.reason, event.exit.name)
+            yield f"exit {event.exit.code} ({event.exit.name}): {first}"
+            yield from rest
             if event.exit.hint and event.exit.hint != self._hint:
                 yield f"hint: {event.exit.hint}"
         yield ", ".join(self._tally.parts(event))

@@ -9,6 +9,15 @@ _MINUTE = 60
 _TEN_SECONDS = 9.95
 
 
+# Texts of ours that have a difference in them, line by line; what strangers said has one line.
+_BLOCKS = frozenset({"cassette", "comparison", "unused_interactions"})
+
+
+def lines_of(text: str, code: str) -> Sequence[str]:
+    """A reason or a notice as it is shown: by `code`, in several lines or in one."""
+    return text.split("\n") if code in _BLOCKS else (text,)
+
+
 class Tally:
     """Counts steps and tool calls."""
 
