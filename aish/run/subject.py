@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import cast
 
 from aish.loop.equipment import UsedCall
-from aish.run.records import Records, StepRecord, template_view, total_usage
+from aish.run.records import Records, StepRecord, template_view, total_usage, usage_view
 from aish.run.result_path import find, parse_path
 from aish.templates.context import ProjectNames
 from aish.vocab.deltas import Usage
