@@ -1,15 +1,17 @@
 """What a stream of server-sent events says once its pieces are put together (C8).
 
-A secret that a model spells over several deltas stands in no line of the body; it stands in the
-strings that share a path within the events.
+A secret, or a folder's path, that a model spells over several deltas stands in no line of the
+body; it stands in the strings that share a path within the events.
 """
 
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import starmap
+from typing import Protocol
 
-from aish.cassettes.edits import Edit
-from aish.system.secrets import Secrets
+from aish.cassettes.edits import Edit, edited_response, text_of
+from aish.cassettes.interaction import Response
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
@@ -18,6 +20,18 @@ _DATA = re.compile(r"data: ?")
 _DEEPEST = 64
 
 _Path = tuple[str | int, ...]
+
+
+class Finder(Protocol):
+    """Finds what is to be replaced: `Secrets`, or the `Places` of a run."""
+
+    def __bool__(self) -> bool:
+        """Whether it looks for anything."""
+        ...
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where something stands: start, end, what comes in its place."""
+        ...
 
 
 @frozen
@@ -63,14 +77,14 @@ def spoken(events: Sequence[StreamEvent]) -> Mapping[_Path, list[Part]]:
     return spoken
 
 
-def masks(text: str, secrets: Secrets) -> list[Edit]:
-    """The edits that take out what is secret only once the pieces are put together."""
-    if not secrets or "data:" not in text:
+def masks(text: str, finder: Finder) -> list[Edit]:
+    """The edits that replace what is found only once the pieces are put together."""
+    if not finder or "data:" not in text:
         return []
     events = stream_events(text)
     changed: dict[int, dict[int, str]] = {}
     for parts in spoken(events).values():
-        for part, new in _masked(parts, secrets):
+        for part, new in _masked(parts, finder):
             changed.setdefault(part.event, {})[part.number] = new
     edits = []
     for index, made in sorted(changed.items()):
@@ -83,6 +97,14 @@ def masks(text: str, secrets: Secrets) -> list[Edit]:
     return edits
 
 
+def replaced(response: Response, finder: Finder) -> Response:
+    """The response with everything replaced in its body that is found, in pieces or whole."""
+    if not finder:
+        return response
+    whole = edited_response(response, masks(text_of(response.body), finder))
+    return edited_response(whole, list(starmap(Edit, finder.spans(text_of(whole.body)))))
+
+
 def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
     try:
         return [StreamEvent(start, end, json.loads("\n".join(data)))]
@@ -90,10 +112,10 @@ def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
         return []
 
 
-def _masked(parts: Sequence[Part], secrets: Secrets) -> Iterator[tuple[Part, str]]:
-    """The parts that a secret touches, as they are without it."""
+def _masked(parts: Sequence[Part], finder: Finder) -> Iterator[tuple[Part, str]]:
+    """The parts that something found touches, as they are without it."""
     whole = "".join(part.text for part in parts)
-    spans = list(secrets.spans(whole))
+    spans = list(finder.spans(whole))
     start = 0
     for part in parts if spans else ():
         end = start + len(part.text)

@@ -86,7 +86,7 @@ def _moved(chunks: tuple[Chunk, ...], moves: Sequence[_Move]) -> tuple[Chunk, ..
         cuts.append(move[0] + shift + move[2] if move and inside else old + shift)
     sizes = [after - before for before, after in pairwise(cuts)]
     pairs = zip(chunks, sizes, strict=True)
-    return tuple(Chunk(size, chunk.seconds) for chunk, size in pairs if size)
+    return tuple(replace(chunk, size=size) for chunk, size in pairs if size)
 
 
 def _with_length(headers: Headers, length: int) -> Headers:

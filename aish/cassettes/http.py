@@ -4,7 +4,7 @@ While recording, bytes reach the caller as they arrive; in replay nothing is ope
 come as they were cut. What is asked for, and what goes live, is the tape's decision.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 import httpx
@@ -16,6 +16,7 @@ from aish.cassettes.rpc import Said, peek
 from aish.cassettes.tape import LEFT, Kind, Take, Tape
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
+Leave = Callable[[], Awaitable[object]]
 
 _DONE = b"data: [DONE]"
 _TAIL = 64
@@ -30,7 +31,8 @@ def taped(
     """A transport that plays from a tape, records to it, or both.
 
     `make` opens the real one, once something goes live. `origin` stands in what is recorded in
-    place of scheme, host and port, where these differ from run to run.
+    place of scheme, host and port, where these differ from run to run. Where a reader left before
+    the end, a replay never ends, unless the request has an extension `left` to be awaited instead.
     """
     return _Taped(tape, kind, make, origin)
 
@@ -51,7 +53,11 @@ class _Taped(httpx.AsyncBaseTransport):
         if found is None:
             return await self._go_live(request, asked)
         return await _Player(
-            found, self._tape, self._kind, is_listening=request.method == "GET"
+            found,
+            self._tape,
+            self._kind,
+            is_listening=request.method == "GET",
+            leave=request.extensions.get("left", anyio.sleep_forever),
         ).play()
 
     async def aclose(self) -> None:
@@ -120,13 +126,16 @@ class _Teed(httpx.AsyncByteStream):
 
 
 class _Player:
-    """Plays one recorded answer."""
+    """Plays one recorded answer; `leave` is what happens where its reader left."""
 
-    def __init__(self, found: Response, tape: Tape, kind: Kind, *, is_listening: bool) -> None:
+    def __init__(
+        self, found: Response, tape: Tape, kind: Kind, *, is_listening: bool, leave: Leave
+    ) -> None:
         self._found = found
         self._paced = tape.rules.paced
         self._is_left = found.broken == LEFT and not (kind == "model" and _is_done(found.body))
         self._is_listening = is_listening
+        self._leave = leave
 
     async def play(self) -> httpx.Response:
         """The answer's head; its body comes while it is read."""
@@ -136,7 +145,7 @@ class _Player:
                 # A stream that nothing was heard on: its listener need not wait for a head.
                 found = _NO_STREAM
             elif self._is_left:
-                await anyio.sleep_forever()
+                await self._leave()
             else:
                 raise failure_of(found.broken or "")
         return httpx.Response(
@@ -160,7 +169,7 @@ class _Player:
                 await anyio.sleep_until(began + seconds)
             yield data
         if self._is_left:
-            await anyio.sleep_forever()
+            await self._leave()
         if self._found.broken not in {None, LEFT}:
             raise failure_of(self._found.broken or "")
 

@@ -26,6 +26,9 @@ class Ignored:
         """
         self._paths = tuple(_steps(path) for path in paths)
 
+    def __bool__(self) -> bool:
+        return bool(self._paths)
+
     def left_out(self, value: JsonValue) -> JsonValue:
         """The value without what the paths name; in a list, `null` takes the place."""
         for steps in self._paths:

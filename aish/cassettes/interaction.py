@@ -29,10 +29,15 @@ class Request:
 
 @frozen
 class Chunk:
-    """One piece of a streamed body: its length in bytes, and when it came after the request."""
+    """One piece of a streamed body: its length in bytes, and when it came after the request.
+
+    `after` is the number of an interaction that had been asked by then and has to be asked before
+    this piece is played, for what a server says unasked; 0 where that does not matter.
+    """
 
     size: int
     seconds: float
+    after: int = 0
 
 
 @frozen

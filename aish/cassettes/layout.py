@@ -69,8 +69,11 @@ def document(tree: object) -> str:
 
 
 def chunks_text(chunks: Iterable[Chunk]) -> str:
-    """Sizes and times in one line, such as `120@0.013 64@0.02`."""
-    return " ".join(f"{chunk.size}@{round(chunk.seconds, 6)!r}" for chunk in chunks)
+    """Sizes and times in one line, such as `120@0.013 64@0.02>5`."""
+    return " ".join(
+        f"{chunk.size}@{round(chunk.seconds, 6)!r}{f'>{chunk.after}' if chunk.after else ''}"
+        for chunk in chunks
+    )
 
 
 def _grouped(headers: Headers) -> dict[str, list[str]]:

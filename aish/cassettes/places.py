@@ -1,13 +1,24 @@
-"""Folders that differ from machine to machine, by the names they have in a cassette (C4)."""
+"""Folders that differ from machine to machine, by the names they have in a cassette (C4).
 
+A path stands in a body as it is, in JSON once or twice (a tool call's arguments are JSON within
+JSON), or in a `file://` address. With a quote, a backslash, a blank or a letter beyond ASCII in it
+these are not the same.
+"""
+
+import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from urllib.parse import quote
 
-from aish.cassettes.edits import Edit
+from aish.cassettes.assembled import replaced
+from aish.cassettes.edits import Edit, bytes_of, text_of
+from aish.cassettes.interaction import Interaction
 
 ROOT, RUN, HOME = "<root>", "<run>", "<home>"
 _TAGS = re.compile(f"{ROOT}|{RUN}|{HOME}")
 _WHOLE = r"(?![\w-]|\.\w)"
+_NEAR = 4096
 
 
 class Places:
@@ -17,33 +28,89 @@ class Places:
     """
 
     def __init__(self, *, root: str = "", run: str = "", home: str = "") -> None:
-        named = ((run, RUN), (root, ROOT), (home, HOME))
+        named = ((home, HOME), (root, ROOT), (run, RUN))
         folders = [(path.rstrip("/"), tag) for path, tag in named]
-        self._tags = {path: tag for path, tag in reversed(folders) if path}
+        # The folder named last wins where two are the same.
+        self._tags = {form: tag for path, tag in folders if path for form in _forms(path)}
         self._paths = {tag: path for path, tag in folders if path}
-        longest_first = sorted(self._tags, key=len, reverse=True)
-        self._pattern = re.compile(f"(?:{'|'.join(map(re.escape, longest_first))}){_WHOLE}")
+        usual = _pattern(self._tags)
+        # Some writers of JSON escape the slash; to look for that always would be slow.
+        self._tags |= {form.replace("/", "\\/"): tag for form, tag in self._tags.items()}
+        self._patterns = (usual, _pattern(self._tags))
+        # Nearly all paths are the same text in JSON as outside of it.
+        self._is_plain = all(_in_json(path) == path for path in self._paths.values())
+
+    def __bool__(self) -> bool:
+        return bool(self._tags)
 
     def hide(self, text: str) -> str:
         """The text with the folders' names in place of their paths."""
         if not self._tags:
             return text
-        return self._pattern.sub(lambda found: self._tags[found[0]], text)
+        return self._pattern_for(text).sub(lambda found: self._tags[found[0]], text)
+
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where the paths of folders stand: start, end, name."""
+        for found in self._pattern_for(text).finditer(text) if self._tags else ():
+            yield found.start(), found.end(), self._tags[found[0]]
+
+    def _pattern_for(self, text: str) -> re.Pattern[str]:
+        return self._patterns["\\/" in text]
 
     def show(self, text: str) -> str:
         """The text with the paths of this machine in place of the folders' names."""
         return _TAGS.sub(lambda found: self._paths.get(found[0], found[0]), text)
 
-    def hidings(self, text: str) -> Iterator[Edit]:
-        """The edits that `hide` makes, for a body that is cut into chunks."""
-        for found in self._pattern.finditer(text) if self._tags else ():
-            yield Edit(found.start(), found.end(), self._tags[found[0]])
-
     def showings(self, text: str) -> Iterator[Edit]:
-        """The edits that `show` makes."""
+        """The same as edits, for a body: within JSON a path is spelled as JSON."""
         for found in _TAGS.finditer(text):
             if path := self._paths.get(found[0]):
+                for _ in range(0 if self._is_plain else _depth(text, found.start())):
+                    path = _in_json(path)
                 yield Edit(found.start(), found.end(), path)
+
+
+def _pattern(tags: Iterable[str]) -> re.Pattern[str]:
+    longest_first = sorted(tags, key=len, reverse=True)
+    return re.compile(f"(?:{'|'.join(map(re.escape, longest_first))}){_WHOLE}")
+
+
+def _forms(path: str) -> set[str]:
+    once = {json.dumps(path, ensure_ascii=ascii_only)[1:-1] for ascii_only in (True, False)}
+    twice = {
+        json.dumps(form, ensure_ascii=ascii_only)[1:-1]
+        for form in once
+        for ascii_only in (True, False)
+    }
+    return {path, *once, *twice, quote(path, safe="/", errors="replace")}
+
+
+def _in_json(path: str) -> str:
+    return json.dumps(path, ensure_ascii=False)[1:-1]
+
+
+def _depth(text: str, place: int) -> int:
+    """In how many layers of JSON a place stands, judged by the quote that opens its string."""
+    before = text.rfind('"', max(0, place - _NEAR), place)
+    if before < 0:
+        return 0
+    slashes = 0
+    while before - slashes > 0 and text[before - slashes - 1] == "\\":
+        slashes += 1
+    return (slashes + 1).bit_length()
+
+
+def hidden(interaction: Interaction, places: Places) -> Interaction:
+    """The interaction with the folders' names in place of their paths, as it is written."""
+    if not places:
+        return interaction
+    request = interaction.request
+    asked = replace(
+        request,
+        uri=places.hide(request.uri),
+        body=bytes_of(places.hide(text_of(request.body))),
+    )
+    return Interaction(asked, replaced(interaction.response, places))
 
 
 NOWHERE = Places()

@@ -1,13 +1,15 @@
 """Writes a cassette beside its target, and puts it in its place at the end (C9).
 
-What is written was redacted before. The file beside the target is locked while it is written:
-a second recording of the same cassette is refused, and one that was killed is no obstacle.
+What is written was redacted before. Nothing is written, and no YAML imported, before the first
+interaction is complete: the first byte of an answer does not wait for that. The file beside the
+target is locked from the start: a second recording of the same cassette is refused, and one that
+was killed is no obstacle.
 """
 
 import fcntl
 import os
 from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Self
@@ -15,7 +17,6 @@ from typing import Self
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import partial
 from aish.cassettes.interaction import Head, Interaction
-from aish.cassettes.layout import entry, opening, whole
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
@@ -32,12 +33,14 @@ class Recording:
             CassetteFileError: the folder cannot be written to, or another run records this one.
         """
         self._path = path
+        self._head = replace(head, complete=False)
+        self._is_empty = True
         with _said(path):
             if path.is_dir():
                 raise CassetteFileError(f"`{path}` is a folder")
             path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
             self._descriptor = _locked(path)
-        self._write(opening(replace(head, complete=False)), fresh=True)
+            os.ftruncate(self._descriptor, 0)
 
     def __enter__(self) -> Self:
         return self
@@ -51,7 +54,11 @@ class Recording:
         Raises:
             CassetteFileError: the disk is full, for one.
         """
-        self._write(entry(interaction))
+        from aish.cassettes.layout import entry, opening
+
+        beginning = opening(self._head) if self._is_empty else ""
+        self._is_empty = False
+        self._write(beginning + entry(interaction))
 
     def finish(self, head: Head, interactions: Iterable[Interaction]) -> None:
         """Write everything anew, in the given order, and put it in its place.
@@ -59,6 +66,9 @@ class Recording:
         Raises:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
         """
+        from aish.cassettes.layout import whole
+
+        self._is_empty = False
         self._write(whole(replace(head, complete=True), interactions), fresh=True)
         with _said(self._path):
             os.fsync(self._descriptor)
@@ -66,10 +76,14 @@ class Recording:
         self.close()
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Let go of the file; one that nothing was written to is taken away again."""
         descriptor, self._descriptor = self._descriptor, -1
-        if descriptor >= 0:
-            os.close(descriptor)
+        if descriptor < 0:
+            return
+        if self._is_empty:
+            with suppress(OSError):
+                partial(self._path).unlink()
+        os.close(descriptor)
 
     def _write(self, text: str, *, fresh: bool = False) -> None:
         with _said(self._path):

@@ -1,10 +1,9 @@
 """No secret reaches a cassette (C8): headers by name, values wherever and however they stand."""
 
 from dataclasses import replace
-from itertools import starmap
 
-from aish.cassettes.assembled import masks
-from aish.cassettes.edits import Edit, bytes_of, edited_response, text_of
+from aish.cassettes.assembled import replaced
+from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.interaction import Head, Headers, Interaction, Request, Response
 from aish.system.secrets import Secrets
 
@@ -28,6 +27,13 @@ def redact(interaction: Interaction, secrets: Secrets) -> Interaction:
     )
 
 
+def redact_request(request: Request, secrets: Secrets) -> Request:
+    """The request as it may be written, and as it is compared."""
+    if not secrets:
+        return replace(request, headers=_headers(request.headers, secrets))
+    return _request(request, secrets)
+
+
 def redact_head(head: Head, secrets: Secrets) -> Head:
     """The head as it may be written."""
     env = {name: secrets.mask(value) for name, value in head.env.items()}
@@ -44,9 +50,7 @@ def _request(request: Request, secrets: Secrets) -> Request:
 
 
 def _response(response: Response, secrets: Secrets) -> Response:
-    whole = edited_response(response, masks(text_of(response.body), secrets))
-    found = secrets.spans(text_of(whole.body)) if secrets else ()
-    made = edited_response(whole, list(starmap(Edit, found)))
+    made = replaced(response, secrets)
     return replace(
         made,
         reason=secrets.mask(made.reason),

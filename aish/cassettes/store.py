@@ -1,13 +1,20 @@
-"""A cassette in memory: found by hash, each interaction used once, in order among equals (C5)."""
+"""A cassette in memory: found by hash, each interaction used once, in order among equals (C5).
+
+A model's requests are long, since each has the conversation so far. Nearly all of them come again
+byte by byte, so they are looked up as they are spelled; their canonical forms are made only once a
+request comes that is spelled like none.
+"""
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.matching import Canonical, Matching
 from aish.cassettes.miss import Recorded, explain
 from aish.cassettes.renumber import renumbered
+
+_Waiting = dict[bytes, deque[int]]
 
 
 class Store:
@@ -16,9 +23,12 @@ class Store:
     def __init__(self, interactions: Iterable[Interaction], matching: Matching) -> None:
         self._matching = matching
         self._interactions: list[Interaction] = []
-        self._forms: list[Canonical] = []
-        self._waiting: dict[bytes, deque[int]] = {}
+        self._forms: dict[int, Canonical] = {}
+        self._equal: _Waiting = {}
+        self._alike: _Waiting = {}
+        self._formless: list[int] = []
         self._used: set[int] = set()
+        self._first_unused = 0
         self._last = -1
         for interaction in interactions:
             self.add(interaction)
@@ -31,31 +41,46 @@ class Store:
     @property
     def leftovers(self) -> tuple[tuple[int, Interaction], ...]:
         """What nobody asked for, with its number, counted from 1."""
-        return tuple(
-            (number, interaction)
-            for number, interaction in enumerate(self._interactions, 1)
-            if number - 1 not in self._used
-        )
+        return tuple(self.unused())
+
+    def unused(self) -> Iterator[tuple[int, Interaction]]:
+        """The same, one after the other."""
+        while self._first_unused in self._used:
+            self._first_unused += 1
+        for index in range(self._first_unused, len(self._interactions)):
+            if index not in self._used:
+                yield index + 1, self._interactions[index]
 
     @property
-    def last_taken(self) -> Interaction:
-        """The interaction that was taken last."""
-        return self._interactions[self._last]
+    def last_taken(self) -> int:
+        """The number of the interaction that was taken last."""
+        return self._last + 1
 
     def add(self, interaction: Interaction, *, used: bool = False) -> None:
         """Put an interaction at the end; `used` for one that has just been recorded."""
         index = len(self._interactions)
-        form = self._matching.canonical(interaction.request)
         self._interactions.append(interaction)
-        self._forms.append(form)
         if used:
             self._used.add(index)
+            return
+        spelling = self._matching.spelling(interaction.request)
+        if spelling is None:
+            self._equal.setdefault(self._form(index).digest, deque()).append(index)
         else:
-            self._waiting.setdefault(form.digest, deque()).append(index)
+            self._alike.setdefault(spelling, deque()).append(index)
+            self._formless.append(index)
 
     def holds(self, request: Request) -> bool:
         """Whether there is an unused answer to the request."""
-        return bool(self._waiting.get(self._matching.canonical(request).digest))
+        return self._next(request) is not None
+
+    def key(self, request: Request) -> bytes:
+        """What requests that match have in common."""
+        return self._matching.canonical(request).digest
+
+    def key_of(self, number: int) -> bytes:
+        """The same for an interaction with a number."""
+        return self._form(number - 1).digest
 
     def take(self, request: Request) -> Response:
         """The answer to a request, with the ids of JSON-RPC that this request has.
@@ -63,20 +88,41 @@ class Store:
         Raises:
             CassetteMissError: no unused interaction matches.
         """
-        form = self._matching.canonical(request)
-        waiting = self._waiting.get(form.digest)
-        if not waiting:
-            raise self._miss(form)
-        index = waiting.popleft()
+        index = self._next(request)
+        if index is None:
+            raise self._miss(self._matching.canonical(request))
         self._used.add(index)
         self._last = index
         recorded = self._interactions[index]
         return renumbered(recorded.response, recorded.request.body, request.body)
 
+    def _next(self, request: Request) -> int | None:
+        spelling = self._matching.spelling(request)
+        if spelling is not None:
+            index = self._first(self._alike, spelling)
+            if index is not None:
+                return index
+            for formless in self._formless:
+                self._equal.setdefault(self._form(formless).digest, deque()).append(formless)
+            self._formless.clear()
+        return self._first(self._equal, self.key(request))
+
+    def _first(self, waiting: _Waiting, key: bytes) -> int | None:
+        """The first that was not used, by whatever way; it stays."""
+        found = waiting.get(key)
+        while found and found[0] in self._used:
+            found.popleft()
+        return found[0] if found else None
+
+    def _form(self, index: int) -> Canonical:
+        if index not in self._forms:
+            self._forms[index] = self._matching.canonical(self._interactions[index].request)
+        return self._forms[index]
+
     def _miss(self, form: Canonical) -> CassetteMissError:
         recorded = [
-            Recorded(number, known, number - 1 in self._used)
-            for number, known in enumerate(self._forms, 1)
+            Recorded(index + 1, self._form(index), index in self._used)
+            for index in range(len(self._interactions))
         ]
         return CassetteMissError(
             explain(form, recorded),

@@ -1,15 +1,19 @@
 """One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7)."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Literal
 
-from aish.cassettes.edits import edited, edited_response, text_of
+import anyio
+
+from aish.cassettes.edits import edited_response, text_of
 from aish.cassettes.errors import CassetteFileError, CassetteMissError
 from aish.cassettes.interaction import Chunk, Head, Headers, Interaction, Request, Response
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import Places
+from aish.cassettes.places import Places, hidden
 from aish.cassettes.recording import Recording
-from aish.cassettes.redact import redact, redact_head
+from aish.cassettes.redact import redact, redact_head, redact_request
 from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.scan import scan, scan_text
 from aish.cassettes.store import Store
@@ -58,12 +62,18 @@ class Tape:
     ) -> None:
         self.rules = rules
         self.missed: list[CassetteMissError] = []
+        self.on_played: list[Callable[[], None]] = []
         self._places = places
         self._secrets = secrets
         self._monotonic = monotonic
         self._recording = recording
-        self._kept: list[Interaction | Take] = list(recorded)
-        self._store = Store((one for one in self._kept if isinstance(one, Interaction)), matching)
+        held = list(recorded)
+        self._store = Store(held, matching)
+        self._kept: list[Interaction | Take | None] = [*held]
+        self._vacant: dict[bytes, deque[int]] = {}
+        self._latest = 0
+        self._reached: set[int] = set()
+        self._awaited: dict[int, anyio.Event] = {}
 
     def way(self, kind: Kind) -> Way:
         """What happens to exchanges of a kind."""
@@ -86,7 +96,7 @@ class Tape:
         way = self.way(kind)
         if way in {"live", "record"}:
             return None
-        asked = redact(Interaction(request, Response()), self._secrets).request
+        asked = redact_request(request, self._secrets)
         if way == "extend" and not self._store.holds(asked):
             return None
         try:
@@ -95,30 +105,61 @@ class Tape:
             if kind == "model" or not self.rules.lenient:
                 self.missed.append(miss)
             raise
+        number = self._store.last_taken
         if way == "extend" and fresh:
-            self._drop(self._store.last_taken)
+            # What goes live in its stead is recorded in its place.
+            self._kept[number - 1] = None
+            self._vacant.setdefault(self._store.key_of(number), deque()).append(number - 1)
             return None
+        self._pass(number)
+        for told in self.on_played:
+            told()
         return edited_response(found, self._places.showings(text_of(found.body)))
 
     def holds(self, request: Request) -> bool:
         """Whether there is an answer to a request that was not used yet."""
-        return self._store.holds(redact(Interaction(request, Response()), self._secrets).request)
+        return self._store.holds(redact_request(request, self._secrets))
 
     def begin(self, kind: Kind, request: Request) -> "Take | None":
         """An exchange goes live now; its place in the order of the run is this one."""
         if self.way(kind) in {"live", "replay"}:
             return None
-        take = Take(request, self)
-        self._kept.append(take)
+        places = None
+        if self._vacant:
+            places = self._vacant.get(self._store.key(redact_request(request, self._secrets)))
+        place = places.popleft() if places else len(self._kept)
+        take = Take(request, self, place + 1)
+        self._kept[place : place + 1] = [take]
+        self._pass(take.number)
         return take
+
+    @property
+    def latest(self) -> int:
+        """The number of the interaction that was asked last; 0 before the first."""
+        return self._latest
+
+    async def reached(self, number: int) -> None:
+        """Wait until the interaction with a number has been asked (`Chunk.after`)."""
+        if number not in self._reached:
+            await self._awaited.setdefault(number, anyio.Event()).wait()
 
     def leftovers(self) -> tuple[tuple[int, Interaction], ...]:
         """What nobody asked for, with its number; not what may or may not be said by nature."""
-        return tuple(
-            (number, one)
-            for number, one in self._store.leftovers
-            if self.way(kind_of(one.request)) in {"replay", "extend"} and not _is_volatile(one)
-        )
+        return tuple(self._unused())
+
+    def next_unused(self) -> tuple[int, Request] | None:
+        """What comes next in the recording of all that is played, with its number."""
+        return next(((number, one.request) for number, one in self._unused()), None)
+
+    def shown(self, uri: str) -> str:
+        """A uri as it stands in the cassette."""
+        return self._secrets.mask(self._places.hide(uri))
+
+    def _unused(self) -> Iterator[tuple[int, Interaction]]:
+        for number, one in self._store.unused():
+            played = self.way(kind_of(one.request)) in {"replay", "extend"}
+            if played and not _is_volatile(one):
+                yield number, one
 
     def now(self) -> float:
         """Seconds, for the times of chunks."""
@@ -130,17 +171,8 @@ class Tape:
         Raises:
             CassetteFileError: the disk is full, for one.
         """
-        request, response = interaction.request, interaction.response
-        shown = Interaction(
-            Request(
-                request.method,
-                self._places.hide(request.uri),
-                request.headers,
-                edited(request.body, self._places.hidings(text_of(request.body))),
-            ),
-            edited_response(response, self._places.hidings(text_of(response.body))),
-        )
-        clean = redact(shown, self._secrets)
+        # Secrets first: with a folder's name in it, a secret would be another text.
+        clean = hidden(redact(interaction, self._secrets), self._places)
         if self._recording is not None and not scan([clean], self.rules.allow):
             self._recording.append(clean)
         return clean
@@ -154,12 +186,18 @@ class Tape:
         for one in self._kept:
             if isinstance(one, Take):
                 one.end(broken=LEFT)
-        done = tuple(one.interaction if isinstance(one, Take) else one for one in self._kept)
+        done = _renumbered(self._kept)
         head = redact_head(head, self._secrets)
         if self._recording is not None:
             self._refuse_secrets(head, done)
             self._recording.finish(head, done)
         return done
+
+    def _pass(self, number: int) -> None:
+        self._latest = number
+        self._reached.add(number)
+        if event := self._awaited.pop(number, None):
+            event.set()
 
     def _refuse_secrets(self, head: Head, done: Sequence[Interaction]) -> None:
         allow = self.rules.allow
@@ -175,16 +213,15 @@ class Tape:
             hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
         )
 
-    def _drop(self, interaction: Interaction) -> None:
-        """What is recorded anew makes room."""
-        place = next(n for n, one in enumerate(self._kept) if one is interaction)
-        del self._kept[place]
-
 
 class Take:
-    """One exchange while it is recorded; ending it twice is no harm."""
+    """One exchange while it is recorded; ending it twice is no harm.
 
-    def __init__(self, request: Request, tape: Tape) -> None:
+    `number` is its place in the order of the run, counted from 1.
+    """
+
+    def __init__(self, request: Request, tape: Tape, number: int) -> None:
+        self.number = number
         self.interaction = Interaction(request, Response())
         self._tape = tape
         self._began = tape.now()
@@ -192,11 +229,11 @@ class Take:
         self._parts: list[bytes] = []
         self._ended = False
 
-    def chunk(self, data: bytes) -> None:
-        """A piece of the answer has come."""
-        if data:
+    def chunk(self, data: bytes, after: int = 0) -> None:
+        """A piece of the answer has come; `after` as in `Chunk`."""
+        if data and not self._ended:
             self._parts.append(data)
-            self._chunks.append(Chunk(len(data), self._tape.now() - self._began))
+            self._chunks.append(Chunk(len(data), max(0.0, self._tape.now() - self._began), after))
 
     def head(self, status: int, reason: str, headers: Headers) -> None:
         """The head of the answer has come."""
@@ -222,6 +259,26 @@ class Take:
             broken,
         )
         self.interaction = self._tape.keep(Interaction(self.interaction.request, whole))
+
+
+def _renumbered(kept: Sequence[Interaction | Take | None]) -> tuple[Interaction, ...]:
+    """What there is, in order, with numbers of interactions as they are now."""
+    there = [place for place, one in enumerate(kept) if one is not None]
+    numbers = {place + 1: number for number, place in enumerate(there, 1)}
+    found = (one.interaction if isinstance(one, Take) else one for one in kept if one is not None)
+    if len(there) == len(kept):
+        return tuple(found)
+    return tuple(
+        replace(one, response=replace(one.response, chunks=_after(one.response.chunks, numbers)))
+        for one in found
+    )
+
+
+def _after(chunks: tuple[Chunk, ...], numbers: Mapping[int, int]) -> tuple[Chunk, ...]:
+    return tuple(
+        replace(chunk, after=numbers.get(chunk.after, 0)) if chunk.after else chunk
+        for chunk in chunks
+    )
 
 
 def kind_of(request: Request) -> Kind:

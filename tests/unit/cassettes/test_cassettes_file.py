@@ -188,7 +188,8 @@ def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Pa
     with pytest.raises(CassetteFileError, match="there is no cassette") as caught:
         load(path)
     assert caught.value.hint is None
-    Recording(path, HEAD).close()
+    with Recording(path, HEAD) as recording:
+        recording.append(exchange())
     with pytest.raises(CassetteFileError) as caught:
         load(path)
     assert caught.value.hint == f"a recording was interrupted: `{path}.partial`"
