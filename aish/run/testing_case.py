@@ -4,10 +4,12 @@ import os
 import traceback
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from time import monotonic
 
 import anyio
 
+from aish.cassettes.file import partial
 from aish.config.inputs import fits
 from aish.errors import AishError, ExitCode, UsageError, did_you_mean
 from aish.run.execute import execute
@@ -18,6 +20,7 @@ from aish.run.surroundings import Surroundings
 from aish.run.taping import Mode, TapeChoice, load_reel, open_tape
 from aish.run.testing import Job, Outcome, verdict_of
 from aish.run.testing_expect import Examiner, without_snapshots
+from aish.run.testing_find import shown
 from aish.system.clock import SystemClock
 from aish.system.schema import spell_path
 from aish.terminal.unattended import Unattended
@@ -25,7 +28,8 @@ from aish.vocab.events import Event
 from aish.vocab.json import JsonValue
 
 _NO_CASSETTE = "the test has no cassette to run on"
-_HINT = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
+_NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
+_RECORD = "`aish test --record-missing` records it, live"
 
 
 def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -> Outcome:
@@ -49,10 +53,12 @@ def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -
 def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
     settings = job.cassette
     if settings is None:
-        raise UsageError(_NO_CASSETTE, hint=_HINT)
+        raise UsageError(_NO_CASSETTE, hint=_NAME)
+    path = Path(shown(settings.path))
+    if mode == "none" and not (path.exists() or partial(path).exists()):
+        raise UsageError(f"there is no cassette `{path}`", hint=_RECORD)
     strict = settings.strict is not False
-    choice = TapeChoice(settings.path, mode, settings.ignore, settings.allow, strict)
-    reel = load_reel(choice)
+    reel = load_reel(TapeChoice(path, mode, settings.ignore, settings.allow, strict))
     options = RunOptions(inputs=_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
     plan = make_plan(job.pipeline, options, reel=reel)
     if update_snapshots:

@@ -114,7 +114,8 @@ def _head(path: Path) -> bytes:
 
 def shown(path: Path) -> str:
     """A path as a person would type it: relative to the working directory if beneath."""
+    whole = path.resolve()
     try:
-        return str(path.resolve().relative_to(Path.cwd()))
+        return str(whole.relative_to(Path.cwd()))
     except ValueError:
-        return str(path)
+        return str(whole if path.is_absolute() else path)

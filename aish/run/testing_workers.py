@@ -35,7 +35,9 @@ class Workers:
     def __init__(self, count: int, run: Run) -> None:
         self._run = run
         self._context = get_context("fork")
-        self._workers = [self._fork() for _ in range(count)]
+        self._workers: list[_Worker] = []
+        for _ in range(count):
+            self._workers.append(self._fork())
 
     def __enter__(self) -> Self:
         return self
@@ -89,17 +91,25 @@ class Workers:
 
     def _fork(self) -> _Worker:
         ours, theirs = self._context.Pipe()
-        process = self._context.Process(target=_work, args=(theirs, self._run), daemon=True)
+        others = [ours, *(worker.pipe for worker in self._workers)]
+        arguments = (theirs, self._run, others)
+        process = self._context.Process(target=_work, args=arguments, daemon=True)
         process.start()
         theirs.close()
         return _Worker(process, ours)
 
 
-def _work(pipe: "Connection[Outcome, int]", run: Run) -> None:
+def _work(
+    pipe: "Connection[Outcome, int]", run: Run, others: Sequence["Connection[int | None, Outcome]"]
+) -> None:
     """What a worker does until the pipe is closed, which also happens when its parent is killed."""
+    # A fork has the parent's ends too, and a pipe is closed when nobody holds its other end.
+    for other in others:
+        other.close()
     # Ctrl-C goes to every process of the terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     with suppress(EOFError, OSError):
         while True:
             pipe.send(run(pipe.recv()))
