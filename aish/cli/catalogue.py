@@ -25,6 +25,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("explain", "aish.cli.commands.policy_explain", group="policy"),
     Command("show", "aish.cli.commands.cassette_show", group="cassette"),
     Command("scrub", "aish.cli.commands.cassette_scrub", group="cassette"),
+    Command("check", "aish.cli.commands.cassette_check", group="cassette"),
     Command("diff", "aish.cli.commands.cassette_diff", group="cassette"),
     Command("schema", "aish.cli.commands.schema"),
     Command("init", "aish.cli.commands.init"),

@@ -1,0 +1,91 @@
+"""`aish cassette check PATH…`."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.options import Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json
+from aish.errors import ExitCode
+from aish.run.cassette_check import Checked, check
+from aish.run.cassette_search import subjects
+from aish.run.plan import load_checked
+from aish.text import for_ci_log, for_line
+from aish.vocab.json import JsonObject
+
+
+def command(
+    paths: Annotated[
+        list[Path],
+        typer.Argument(metavar="PATH...", help="Cassettes, folders, or pipelines that name some."),
+    ],
+    *,
+    pipeline: Annotated[
+        Path | None,
+        typer.Option("--pipeline", metavar="FILE", help="The pipeline that plays the cassettes."),
+    ] = None,
+    allow: Annotated[
+        list[str] | None,
+        typer.Option("--allow", metavar="GLOB", help="What looks like a secret and is none."),
+    ] = None,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Check cassettes: can they be read, may there be secrets in them, do they fit their pipeline.
+
+    Ends with 1 if something was found, with 2 if a cassette cannot be read.
+
+    Example: aish cassette check tests/cassettes pipelines/quickstart.yaml
+    """
+    del verbose
+    played = None if pipeline is None else load_checked(pipeline, ())
+    found = [check(subject, allow or ()) for subject in subjects(paths, played)]
+    if format_ is Report.JSON:
+        print_json([_row(one) for one in found])
+    else:
+        typer.echo("\n".join(for_ci_log(line) for one in found for line in _lines(one)))
+    return int(_code(found))
+
+
+def _code(found: Sequence[Checked]) -> ExitCode:
+    if any(one.unreadable is not None for one in found):
+        return ExitCode.USAGE
+    return ExitCode.FAILED if any(one.findings for one in found) else ExitCode.OK
+
+
+def _lines(one: Checked) -> Iterator[str]:
+    path = for_line(_shown(one.path))
+    if one.unreadable is not None:
+        yield f"{path}: cannot be read"
+        yield f"  {for_line(one.unreadable.message)}"
+        if one.unreadable.where and one.unreadable.where != str(one.path):
+            yield f"  at {for_line(one.unreadable.where)}"
+        if one.unreadable.hint:
+            yield f"  hint: {for_line(one.unreadable.hint)}"
+        return
+    exchanges = _counted(one.exchanges, "exchange")
+    told = _counted(len(one.findings), "finding") if one.findings else "ok"
+    yield f"{path}: {told}, {exchanges}"
+    yield from (f"  {for_line(text)}" for text in one.findings)
+    yield from (f"  note: {for_line(text)}" for text in one.notes)
+
+
+def _row(one: Checked) -> JsonObject:
+    return {
+        "cassette": _shown(one.path),
+        "exchanges": one.exchanges,
+        "findings": list(one.findings),
+        "notes": list(one.notes),
+        "unreadable": None if one.unreadable is None else str(one.unreadable),
+    }
+
+
+def _shown(path: Path) -> str:
+    """The path as a person would type it here."""
+    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
