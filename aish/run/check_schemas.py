@@ -14,7 +14,7 @@ from aish.vocab.json import JsonObject, JsonValue
 def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     """About the schemas of inputs, answers and rules."""
     for name, schema in pipeline.inputs.items():
-        broken = list(_broken(schema, f"inputs.{name}", "the input's schema"))
+        broken = list(broken_schema(schema, f"inputs.{name}", "the input's schema"))
         yield from broken
         if not broken and "default" in schema:
             path = f"inputs.{name}.default"
@@ -27,15 +27,16 @@ def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     for index, step in enumerate(pipeline.steps):
         if isinstance(step, PromptStep) and step.output is not None:
             path = within(step_path(index, listed=listed), "output.schema")
-            yield from _broken(step.output.schema, path, "the answer's schema")
+            yield from broken_schema(step.output.schema, path, "the answer's schema")
     rules = pipeline.rules
     for entries in (rules.auto_approve, rules.ask, rules.deny, rules.parallel, rules.idempotent):
         for rule in entries:
             if rule.schema is not None:
-                yield from _broken(rule.schema, f"{rule.path}.schema", "the rule's schema")
+                yield from broken_schema(rule.schema, f"{rule.path}.schema", "the rule's schema")
 
 
-def _broken(schema: JsonObject, path: str, what: str) -> Iterator[Complaint]:
+def broken_schema(schema: JsonObject, path: str, what: str) -> Iterator[Complaint]:
+    """A schema that is none; `what` names it in the message."""
     for found in check_schema(schema):
         place = _place(path, found)
         name = _type_at(schema, found.path)

@@ -68,7 +68,7 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
 
 
 def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Complaint]:
-    yield from _glob(rule.tool, rule.path, pipeline, local=True)
+    yield from glob_complaints(rule.tool, rule.path, pipeline, local=True)
     if rule.command is not None and "__" in rule.tool:
         server, _, name = rule.tool.partition("__")
         if not is_command_tool(ToolName(server, name)):
@@ -76,7 +76,9 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Complaint]:
             yield Complaint(f"{rule.path}.command", message)
 
 
-def _glob(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Complaint]:
+def glob_complaints(
+    glob: str, path: str, pipeline: Pipeline, *, local: bool
+) -> Iterator[Complaint]:
     """A glob that is none, or that no declared server can ever match."""
     try:
         server, _ = split_glob(glob)
@@ -106,7 +108,7 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
 
 def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
     for index, glob in enumerate(step.tools or ()):
-        yield from _glob(glob, within(path, f"tools[{index}]"), pipeline, local=False)
+        yield from glob_complaints(glob, within(path, f"tools[{index}]"), pipeline, local=False)
     choice, place = step.tool_choice, within(path, "tool_choice")
     if choice in _CHOICES:
         if choice == "required" and (step.tools == () or not pipeline.servers):

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import CallStep, Pipeline, PromptStep, RunStep, Step
 from aish.errors import UsageError
+from aish.run.expect_names import all_names_read
 from aish.templates.references import references
 from aish.vocab.json import JsonValue
 
@@ -22,6 +23,17 @@ def sources(step: Step) -> Iterator[str]:
             yield from ((step.run,) if isinstance(step.run, str) else step.run)
 
 
+def reads(step: Step) -> Iterator[str]:
+    """The places that a step's templates and its expectations read.
+
+    Raises:
+        UsageError: one of them is no template, or no expression.
+    """
+    for source in sources(step):
+        yield from references(source)
+    yield from all_names_read(step.expect)
+
+
 def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
     """Every text in a JSON value."""
     if isinstance(value, str):
@@ -36,12 +48,7 @@ def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
 
 def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
     """The ids of the steps that `step` waits for, declared or used in a template."""
-    used = {
-        name.split(".")[1]
-        for source in sources(step)
-        for name in references(source)
-        if name.startswith("steps.")
-    }
+    used = {name.split(".")[1] for name in reads(step) if name.startswith("steps.")}
     wanted = {*step.needs, *used} - {step.id}
     return tuple(id for id in known if id in wanted)
 

@@ -24,7 +24,7 @@ from aish.run.credentials import (
 )
 from aish.run.lock_reading import lock_of
 from aish.run.options import LockMode, RunOptions
-from aish.run.order import in_order, sources, texts
+from aish.run.order import in_order, reads, texts
 from aish.run.plan_checks import check_file
 from aish.system.secrets import Secrets
 from aish.templates.references import references
@@ -78,14 +78,20 @@ class Played(Protocol):
 
 
 def load_checked(
-    path: Path, overrides: Sequence[str], warn: Callable[[Problem], None] | None = None
+    path: Path,
+    overrides: Sequence[str],
+    warn: Callable[[Problem], None] | None = None,
+    *,
+    locked: bool = True,
 ) -> Pipeline:
     """The pipeline of a file that can be run; `warn` is told what is merely odd.
+
+    `locked=False` does not look at its lock file.
 
     Raises:
         PipelineError: all that is wrong with it, what no schema can say included (F10, F11).
     """
-    pipeline, found = check_file(path, overrides)
+    pipeline, found = check_file(path, overrides, locked=locked)
     if pipeline is None or any(not problem.warning for problem in found):
         raise PipelineError(found)
     if warn is not None:
@@ -183,11 +189,7 @@ def used_models(
 
 
 def uses_stdin(pipeline: Pipeline) -> bool:
-    """Whether a template of the file reads `{{ stdin }}` (F9)."""
-    texts_of_outputs = texts(pipeline.outputs or {})
-    step_texts = (source for step in pipeline.steps for source in sources(step))
-    return any(
-        name == "stdin" or name.startswith("stdin.")
-        for source in (*step_texts, *texts_of_outputs)
-        for name in references(source)
-    )
+    """Whether a template or a step's expectation reads `stdin` (F9)."""
+    of_outputs = (name for text in texts(pipeline.outputs or {}) for name in references(text))
+    of_steps = (name for step in pipeline.steps for name in reads(step))
+    return any(name.split(".")[0] == "stdin" for name in (*of_steps, *of_outputs))

@@ -3,17 +3,20 @@
 Each `check_*` module yields complaints about one part; here they get their places and their order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.errors import Problem
+from aish.run.check_expect import expect_complaints
 from aish.run.check_names import name_complaints
 from aish.run.check_schemas import schema_complaints
 from aish.run.check_templates import template_complaints
 from aish.run.check_tools import tool_complaints
+from aish.run.complaint import Complaint
+from aish.run.lock_reading import LockFileError, lock_of
 
 
 def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
@@ -23,7 +26,13 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         *tool_complaints(pipeline),
         *schema_complaints(pipeline),
         *template_complaints(pipeline),
+        *expect_complaints(pipeline),
     )
+    return _placed(pipeline, complaints)
+
+
+def _placed(pipeline: Pipeline, complaints: Iterable[Complaint]) -> tuple[Problem, ...]:
+    """Complaints with their places, in the order of the file."""
     problems = (
         Problem(lookup_position(pipeline, c.path), c.path, c.message, c.hint, c.warning)
         for c in complaints
@@ -31,15 +40,32 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     return in_file_order(problems, str(pipeline.file))
 
 
+def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...]:
+    """What the pipeline's lock tells of the file (P8); with `stale` what is merely odd."""
+    try:
+        lock = lock_of(pipeline)
+    except LockFileError as error:
+        return () if stale else (error.problem,)
+    if lock is None:
+        return ()
+    from aish.run.check_locked import locked_complaints, stale_complaints
+
+    found = stale_complaints(pipeline, lock) if stale else locked_complaints(pipeline, lock)
+    return _placed(pipeline, found)
+
+
 def check_file(
-    path: Path, overrides: Sequence[str] = ()
+    path: Path, overrides: Sequence[str] = (), *, locked: bool = True
 ) -> tuple[Pipeline | None, tuple[Problem, ...]]:
     """A file with everything that is wrong with it: what loading finds and what `cross_check` does.
 
-    The pipeline is `None` where too little of it could be read to check more.
+    What its lock knows of tools counts too, but for `locked=False`. The pipeline is `None` where
+    too little of it could be read to check more.
     """
     reading = read_pipeline(path, overrides=overrides)
     if reading.pipeline is None:
         return None, reading.problems
     found = (*reading.problems, *cross_check(reading.pipeline))
+    if locked and not any(not problem.warning for problem in found):
+        found += lock_check(reading.pipeline)
     return reading.pipeline, in_file_order(found, str(path))
