@@ -7,21 +7,24 @@ the server asks, cancels on the wire. Knows no tools and no negotiation.
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 from anyio.abc import TaskGroup
 
 from aish import __version__
+from aish.errors import AishError
 from aish.mcp import messages
+from aish.mcp.border import Border
 from aish.mcp.failures import (
     HttpStatusError,
     RpcError,
     TransportError,
 )
 from aish.mcp.headers import standard_headers
-from aish.mcp.messages import Asked, Noted
+from aish.mcp.messages import Answer, Asked, Noted
+from aish.mcp.replay import Replay
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.transport import Headers, Outgoing, Transport
 from aish.vocab.frozen import frozen
@@ -68,6 +71,8 @@ class _Running:
 
     call: Call
     progress_seen: int = 0
+    asked: int = 0
+    answered: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Channel:
@@ -79,6 +84,8 @@ class Channel:
         answers: Answers,
         tasks: TaskGroup,
         on_note: Callable[[str], None],
+        border: Border | None = None,
+        origin: str = "",
     ) -> None:
         self._transport = transport
         self._answers = answers
@@ -89,6 +96,9 @@ class Channel:
         self._running: dict[int, _Running] = {}
         self._asked = 0
         self._version: str | None = None
+        self._replay: Replay | None = None
+        if border is not None and border.replays:
+            self._replay = Replay(border, origin, self._take)
 
     @property
     def over_http(self) -> bool:
@@ -106,6 +116,8 @@ class Channel:
 
     async def close(self) -> None:
         """Let go of the server."""
+        if self._replay is not None:
+            self._replay.end()
         await self._transport.close()
 
     async def ask(
@@ -129,9 +141,9 @@ class Channel:
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
         )
-        self._running[number] = _Running(call)
+        self._running[number] = running = _Running(call)
         try:
-            answer = await self._transport.exchange(outgoing)
+            answer = await self._exchange(outgoing, running)
         except HttpStatusError as error:
             raise (modern and error.rpc) or error from error
         except anyio.get_cancelled_exc_class():
@@ -143,6 +155,18 @@ class Channel:
         if answer.error is not None:
             raise answer.error
         return answer.result
+
+    async def _exchange(self, outgoing: Outgoing, running: _Running) -> Answer:
+        if self._replay is None:
+            return await self._transport.exchange(outgoing)
+        if running.call.sample is not None:
+            self._replay.begun(outgoing.number)
+        answer = await self._transport.exchange(outgoing)
+        # It came at once; when it was recorded, the server had its own answers first.
+        while running.asked:
+            await running.answered.wait()
+        self._replay.answered(outgoing.method)
+        return answer
 
     async def tell(self, method: str, manner: Manner) -> None:
         """Send a notification; that a server does not take it is no failure."""
@@ -170,6 +194,8 @@ class Channel:
 
     async def _cancel(self, number: int) -> None:
         """Tell the server to stop working on a request nobody waits for (M9)."""
+        if self._replay is not None:
+            return
         body = messages.notification(
             "notifications/cancelled", {"requestId": number, "reason": "no longer wanted"}
         )
@@ -179,35 +205,49 @@ class Channel:
 
     def _hear(self, message: Asked | Noted, number: int | None) -> None:
         """Take what the server says unasked; `number` is the request it came with, if known."""
+        if self._replay is not None:
+            running = self._owner(number)
+            sampler = running is not None and running.call.sample is not None
+            if self._replay.holds_back(message, has_sampler=sampler):
+                return
+        self._take(message, number)
+
+    def _take(self, message: Asked | Noted, number: int | None) -> None:
         if isinstance(message, Asked):
             if self._asked < MAX_ASKED:
                 self._asked += 1
-                self._tasks.start_soon(self._answer, message, self._sampler(number))
+                running = self._owner(number) or _Running(NO_CALL)
+                running.asked += 1
+                self._tasks.start_soon(self._answer, message, running)
         elif message.method == "notifications/progress":
             self._progress(message.params)
         else:
             self._on_note(message.method)
 
-    def _sampler(self, number: int | None) -> Sampler | None:
-        """The sampler of the request, or of the newest that has one."""
+    def _owner(self, number: int | None) -> _Running | None:
+        """The request with this number, else the newest that has a sampler."""
         if number is not None and number in self._running:
-            return self._running[number].call.sample
+            return self._running[number]
         for running in reversed(self._running.values()):
             if running.call.sample is not None:
-                return running.call.sample
+                return running
         return None
 
-    async def _answer(self, asked: Asked, sample: Sampler | None) -> None:
+    async def _answer(self, asked: Asked, running: _Running) -> None:
         try:
+            sample = running.call.sample
             result = await self._answers.answer(asked.method, asked.params, sample)
             body = messages.reply(asked.id, result)
         except RpcError as error:
             body = messages.refusal(asked.id, error)
         finally:
             self._asked -= 1
-        # The server that asked may be gone.
-        with suppress(TransportError):
+        # The server that asked may be gone. What a replay misses is remembered by its tape.
+        with suppress(TransportError, AishError):
             await self._transport.send(body, self._version_header())
+        running.asked -= 1
+        running.answered.set()
+        running.answered = anyio.Event()
 
     def _progress(self, params: JsonObject) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))

@@ -49,6 +49,13 @@ class NotSentError(ServerEndedError):
     """The server was gone before it had the whole message: to send it again is safe."""
 
 
+class LeftError(TransportError):
+    """In replay: whoever waited for this answer gave up, as the recording has it."""
+
+    def __init__(self) -> None:
+        super().__init__("nobody waited for the answer")
+
+
 class HttpStatusError(TransportError):
     """An HTTP status of 400 or more; `rpc` is the JSON-RPC error in its body, if it is one."""
 

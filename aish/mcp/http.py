@@ -5,14 +5,15 @@ environment, no redirects but those followed here, within one origin (M3, X5). K
 """
 
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from typing import NoReturn
 
 import anyio
 import httpx
 
 from aish import __version__
-from aish.mcp.failures import TransportError
+from aish.mcp.failures import LeftError, TransportError
 from aish.mcp.transport import Headers
 from aish.system.absent import remember_absence
 
@@ -28,6 +29,10 @@ KEPT = frozenset({307, 308, 301, 302})
 """Redirects that are followed, with method and body as they were."""
 LASTING = frozenset({301, 308})
 JSON_OR_EVENTS = "application/json, text/event-stream"
+
+MakeHttp = Callable[[], httpx.AsyncBaseTransport]
+OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
+"""The seam for what lies between us and a server: takes what makes the real transport."""
 
 
 class Reply:
@@ -94,7 +99,10 @@ class Reply:
 
 
 class HttpDoor:
-    """One MCP endpoint, its connections kept alive."""
+    """One MCP endpoint, its connections kept alive.
+
+    `hurries` says that a recording is replayed whose pauses and time-outs nobody waits for.
+    """
 
     def __init__(
         self,
@@ -104,7 +112,10 @@ class HttpDoor:
         headers: Mapping[str, str],
         connect_seconds: float,
         verify_tls: bool,
+        open_http: OpenHttp | None = None,
+        hurries: bool = False,
     ) -> None:
+        self.hurries = hurries
         self.url = _checked_url(url)
         base = _base_headers(token, headers)
         self._headers = {
@@ -112,13 +123,17 @@ class HttpDoor:
             "GET": _items({"accept": "text/event-stream"} | base),
             "DELETE": _items(base),
         }
+        self._verify = verify_tls
+        self._transport = self._real() if open_http is None else open_http(self._real)
+        self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
+
+    def _real(self) -> httpx.AsyncBaseTransport:
         limits = httpx.Limits(
             max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
         )
-        self._transport = httpx.AsyncHTTPTransport(
-            verify=self._trust(verify=verify_tls), trust_env=False, limits=limits
+        return httpx.AsyncHTTPTransport(
+            verify=self._trust(verify=self._verify), trust_env=False, limits=limits
         )
-        self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
 
     def _trust(self, *, verify: bool) -> ssl.SSLContext | bool:
         """Certificates are loaded only where they will be used: that takes 20 ms."""
@@ -181,7 +196,7 @@ class HttpDoor:
                 url,
                 headers=[*self._headers[method], *headers],
                 content=body,
-                extensions={"timeout": self._timeouts},
+                extensions=self._extensions(method),
             )
             return await self._transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
@@ -189,6 +204,11 @@ class HttpDoor:
             raise TransportError(f"cannot connect to {self.origin}: {why}") from error
         except httpx.TransportError as error:
             raise _lost(error) from error
+
+    def _extensions(self, method: str) -> dict[str, object]:
+        # A stream to hear on is left by whoever listens; for an answer somebody waits.
+        left = {"left": _left} if self.hurries and method == "POST" else {}
+        return {"timeout": self._timeouts, **left}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -230,6 +250,10 @@ def _checked_url(text: str) -> httpx.URL:
 
 def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
     return url.scheme, url.host, url.port
+
+
+async def _left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by the tape's transport
+    raise LeftError
 
 
 def _lost(error: httpx.TransportError) -> TransportError:

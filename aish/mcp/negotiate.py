@@ -16,6 +16,7 @@ from aish.mcp.failures import (
     MISSING_CAPABILITY,
     UNSUPPORTED_VERSION,
     HttpStatusError,
+    LeftError,
     RpcError,
     ServerEndedError,
 )
@@ -131,6 +132,9 @@ async def _discover(speaker: Speaker, probe_seconds: float | None) -> Agreement 
             return await _ask_discover(speaker, MODERN, again=True)
         except RpcError as error:
             if error.code in {HEADER_MISMATCH, MISSING_CAPABILITY}:
+                raise
+        except LeftError:
+            if probe_seconds is None:
                 raise
         except ServerEndedError:
             # Some servers exit when the first message is not `initialize`.

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from anyio.abc import TaskGroup
 
+from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import Reading
 from aish.mcp.events import HttpEvents
@@ -18,6 +19,7 @@ from aish.system.children import Reaper
 from aish.system.secrets import Secrets
 from aish.vocab.frozen import frozen
 
+Noise = Callable[[str], None]
 Notify = Callable[[str, str, str], None]
 """Takes a server's alias, a code and a sentence."""
 TAIL_LINES = 10
@@ -25,13 +27,18 @@ TAIL_LINES = 10
 
 @frozen
 class Surroundings:
-    """What all servers of a run share; `logs` is the folder for what children say on stderr."""
+    """What all servers of a run share.
+
+    `logs` is the folder for what children say on stderr; `border` stands where a run has a
+    cassette.
+    """
 
     reaper: Reaper
     logs: Path | None
     tasks: TaskGroup
     notify: Notify
     secrets: Secrets | None
+    border: Border | None = None
 
 
 class Opening:
@@ -57,43 +64,79 @@ class Opening:
         """
         return self._connection.entry.timeout.connect / 2 if self.transport == "stdio" else None
 
+    @property
+    def border(self) -> Border | None:
+        """What stands between us and the server in a run that has a cassette."""
+        return self._around.border
+
+    @property
+    def origin(self) -> str:
+        """The server's address up to its path, as a cassette names it."""
+        if self._door is not None:
+            return self._door.origin
+        return f"mcp+{self.transport}://{self._connection.entry.alias}"
+
     def first(self) -> Transport:
         """The transport to try first.
 
         Raises:
             TransportError: the entry's url or headers are not legal.
         """
+        if self.transport == "http":
+            self._door = self._open_door(self._around.border)
+            return StreamableHttp(self._door)
+        if self._around.border is None:
+            return self._local(self._noise)
+        return self._behind(self._around.border, self.origin, self._local)
+
+    async def older(self) -> Transport:
+        """2024's transport, over the same door.
+
+        Raises:
+            TransportError: the server is not reached over HTTP.
+        """
+        door = self._door
+        if door is None:
+            raise TransportError("only a server with a url can have an older transport")
+        if self._around.border is None:
+            return HttpEvents(door, self._around.tasks)
+        await door.close()
+        # Its answers come on another stream than their requests: to HTTP they are no exchange.
+        uri = f"mcp+sse://{self._connection.entry.alias}"
+        return self._behind(
+            self._around.border, uri, lambda _: HttpEvents(self._open_door(), self._around.tasks)
+        )
+
+    def _open_door(self, border: Border | None = None) -> HttpDoor:
         entry = self._connection.entry
+        assert entry.url is not None, "a door leads to a url"
+        return HttpDoor(
+            entry.url,
+            token=self._connection.token,
+            headers=entry.headers,
+            connect_seconds=entry.timeout.connect,
+            verify_tls=entry.verify_tls,
+            open_http=None if border is None else border.open_http,
+            hurries=border is not None and border.hurries,
+        )
+
+    def _behind(self, border: Border, uri: str, make: Callable[[Noise], Transport]) -> Transport:
+        found = border.wrap(uri, lambda: make(found.noise), self._around.tasks, self._noise)
+        return found
+
+    def _local(self, on_noise: Noise) -> Transport:
+        """The pack, or the child."""
         if self._connection.pack is not None:
             return InProcess(self._connection.pack)
-        if entry.url is not None:
-            self._door = HttpDoor(
-                entry.url,
-                token=self._connection.token,
-                headers=entry.headers,
-                connect_seconds=entry.timeout.connect,
-                verify_tls=entry.verify_tls,
-            )
-            return StreamableHttp(self._door)
         self._stdio = Stdio(
             self._connection,
             self._around.tasks,
             reaper=self._around.reaper,
             log=self._log(),
             secrets=self._around.secrets,
-            on_noise=self._noise,
+            on_noise=on_noise,
         )
         return self._stdio
-
-    def older(self) -> Transport:
-        """2024's transport, over the same door.
-
-        Raises:
-            TransportError: the server is not reached over HTTP.
-        """
-        if self._door is None:
-            raise TransportError("only a server with a url can have an older transport")
-        return HttpEvents(self._door, self._around.tasks)
 
     def reading(self, *, modern: bool) -> Reading:
         """How far to believe the server's list of tools."""
@@ -106,6 +149,8 @@ class Opening:
     def explain(self, reason: str) -> str:
         """A reason, with the end of what a child said on stderr (M5)."""
         tail = self._stdio.stderr_tail if self._stdio is not None else ""
+        if self._around.border is not None and self.transport == "stdio":
+            tail = self._around.border.last_words(self.origin, tail)
         tail = "\n".join(tail.strip().splitlines()[-TAIL_LINES:])
         return f"{reason}; its stderr ends with:\n{tail}" if tail else reason
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import anyio
 
+from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import Definition
 from aish.mcp.naming import clash, wire_name
@@ -145,28 +146,26 @@ async def open_registry(
     notice: Notify,
     elicit: Elicit | None = None,
     secrets: Secrets | None = None,
+    border: Border | None = None,
 ) -> AsyncGenerator[Registry]:
     """Connect to all servers at the same time (M5); they are let go when the block ends.
 
     A server that does not come up is no error here: it is in `Registry.servers` with its reason.
-    `secrets` are masked in what is kept of a child's stderr.
+    `secrets` are masked in what is kept of a child's stderr. `border` is what a cassette puts
+    between us and the servers.
 
     Raises:
         UsageError: two tools share a name.
+        AishError: a replay missed what a server was asked.
     """
     registry = Registry(max_tool_name, notice)
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
-        around = Surroundings(reaper, logs, tasks, notice, secrets)
+        around = Surroundings(reaper, logs, tasks, notice, secrets, border)
+        changed = registry.rename_tools
         servers = [
-            Server(
-                connection,
-                Opening(connection, around),
-                tasks,
-                elicit=elicit,
-                on_change=registry.rename_tools,
-            )
-            for connection in connections
+            Server(one, Opening(one, around), tasks, elicit=elicit, on_change=changed)
+            for one in connections
         ]
         try:
             await _all(server.open for server in servers)
@@ -175,7 +174,7 @@ async def open_registry(
             registry.name_tools()
             yield registry
         except Exception as error:  # ruff: ignore[blind-except] - it is raised below: a task group would wrap it
-            problem = error
+            problem = _single(error)
         finally:
             with anyio.CancelScope(shield=True):
                 await _all(server.close for server in servers)
@@ -189,3 +188,10 @@ async def _all(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> 
     async with anyio.create_task_group() as group:
         for action in actions:
             group.start_soon(action)
+
+
+def _single(error: Exception) -> Exception:
+    """The first of those that servers failed with at the same time."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error

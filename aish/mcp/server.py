@@ -6,12 +6,14 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.pipeline import ServerEntry
+from aish.errors import AishError
 from aish.mcp.channel import Call
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import Definition, read_result, read_tools
 from aish.mcp.failures import (
     HEADER_MISMATCH,
     HttpStatusError,
+    LeftError,
     McpError,
     RpcError,
     TransportError,
@@ -54,6 +56,7 @@ class Server:
         self._session: Session | None = None
         self._refreshes = 0
         self._refreshing = False
+        self._refreshed = anyio.Event()
         self._stale = False
 
     @property
@@ -74,10 +77,10 @@ class Server:
                 self._session = await self._begin()
                 self.definitions = await self._list()
                 await self._session.listening()
+        except (TimeoutError, LeftError):
+            await self._fail(f"no answer within {seconds:g} s")
         except McpError as error:
             await self._fail(error.message)
-        except TimeoutError:
-            await self._fail(f"no answer within {seconds:g} s")
 
     async def close(self) -> None:
         """Let go of the server."""
@@ -93,12 +96,27 @@ class Server:
         sample: Sampler | None,
     ) -> ToolResult:
         """Call a tool. Only cancellation passes through."""
+        result = await self._result_of(name, arguments, on_progress, sample)
+        if self._opening.border is not None and self._refreshing:
+            # The same in every replay: what follows knows the tools that this call changed.
+            await self._refreshed.wait()
+        return result
+
+    async def _result_of(
+        self,
+        name: str,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: Sampler | None,
+    ) -> ToolResult:
         seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
         try:
             with anyio.move_on_after(seconds):
                 return read_result(await self._call(name, arguments, on_progress, sample))
         except RpcError as error:
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
+        except LeftError:
+            pass  # the time was over when it was recorded
         except TransportError as error:
             return _lost(error.message)
         return _lost(f"no answer within {seconds:g} s")
@@ -149,7 +167,7 @@ class Server:
         except HttpStatusError as error:
             if error.status not in NOT_THERE:
                 raise
-            older = self._opening.older()
+            older = await self._opening.older()
             self._session = session = Session(older, self._terms(legacy=True), self._tasks)
             try:
                 await session.open()
@@ -168,6 +186,8 @@ class Server:
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,
             on_tools_changed=self._changed,
+            border=self._opening.border,
+            origin=self._opening.origin,
         )
 
     async def _list(self) -> Mapping[str, Definition]:
@@ -201,6 +221,7 @@ class Server:
         self._stale = True
         if not self._refreshing and self._refreshes < MAX_REFRESHES:
             self._refreshing = True
+            self._refreshed = anyio.Event()
             self._tasks.start_soon(self._refresh)
 
     async def _refresh(self) -> None:
@@ -210,13 +231,15 @@ class Server:
             try:
                 with anyio.fail_after(self.entry.timeout.connect):
                     found = await self._list()
-            except (McpError, TimeoutError):
+            except (McpError, TimeoutError, AishError):
+                # What a replay misses is remembered by its tape.
                 self._opening.notice("refresh_failed", "its changed tools could not be listed")
                 break
             self._report(found)
             self.definitions = found
             self._on_change(self)
         self._refreshing = False
+        self._refreshed.set()
 
     def _report(self, found: Mapping[str, Definition]) -> None:
         """Say which tools changed in mid-session."""

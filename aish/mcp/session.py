@@ -11,6 +11,8 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.pipeline import ProtocolChoice
+from aish.errors import AishError
+from aish.mcp.border import Border
 from aish.mcp.channel import BEFORE_AGREEMENT, NO_CALL, Call, Channel
 from aish.mcp.failures import (
     INTERNAL_ERROR,
@@ -39,13 +41,18 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 
 @frozen
 class Terms:
-    """How a session is begun, and who hears of what happens in it."""
+    """How a session is begun, and who hears of what happens in it.
+
+    `origin` is the server's address up to its path, as a cassette names it.
+    """
 
     protocol: ProtocolChoice
     answers: Answers
     probe_seconds: float | None
     notice: Callable[[str, str], None]
     on_tools_changed: Callable[[], None]
+    border: Border | None = None
+    origin: str = ""
 
 
 class Session:
@@ -54,7 +61,9 @@ class Session:
     def __init__(self, transport: Transport, terms: Terms, tasks: TaskGroup) -> None:
         self._terms = terms
         self._tasks = tasks
-        self._channel = Channel(transport, terms.answers, tasks, self._note)
+        self._channel = Channel(
+            transport, terms.answers, tasks, self._note, terms.border, terms.origin
+        )
         self._agreement = Agreement(BEFORE_AGREEMENT, "", {})
         self._lost = False
         self._restarts = 0
@@ -179,6 +188,8 @@ class Session:
 
     async def listening(self) -> None:
         """Wait, but not for long, until nothing the server says unasked can be missed."""
+        if self._terms.border is not None and self._terms.border.replays:
+            return
         with anyio.move_on_after(LISTEN_SECONDS):
             await self._heard.wait()
 
@@ -190,8 +201,9 @@ class Session:
             self._heard.set()
 
     async def _listen(self, heard: anyio.Event) -> None:
-        # A server that cannot be listened to is asked when it is needed.
-        with suppress(McpError):
+        # A server that cannot be listened to is asked when it is needed. What a replay misses is
+        # remembered by its tape.
+        with suppress(McpError, AishError):
             await self._channel.listen(self._agreement.manner, heard)
         heard.set()
 

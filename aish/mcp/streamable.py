@@ -181,7 +181,7 @@ class StreamableHttp:
         for _ in range(MAX_RECONNECTS):
             if cursor.last is None:
                 break
-            await anyio.sleep(cursor.retry)
+            await anyio.sleep(0 if self.door.hurries else cursor.retry)
             headers = self._get_headers(outgoing.headers, cursor)
             async with self.door.open("GET", headers) as reply:
                 if reply.status >= FAILED or not reply.is_events:

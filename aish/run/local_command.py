@@ -2,9 +2,11 @@
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from aish.system.children import CommandResult, Reaper, child_environment, run_command
+from aish.run.surroundings import AnyTape
+from aish.system.children import Reaper, child_environment, run_command
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
@@ -39,14 +41,32 @@ def command_arguments(run: Sequence[str] | str) -> JsonObject:
 
 @frozen
 class LocalCommands:
-    """Runs what `shell__run` was approved for."""
+    """Runs what `shell__run` was approved for; `step` is the step that a cassette names."""
 
     cwd: Path
     environ: Mapping[str, str]
     reaper: Reaper
+    tape: AnyTape | None = None
+    step: str = ""
+
+    def of_step(self, step: str) -> "LocalCommands":
+        """The same, run by a step."""
+        return replace(self, step=step)
 
     async def run(self, arguments: JsonObject) -> ToolResult:
-        """The command's end as a tool result; `structured` is `{exit_code, stdout, stderr}`."""
+        """The command's end as a tool result; `structured` is `{exit_code, stdout, stderr}`.
+
+        Raises:
+            CassetteMissError: a replay met a command that the cassette does not hold.
+        """
+        if self.tape is None:
+            return await self._run(arguments)
+        from aish.run.borders import tape_of
+        from aish.run.taped_command import through_tape
+
+        return await through_tape(tape_of(self.tape), self.step, arguments, self._run)
+
+    async def _run(self, arguments: JsonObject) -> ToolResult:
         argv = argv_of(arguments)
         try:
             result = await run_command(
@@ -59,8 +79,9 @@ class LocalCommands:
             )
         except OSError as error:
             why = error.strerror or os.strerror(error.errno or 0)
-            return ToolResult("handler_error", f"cannot start `{argv[0]}`: {why}")
-        return _as_tool_result(result)
+            return not_started(f"cannot start `{argv[0]}`: {why}")
+        stdout = result.stdout.decode("utf-8", "replace")
+        return ended(result.exit_code, stdout, result.stderr.decode("utf-8", "replace"))
 
 
 def argv_of(arguments: JsonObject) -> tuple[str, ...]:
@@ -73,13 +94,13 @@ def argv_of(arguments: JsonObject) -> tuple[str, ...]:
     return tuple(str(word) for word in words)
 
 
-def _as_tool_result(result: CommandResult) -> ToolResult:
-    stdout = result.stdout.decode("utf-8", "replace")
-    stderr = result.stderr.decode("utf-8", "replace")
-    structured: JsonValue = {
-        "exit_code": result.exit_code,
-        "stdout": stdout,
-        "stderr": stderr,
-    }
-    kind: ResultKind = "ok" if result.exit_code == 0 else "handler_error"
+def ended(exit_code: int, stdout: str, stderr: str) -> ToolResult:
+    """The result of a command that ran."""
+    structured: JsonValue = {"exit_code": exit_code, "stdout": stdout, "stderr": stderr}
+    kind: ResultKind = "ok" if exit_code == 0 else "handler_error"
     return ToolResult(kind, stdout or stderr, structured=structured)
+
+
+def not_started(why: str) -> ToolResult:
+    """The result of a command that did not run."""
+    return ToolResult("handler_error", why)

@@ -72,7 +72,7 @@ async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolb
             registry = await stack.enter_async_context(open_servers(plan, around, reaper))
             if watch is not None:
                 watch.hold(registry)
-        local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper)
+        local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper, around.tape)
         tools = AllTools(registry, local, watch)
         equipment = _equipment(plan, around, tools, SchemaWorker(reaper), stack)
         yield Toolbox(tools, equipment, registry.servers if registry else (), reaper)

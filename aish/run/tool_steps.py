@@ -1,6 +1,7 @@
 """`call` and `run` steps: one tool call without a model, through the same gate (P10)."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from aish.config.documents import parse_json
 from aish.config.pipeline import CallStep, RunStep
@@ -56,7 +57,10 @@ async def run_command_step(step: RunStep, stage: Stage) -> StepRecord:
         else tuple(render(word, context) for word in step.run)
     )
     arguments: JsonObject = command_arguments(run)
-    equipment = stage.equipment(step.limits, step.on_denied)
+    equipment = replace(
+        stage.equipment(step.limits, step.on_denied),
+        tools=stage.resources.tools.of_step(step.id),
+    )
     place = Place(step=step.id, call=f"{step.id}-1")
     used = await call_tool(SHELL_RUN, arguments, equipment, place)
     return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)

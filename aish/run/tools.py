@@ -60,6 +60,10 @@ class AllTools:
     local: LocalCommands
     watch: Watch | None = None
 
+    def of_step(self, step: str) -> "AllTools":
+        """The same, with the local commands of a step."""
+        return AllTools(self.servers, self.local.of_step(step))
+
     def listed(self) -> tuple[Tool, ...]:
         """The servers' tools; `shell__run` is for steps, never for a model."""
         found = self.servers.listed() if self.servers else ()

@@ -1,0 +1,250 @@
+"""Records and replays what is not HTTP: child processes, packs, and 2024's HTTP+SSE (C1, C2).
+
+An interaction is one message of ours and what came on it, a line each: what the server said
+meanwhile, the answer, and what it said then, until we spoke again. The real transport is opened
+once something goes live, so never in replay.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.interaction import Request, Response
+from aish.cassettes.rpc import Said, peek
+from aish.cassettes.tape import LEFT, Take, Tape
+from aish.mcp import messages
+from aish.mcp.failures import LeftError, McpError, TransportError
+from aish.mcp.messages import Answer, Asked, NotAMessageError, Noted
+from aish.mcp.taped_words import answered, failure_of, in_words, readable, said
+from aish.mcp.transport import Headers, Inbox, Outgoing, Transport, hears_already
+
+CALL = "tools/call"
+
+
+@dataclass(slots=True)
+class _Running:
+    """A request without its answer, while it is recorded."""
+
+    take: Take
+    method: str
+
+
+class Taped:
+    """A transport behind a tape; several exchanges may be under way at the same time."""
+
+    over_http = False
+    has_session = False
+    listen = staticmethod(hears_already)
+
+    def __init__(
+        self,
+        tape: Tape,
+        uri: str,
+        make: Callable[[], Transport],
+        tasks: TaskGroup,
+        on_noise: Callable[[str], None],
+    ) -> None:
+        self._tape = tape
+        self._uri = uri
+        self._make = make
+        self._tasks = tasks
+        self._on_noise = on_noise
+        self._inbox: Inbox = _nobody
+        self._inner: Transport | None = None
+        self._is_open = False
+        self._opening = anyio.Lock()
+        self._running: dict[int, _Running] = {}
+        self._last: Take | None = None
+        self._kept: list[bytes] = []
+        self._asked_live: set[str | int] = set()
+
+    async def open(self, inbox: Inbox) -> None:
+        """Get ready; the server is reached with the first message that goes live."""
+        self._inbox = inbox
+        self._is_open = False
+
+    async def exchange(self, outgoing: Outgoing) -> Answer:
+        """The answer to a request, recorded or played."""
+        body = messages.request(outgoing.number, outgoing.method, outgoing.params)
+        request = self._request(body)
+        held = self._held(request, peek(request))
+        if held is not None:
+            return await self._play(held, outgoing.number)
+        self._end_last()
+        take = self._tape.begin("mcp", request)
+        if take is None:
+            return await (await self._reach()).exchange(outgoing)
+        return await self._record(take, outgoing)
+
+    async def send(self, body: bytes, headers: Headers = ()) -> None:
+        """Send a notification, or an answer of ours, recorded or played."""
+        request = self._request(body)
+        peeked = peek(request)
+        if peeked.is_volatile:
+            if self._inner is not None and self._is_open:
+                await self._inner.send(body, headers)
+            return
+        # Who asked live waits for an answer, whatever the cassette holds.
+        if peeked.method or peeked.id not in self._asked_live:
+            held = self._held(request, peeked)
+            if held is not None:
+                _raise_failure(held)
+                return
+        take = self._tape.begin("mcp", request)
+        try:
+            await (await self._reach()).send(body, headers)
+        except BaseException as error:
+            _break(take, error)
+            raise
+        if take is not None:
+            take.end()
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        try:
+            if self._inner is not None:
+                await self._inner.close()
+        finally:
+            self._end_last()
+
+    def noise(self, line: str) -> None:
+        """Keep what the server said that is no message, and tell of it."""
+        self._keep(line.replace("\n", " ").encode("utf-8", "replace"), None)
+        self._on_noise(line)
+
+    def _request(self, body: bytes) -> Request:
+        return Request("POST", self._uri, body=readable(json.loads(body)))
+
+    def _held(self, request: Request, peeked: Said) -> Response | None:
+        try:
+            return self._tape.recorded("mcp", request, fresh=peeked.is_fresh)
+        except CassetteMissError:
+            if not self._tape.rules.lenient:
+                raise
+            return Response(body=peeked.refusal() if peeked.is_request else b"")
+
+    async def _reach(self) -> Transport:
+        async with self._opening:
+            if self._inner is None:
+                self._inner = self._make()
+            if not self._is_open:
+                await self._inner.open(self._hear)
+                self._is_open = True
+        return self._inner
+
+    async def _record(self, take: Take, outgoing: Outgoing) -> Answer:
+        number = outgoing.number
+        self._running[number] = _Running(take, outgoing.method)
+        for line in self._kept:
+            take.chunk(line)
+        self._kept.clear()
+        try:
+            answer = await (await self._reach()).exchange(outgoing)
+        except BaseException as error:
+            _break(take, error)
+            raise
+        finally:
+            del self._running[number]
+        take.chunk(readable(answered(answer, number)) + b"\n")
+        self._end_last()
+        self._last = take
+        return answer
+
+    def _end_last(self) -> None:
+        """What the server says from here on belongs to another exchange."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.end()
+
+    def _hear(self, message: Asked | Noted, number: int | None) -> None:
+        """Take what the server says live, unasked."""
+        owner = self._owner(message) if number is None else number
+        if isinstance(message, Asked):
+            self._asked_live.add(message.id)
+        self._keep(readable(said(message)), owner)
+        self._inbox(message, owner)
+
+    def _keep(self, line: bytes, owner: int | None) -> None:
+        newest = next(reversed(self._running.values()), None)
+        running = newest if owner is None else self._running.get(owner)
+        take = self._last if running is None else running.take
+        if take is None:
+            self._kept.append(line + b"\n")
+        else:
+            take.chunk(line + b"\n")
+
+    def _owner(self, message: Asked | Noted) -> int | None:
+        """The exchange that a message belongs to: by its token, else the newest call."""
+        if isinstance(message, Noted) and message.method == "notifications/progress":
+            token = str(message.params.get("progressToken"))
+            return next((number for number in self._running if str(number) == token), None)
+        calls = [number for number, one in self._running.items() if one.method == CALL]
+        return calls[-1] if calls else None
+
+    async def _play(self, held: Response, number: int) -> Answer:
+        """The recorded answer, after what was said before it."""
+        began = anyio.current_time()
+        lines = _lines(held)
+        for index, (line, seconds) in enumerate(lines):
+            await self._wait(began + seconds)
+            answer = self._play_line(line, number)
+            if answer is not None:
+                if rest := lines[index + 1 :]:
+                    self._tasks.start_soon(self._play_rest, rest, began)
+                return answer
+        if held.broken == LEFT and self._tape.rules.paced:
+            await anyio.sleep_forever()
+        if held.broken == LEFT:
+            raise LeftError
+        _raise_failure(held)
+        raise TransportError("the cassette holds no answer to this")
+
+    async def _play_rest(self, lines: list[tuple[bytes, float]], began: float) -> None:
+        for line, seconds in lines:
+            await self._wait(began + seconds)
+            self._play_line(line, None)
+
+    async def _wait(self, until: float) -> None:
+        if self._tape.rules.paced:
+            await anyio.sleep_until(until)
+
+    def _play_line(self, line: bytes, number: int | None) -> Answer | None:
+        try:
+            found = messages.decode(line)
+        except NotAMessageError:
+            self._on_noise(line.decode("utf-8", "replace"))
+            return None
+        for message in found:
+            if isinstance(message, Answer):
+                return message
+            self._inbox(message, number)
+        return None
+
+
+def _lines(held: Response) -> list[tuple[bytes, float]]:
+    """The lines of a recorded answer, each with its time."""
+    found: list[tuple[bytes, float]] = []
+    rest, seconds = b"", 0.0
+    for piece, seconds in held.pieces():
+        *whole, rest = (rest + piece).split(b"\n")
+        found += ((line, seconds) for line in whole if line.strip())
+    return [*found, (rest, seconds)] if rest.strip() else found
+
+
+def _break(take: Take | None, error: BaseException) -> None:
+    """End an exchange that failed, or that we left."""
+    if take is not None:
+        take.end(broken=in_words(error) if isinstance(error, McpError) else LEFT)
+
+
+def _raise_failure(held: Response) -> None:
+    if held.broken not in {None, LEFT}:
+        raise failure_of(held.broken or "")
+
+
+def _nobody(message: Asked | Noted, number: int | None) -> None:
+    """Before `open` there is nobody to hear."""
