@@ -29,6 +29,7 @@ from aish.vocab.json import JsonValue
 
 _NO_CASSETTE = "the test has no cassette to run on"
 _NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
+_AGAIN = "if the change is meant, delete `{}` and run `aish test --record-missing`"
 _RECORD = "`aish test --record-missing` records it, live"
 
 
@@ -79,11 +80,12 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         examiner = Examiner(job.case.expect, update_snapshots=update_snapshots)
         look = examiner if mode == "none" else None
         end = anyio.run(execute, plan, options, around, look)
+    verdict = verdict_of(ExitCode(end.code), examiner.checked)
     return Outcome(
-        verdict_of(ExitCode(end.code), examiner.checked),
+        verdict,
         code=ExitCode(end.code),
         reason=mask(end.reason),
-        hint=end.hint,
+        hint=_AGAIN.format(path) if verdict == "miss" else end.hint,
         checked=examiner.checked,
         written=examiner.written,
     )

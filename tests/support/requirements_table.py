@@ -83,6 +83,7 @@ CASSETTES: Mapping[str, str] = {
     "C4": "what counts when requests are compared, and what does not",
     "C6": "a replay reaches nothing: no socket, no process, no look-up, no key",
     "C9": "a recording takes its place only when it is complete",
+    "C12": "`aish test`: cases on their cassettes, processes, reports, unused cassettes",
 }
 
 SECURITY: Mapping[str, str] = {
@@ -114,6 +115,7 @@ EXITS: Mapping[str, str] = {
     "exit-3": "a needed tool call was denied",
     "exit-4": "a limit was reached",
     "exit-5": "an endpoint or a required server is unavailable",
+    "exit-6": "a replay that does not fit its cassette",
     "exit-70": "a bug in aish",
     "exit-130": "interrupted by SIGINT",
     "exit-143": "interrupted by SIGTERM",
