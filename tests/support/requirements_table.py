@@ -80,8 +80,13 @@ APPROVALS: Mapping[str, str] = {
 }
 
 CASSETTES: Mapping[str, str] = {
+    "C1": "one file holds what models, servers and commands were asked and answered",
+    "C2": "record and replay without patching, at the transports",
+    "C3": "streams stay streams: recorded as they come, replayed with their cuts",
     "C4": "what counts when requests are compared, and what does not",
+    "C5": "a request that is not held ends the run, with the difference",
     "C6": "a replay reaches nothing: no socket, no process, no look-up, no key",
+    "C7": "modes, and replays in which only tools or only a model are live",
     "C9": "a recording takes its place only when it is complete",
     "C12": "`aish test`: cases on their cassettes, processes, reports, unused cassettes",
 }

@@ -1,0 +1,286 @@
+"""Record and replay: what a run did once it does again, with nothing and nobody there."""
+
+import json
+from typing import Any
+
+import pytest
+from cli_process import Done
+from e2e_project import ModelEndpoints, Project, http_server, stdio
+from model_endpoint import Reply, json_reply, text_reply, tool_reply
+
+KEYED = 'models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: KEY}}\n'
+KEY = {"KEY": "sk-planted-0123456789"}
+
+
+def told(done: Done, form: str) -> Any:
+    """What stdout carries, without what differs from run to run."""
+    if form == "text":
+        return done.stdout
+    rows = [json.loads(line) for line in done.stdout.splitlines()] if form == "jsonl" else []
+    for row in rows or [rows := json.loads(done.stdout)]:
+        for name in ("cassette", "run", "folder", "time", "seconds", "first_token_seconds"):
+            row.pop(name, None)
+        if row.get("type") == "tool.decided":
+            del row["digest"]  # an approval is good for one run only
+        for step in row.get("steps", {}).values():
+            for call in step["tool_calls"]:
+                del call["seconds"]
+    return rows
+
+
+def all_kinds(project: Project, url: str) -> None:
+    """A pipeline that uses everything a cassette can hold."""
+    project.write("notes.txt", "from the pack")
+    project.pipeline(
+        f"""
+        models: {{m: {{base_url: "${{MODEL_URL}}", model: scripted, key_env: KEY}}}}
+        mcp:
+          servers:
+            child: {{command: {stdio()}, env: {{IN_CHILD: "${{CHILD}}"}}}}
+            web: {{url: "{url}", auth_env: WEB_TOKEN}}
+            repo: {{pack: [fs], root: .}}
+          auto_approve: ["child__*", web__add, repo__file_read, shell__run]
+        env: [GREETING]
+        steps:
+          - id: count
+            run: [printf, "%s files", "3"]
+          - id: ask
+            prompt: "{{{{ env.GREETING }}}}, of {{{{ steps.count.text }}}}"
+        """
+    )
+
+
+CALLS = [
+    ("c1", "child__echo", '{"text": "from the child"}'),
+    ("c2", "web__add", '{"a": 2, "b": 3}'),
+    ("c3", "repo__file_read", '{"path": "notes.txt"}'),
+]
+
+
+@pytest.mark.requirement("C1", "C2", "C3", "C4", "C6", "C7")
+@pytest.mark.parametrize("form", ["text", "json", "jsonl"])
+def test_a_recorded_run_repeats_itself_when_nothing_is_there_any_more(
+    project: Project, model_endpoint: ModelEndpoints, form: str
+) -> None:
+    endpoint = model_endpoint([tool_reply(CALLS, "Let me look."), text_reply("All is well.")])
+    project.uses(endpoint)
+    secret = {"KEY": "sk-0123456789", "CHILD": "child-0123", "WEB_TOKEN": "web-token-0123"}
+    with http_server("--token", "web-token-0123") as url:
+        all_kinds(project, url)
+        recorded = project.aish(
+            *("record", "p.yaml", "-o", "c.yaml", "--format", form),
+            env={**secret, "GREETING": "Good morning"},
+        )
+    endpoint.close()
+    del project.aish.env["MODEL_URL"]
+    project.folder.joinpath("notes.txt").unlink()
+
+    replayed = project.run("--replay", "c.yaml", "--format", form, env={"GREETING": "Other"})
+
+    assert recorded.code == 0, recorded.stderr
+    assert replayed.code == 0, replayed.stderr
+    assert told(replayed, form) == told(recorded, form)
+    assert "All is well." in replayed.stdout
+    assert len(endpoint.asked) == 2
+    assert "Good morning, of 3 files" in endpoint.asked[0]["messages"][0]["content"]
+
+
+@pytest.mark.requirement("C5", "exit-6")
+def test_a_changed_prompt_is_a_miss_that_shows_the_line_and_sends_nothing(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    prompt = "prompt: |\n  You are polite.\n  Say hello to {}.\n"
+    project.pipeline(KEYED + prompt.format("Ann"))
+    project.aish("record", "p.yaml", "-o", "c.yaml", env=KEY)
+    project.pipeline(KEYED + prompt.format("Bob"))
+
+    done = project.run("--replay", "c.yaml")
+
+    assert (done.code, done.stdout) == (6, "")
+    shown = [line.partition("] ")[2] for line in done.stderr.splitlines()]
+    assert "message 1 (user), content, line 2:" in shown
+    assert "  - Say hello to Ann." in shown
+    assert "  + Say hello to Bob." in shown
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("C7", "exit-6")
+def test_once_records_where_there_is_no_cassette_and_replays_where_there_is(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("first"), text_reply("second")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+
+    done = [project.run("--cassette", "c.yaml", "--record-mode", "once") for _ in range(3)]
+    project.pipeline("prompt: Say something else")
+    changed = project.run("--cassette", "c.yaml")
+
+    assert [one.stdout for one in done] == ["first\n"] * 3
+    assert changed.code == 6
+    assert len(endpoint.requests) == 1
+
+
+@pytest.mark.requirement("C7")
+def test_new_episodes_records_what_the_cassette_does_not_hold(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("one"), text_reply("two")])
+    project.uses(endpoint)
+    steps = "steps: [{id: a, prompt: First}, {id: b, prompt: Second}]\n"
+    project.pipeline("steps: [{id: a, prompt: First}]")
+    extend = ("--cassette", "c.yaml", "--record-mode", "new_episodes")
+    first = project.run(*extend)
+    project.pipeline(steps)
+
+    second = project.run(*extend, "--format", "json")
+    endpoint.close()
+    third = project.run("--replay", "c.yaml", "--format", "json")
+
+    assert (first.code, second.code, third.code) == (0, 0, 0), second.stderr + third.stderr
+    assert [one["messages"][0]["content"] for one in endpoint.asked] == ["First", "Second"]
+    texts = [step["text"] for step in json.loads(third.stdout)["steps"].values()]
+    assert texts == ["one", "two"]
+    assert json.loads(second.stdout)["cassette"]["interactions"] == 2
+
+
+@pytest.mark.requirement("C7")
+def test_all_records_everything_anew(project: Project, model_endpoint: ModelEndpoints) -> None:
+    endpoint = model_endpoint([text_reply("old"), text_reply("new"), text_reply("newest")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello\ncassette: {path: tapes/c.yaml}")
+
+    ways = (["record", "p.yaml"], ["run", "p.yaml", "--record", "tapes/c.yaml"])
+    for way in (*ways, ["run", "p.yaml", "--record-mode", "all"]):
+        assert project.aish(*way).code == 0
+    endpoint.close()
+    replayed = project.run("--record-mode", "none")
+
+    assert replayed.stdout == "newest\n"
+    assert not (project.folder / "tapes" / "c.yaml.partial").exists()
+
+
+@pytest.mark.requirement("C7")
+def test_a_plain_run_is_live_and_does_not_look_at_the_cassette(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("live")])
+    project.uses(endpoint)
+    place = project.write("c.yaml", "not a cassette")
+    project.pipeline("prompt: Say hello\ncassette: c.yaml")
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (0, "live\n")
+    assert place.read_text() == "not a cassette"
+
+
+@pytest.mark.requirement("C5")
+@pytest.mark.parametrize(("strict", "code"), [("", 0), (", strict: true", 6)])
+def test_what_a_replay_leaves_unused_is_said_and_under_strict_an_error(
+    project: Project, model_endpoint: ModelEndpoints, strict: str, code: int
+) -> None:
+    endpoint = model_endpoint([text_reply("one"), text_reply("two")])
+    project.uses(endpoint)
+    settings = f"cassette: {{path: c.yaml{strict}}}\n"
+    project.pipeline(f"{settings}steps: [{{id: a, prompt: First}}, {{id: b, prompt: Second}}]")
+    project.aish("record", "p.yaml")
+    project.pipeline(f"{settings}steps: [{{id: a, prompt: First}}]")
+
+    done = project.run("--record-mode", "none")
+
+    assert (done.code, done.stdout) == (code, "one\n")
+    assert "1 interaction was not used of c.yaml" in done.stderr
+    assert "2: POST " in done.stderr
+
+
+@pytest.mark.requirement("C1", "C6")
+@pytest.mark.parametrize(
+    ("reply", "code"),
+    [
+        pytest.param(json_reply(400, {"error": {"message": "no"}}), 1, id="refused"),
+        pytest.param(json_reply(401, {"error": {"message": "no"}}), 5, id="no key"),
+        pytest.param(Reply(framing="raw"), 5, id="no answer"),
+    ],
+)
+def test_a_run_that_failed_fails_again_in_the_same_way(
+    project: Project, model_endpoint: ModelEndpoints, reply: Reply, code: int
+) -> None:
+    endpoint = model_endpoint(lambda _: reply)
+    project.uses(endpoint)
+    project.pipeline(
+        'models: {m: {base_url: "${MODEL_URL}", model: x, retry: {attempts: 2, max_delay: 1s}}}\n'
+        "prompt: Say hello"
+    )
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "--format", "json")
+    endpoint.close()
+
+    replayed = project.run("--replay", "c.yaml", "--format", "json")
+
+    assert (recorded.code, replayed.code) == (code, code), replayed.stderr
+    assert told(replayed, "json") == told(recorded, "json")
+
+
+@pytest.mark.requirement("C3")
+def test_a_replay_waits_for_nothing_unless_the_pace_is_the_recorded_one(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    busy = json_reply(429, {"error": {"message": "later"}}, {"retry-after": "0"})
+    endpoint = model_endpoint([busy, text_reply("Hello", pieces=["Hel", "lo"])])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    project.aish("record", "p.yaml", "-o", "c.yaml")
+    place = project.folder / "c.yaml"
+    text = place.read_text().replace("retry-after:\n      - '0'", "retry-after:\n      - '90'")
+    head, _, chunks = text.rpartition("chunks: ")
+    sizes = [chunk.partition("@")[0] for chunk in chunks.split("\n")[0].split()]
+    timed = " ".join(f"{size}@{n / 4}" for n, size in enumerate(sizes))
+    place.write_text(f"{head}chunks: {timed}\n...\n")
+
+    fast = project.result("--replay", "c.yaml")
+    place.write_text(place.read_text().replace("- '90'", "- '0'"))
+    slow = project.result("--replay", "c.yaml", "--pace", "recorded")
+
+    assert fast["steps"]["main"]["text"] == slow["steps"]["main"]["text"] == "Hello"
+    assert fast["seconds"] < 60
+    assert slow["seconds"] >= (len(sizes) - 1) / 4
+
+
+@pytest.mark.requirement("C6", "F7")
+def test_variables_that_are_no_secrets_come_from_the_recording(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.pipeline(
+        'models: {m: {base_url: "${MODEL_URL}", model: "${NAME:-small}", headers: {X-A: "${A}"}}}\n'
+        'env: [SHA, UNSET]\nprompt: "Commit {{ env.SHA }} {{ env.UNSET | default(1) }}"'
+    )
+    project.uses(endpoint)
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env={"SHA": "a1", "A": "header-a"})
+    endpoint.close()
+
+    elsewhere = {"MODEL_URL": "http://other.test/v1", "NAME": "big", "SHA": "b2", "UNSET": "2"}
+    replayed = [project.run("--replay", "c.yaml", env=env) for env in ({}, elsewhere, {"A": "x"})]
+
+    assert recorded.code == 0, recorded.stderr
+    assert [one.code for one in replayed] == [0, 0, 0], replayed[1].stderr
+    assert "SHA: a1" in (project.folder / "c.yaml").read_text()
+
+
+@pytest.mark.requirement("C7", "P3", "exit-3")
+def test_a_replay_approves_nothing_that_the_rules_do_not(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint()
+    project.uses(endpoint)
+    project.pipeline("run: [printf, ran]")
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "--allow", "shell__run")
+
+    denied = project.run("--replay", "c.yaml")
+    allowed = project.run("--replay", "c.yaml", "--allow", "shell__run")
+
+    assert (recorded.code, recorded.stdout) == (0, "ran\n")
+    assert (allowed.code, allowed.stdout) == (0, "ran\n")
+    assert (denied.code, denied.stdout) == (3, "")
