@@ -33,6 +33,10 @@ _SHAPES = {
 _KNOWN = re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in enumerate(_SHAPES.values())))
 _NAMES = tuple(_SHAPES)
 _WORD = re.compile(r"[A-Za-z0-9+_-]{32,}={0,2}")
+# The value of an `id` is a name: endpoints and servers make theirs at random.
+_NAMED = re.compile(r'(?<![A-Za-z])(?:tool_call_|call_)?id\\*"\s*:\s*\\*"$')
+_NAMED_WITHIN = 24
+_RUN = re.compile(r"\d{8}T\d{6}Z-[a-z0-9-]+")
 _PUBLIC = re.compile(r"(?:chatcmpl|cmpl|call|toolu|msg|resp|req|run|fp|gen)[-_]")
 _RANDOM = 4.2
 _FEWEST_DIGITS = 3
@@ -106,8 +110,13 @@ def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
         while rest and rest[0].end() <= word.start():
             rest.popleft()
         is_known = bool(rest) and rest[0].start() < word.end()
-        if not is_known and _is_random(word[0]):
+        if not is_known and _is_random(word[0]) and not _is_name(text, word):
             yield word.start(), "text as random as a key", word[0]
+
+
+def _is_name(text: str, word: re.Match[str]) -> bool:
+    before = text[max(0, word.start() - _NAMED_WITHIN) : word.start()]
+    return _NAMED.search(before) is not None or _RUN.fullmatch(word[0]) is not None
 
 
 def _is_random(word: str) -> bool:

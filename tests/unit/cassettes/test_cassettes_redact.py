@@ -214,6 +214,24 @@ def test_what_is_allowed_is_not_reported() -> None:
     assert scan_text("env `A`", key)[0].place == "env `A`, column 1"
 
 
+RANDOM = "Y9MBSCq2tLk7Vw0xZr4HnJ8dEf1GuPaQ"
+
+
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"tool_calls": [{{"index": 0, "id": "{RANDOM}"}}]}}',
+        f'{{"role": "tool", "tool_call_id":"{RANDOM}"}}',
+        f'"arguments": "{{\\"call_id\\": \\"{RANDOM}\\"}}"',
+        "see .aish/runs/20261121T133736Z-quickstart-ll58 for more",
+    ],
+)
+def test_an_id_made_at_random_is_a_name_and_no_secret(text: str) -> None:
+    assert scan_text("body", text) == ()
+    assert len(scan_text("body", f'"grid": "{RANDOM}", "id_key": "{RANDOM}"')) == 2
+
+
 def test_addresses_and_headers_are_scanned() -> None:
     key = "sk-" + "abcdefghijABCDEFGHIJ0123456789"
     request = Request("GET", f"http://h/{key}", (("x-note", key),))
