@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.cli.boundary import say
+from aish.cli.options import LockUse
 from aish.config.inputs import collect_inputs
 from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
@@ -35,6 +36,7 @@ def load(
     *,
     strict: bool = False,
     quiet: bool = False,
+    locked: bool = True,
 ) -> Pipeline:
     """The pipeline of a file, all of F10 and F11 checked; warnings are said unless `quiet`.
 
@@ -42,7 +44,7 @@ def load(
         PipelineError: all that is wrong with it; with `strict` also if that is only odd.
     """
     odd: list[Problem] = []
-    pipeline = load_checked(file, tuple(overrides or ()), odd.append)
+    pipeline = load_checked(file, tuple(overrides or ()), odd.append, locked=locked)
     if odd and strict:
         raise PipelineError(tuple(replace(problem, warning=False) for problem in odd))
     if not quiet:
@@ -74,6 +76,7 @@ def run_options(
     deny: Sequence[str] | None,
     timeout: str | None,
     quiet: bool = False,
+    lock: LockUse = LockUse.ENFORCE,
 ) -> RunOptions:
     """The options of one run, inputs checked against their schemas (F9)."""
     wants_stdin = uses_stdin(pipeline)
@@ -93,6 +96,7 @@ def run_options(
         allow=tuple(allow or ()),
         deny=tuple(deny or ()),
         timeout=_seconds(timeout),
+        lock=lock.value,
         environ=dict(os.environ),
     )
 
@@ -107,12 +111,17 @@ def _seconds(text: str | None) -> float | None:
 
 
 def look_options(
-    allow: Sequence[str] | None, deny: Sequence[str] | None, *, allow_broad_root: bool
+    allow: Sequence[str] | None,
+    deny: Sequence[str] | None,
+    *,
+    allow_broad_root: bool,
+    lock: LockUse = LockUse.ENFORCE,
 ) -> RunOptions:
     """Options of a command that only looks at tools."""
     return RunOptions(
         allow=tuple(allow or ()),
         deny=tuple(deny or ()),
         allow_broad_root=allow_broad_root,
+        lock=lock.value,
         environ=dict(os.environ),
     )

@@ -15,6 +15,8 @@ from aish.cli.options import (
     Format,
     InputOption,
     InputsOption,
+    LockOption,
+    LockUse,
     ModelOption,
     QuietOption,
     RunDirOption,
@@ -58,6 +60,7 @@ class Ruling:
     allow: AllowOption = None
     deny: DenyOption = None
     broad_root: BroadRootOption = False
+    lock: LockOption = LockUse.ENFORCE
     ask: AskOption = False
     timeout: TimeoutOption = None
 

@@ -24,6 +24,13 @@ class Report(StrEnum):
     JSON = "json"
 
 
+class LockUse(StrEnum):
+    """What it means that something is not as the lock file pins it."""
+
+    ENFORCE = "enforce"
+    WARN = "warn"
+
+
 def _print_version(value: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - typer calls it with the flag's value
     if value:
         typer.echo(f"aish {__version__}")
@@ -81,4 +88,8 @@ EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Leave no run
 BroadRootOption = Annotated[
     bool,
     typer.Option("--allow-broad-root", help="Let a tool pack have `/` or your home as its root."),
+]
+LockOption = Annotated[
+    LockUse,
+    typer.Option("--lock", help="What differs from the lock file: exit 7, or go on without it."),
 ]

@@ -20,6 +20,9 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
         yield from (f"  {for_line(str(row))}" for row in overrides)
     yield from _section("models", view["models"], _model)
     yield from _section("servers", view["servers"], _server)
+    if view["lock"] is not None:
+        asked = any(row["state"] != "not asked" for row in _tables(view["servers"]))
+        yield f"lock  {for_line(str(view['lock']))}" + ("" if asked else ", tools known from it")
     yield from _section("rules", view["rules"], lambda row: f"{row['list']:13} {row['rule']}")
     yield f"on_denied  {view['on_denied']}"
     limits = view["limits"]
@@ -35,8 +38,12 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     yield f"model requests  {requests['at_least']} at least, {requests['at_most']} at most"
 
 
+def _tables(rows: JsonValue) -> list[JsonObject]:
+    return [row for row in _rows(rows) if isinstance(row, Mapping)]
+
+
 def _section(title: str, rows: JsonValue, line: Callable[[JsonObject], str]) -> Iterator[str]:
-    listed = [row for row in _rows(rows) if isinstance(row, Mapping)]
+    listed = _tables(rows)
     if listed:
         yield title
         yield from (f"  {for_line(line(row))}" for row in listed)

@@ -55,6 +55,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         deny=ruling.deny,
         timeout=ruling.timeout,
         quiet=telling.quiet,
+        lock=ruling.lock,
     )
     plan = make_plan(pipeline, options, reel=film)
     if asked.output is not None:

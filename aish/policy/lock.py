@@ -126,23 +126,29 @@ def locked_tool(name: ToolName, pin: ToolPin, *, trusted: bool) -> Tool | None:
 
 def compare(pinned: Lock, now: Lock) -> tuple[Difference, ...]:
     """Everything in which `now` is not what was pinned: servers, tools, models, prompts."""
-    return (
-        *server_differences(pinned, now),
-        *model_differences(pinned, now),
-        *prompt_differences(pinned, now),
+    tools = (
+        found
+        for alias, server in now.servers.items()
+        for found in tool_differences(alias, pinned.servers.get(alias), server)
     )
+    return (*address_differences(pinned, now), *tools, *stale_differences(pinned, now))
 
 
-def server_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """About servers, and the tools of those that are where they were."""
+def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
+    """About servers that are new, or are others than were pinned."""
     for alias, server in now.servers.items():
         before = pinned.servers.get(alias)
         if before is None or not before.is_at(server):
             yield address_difference(alias, before, server)
-        yield from tool_differences(alias, before, server)
+
+
+def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
+    """About what can do no harm: servers that are gone, models and prompts that changed."""
     for alias in pinned.servers:
         if alias not in now.servers:
             yield Difference("server", alias, "removed")
+    yield from _differences("model", "model", pinned.models, now.models)
+    yield from _differences("prompt", "sha256", pinned.prompts, now.prompts)
 
 
 def address_difference(alias: str, before: ServerPin | None, now: ServerPin) -> Difference:
@@ -190,16 +196,6 @@ def tool_difference(
     if before.definition is None or now.definition is None:
         fields = (FieldChange("sha256", before.sha256, now.sha256),)
     return Difference("tool", shown, "changed", fields)
-
-
-def model_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """About the ids of models."""
-    yield from _differences("model", "model", pinned.models, now.models)
-
-
-def prompt_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """About the sources of prompts, of which only the hashes are pinned."""
-    yield from _differences("prompt", "sha256", pinned.prompts, now.prompts)
 
 
 def _differences(

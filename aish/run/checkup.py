@@ -9,7 +9,7 @@ from shutil import which
 from typing import Literal
 
 from aish.config.pipeline import ModelEntry, Pipeline
-from aish.errors import AishError
+from aish.errors import AishError, LockDiffersError
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
@@ -100,8 +100,12 @@ async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
         folder=RunFolder(id="doctor", path=None, mask=plan.secrets.mask),
         environ=dict(os.environ),
     )
-    found = await look(plan, around)
-    return [
+    try:
+        found = await look(plan, around)
+    except LockDiffersError as error:
+        return [Finding("lock file", "bad", str(error), error.hint)]
+    locked = [Finding("lock file", "bad", str(error), error.hint) for error in found.locked]
+    return locked + [
         Finding(
             f"mcp server `{info.alias}`",
             _server_state(info.state, required=pipeline.servers[info.alias].required),

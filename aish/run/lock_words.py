@@ -96,7 +96,8 @@ def _text(value: JsonValue) -> str:
 def _change(field: FieldChange) -> str:
     if isinstance(field.before, str) and isinstance(field.after, str):
         return f"{field.field} {_quoted(field.before)} → {_quoted(field.after)}"
-    changed = [line.strip() for line in _field_lines(field) if not line.startswith(("@", "  "))]
+    lines = (line for line in _field_lines(field) if not line.startswith(("@", "  ")))
+    changed = (f"{line[:2]}{line[2:].strip()}" for line in lines)
     return f"{field.field} {_short(' '.join(changed))}"
 
 

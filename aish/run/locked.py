@@ -16,6 +16,7 @@ from aish.policy.lock import (
     pinned_name,
 )
 from aish.policy.lock_file import can_be_kept
+from aish.run.presumed import presumed_tool
 from aish.system.globs import matches_word
 from aish.system.secrets import Secrets
 from aish.vocab.tools import Tool, ToolName
@@ -90,6 +91,12 @@ def locked_tool_named(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | 
     older_of = OLDER_NAMES.get(name.name, "")
     own = tools.get(ToolName(name.server, older_of))
     return own and replace(own, name=name, wire=str(name), unlisted=True, older_of=older_of)
+
+
+def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | None:
+    """A tool as far as it is known before its server was asked: from the lock, or ours."""
+    locked = None if lock is None else locked_tool_named(name, pipeline, lock)
+    return locked or presumed_tool(name, pipeline)
 
 
 def is_wanted(entry: ServerEntry, name: str) -> bool:

@@ -11,10 +11,9 @@ from aish.policy.lock import (
     Difference,
     Lock,
     ServerPin,
-    address_difference,
-    model_differences,
+    address_differences,
     pinned_name,
-    prompt_differences,
+    stale_differences,
     tool_difference,
 )
 from aish.run.lock_reading import lock_path
@@ -49,21 +48,10 @@ class LockWatch:
         Raises:
             LockDiffersError: a server is not the one that was pinned, and that is enforced.
         """
-        for alias, server in self._now.servers.items():
-            before = self._pinned.servers.get(alias)
-            if before is None or not before.is_at(server):
-                self._servers[alias] = address_difference(alias, before, server)
-                self._say(self._servers[alias])
-        stale = [
-            *(
-                Difference("server", a, "removed")
-                for a in self._pinned.servers
-                if a not in self._now.servers
-            ),
-            *model_differences(self._pinned, self._now),
-            *prompt_differences(self._pinned, self._now),
-        ]
-        for found in stale:
+        for found in address_differences(self._pinned, self._now):
+            self._servers[found.name] = found
+            self._say(found)
+        for found in stale_differences(self._pinned, self._now):
             self._notice("info", "lock_stale", found)
         self.require()
 
@@ -115,10 +103,9 @@ class LockWatch:
 
     def refusal(self, message: str) -> LockDiffersError:
         """An error about this lock, with what to do."""
-        how = f"`aish lock {self._file} --diff` shows how, `--update` accepts it"
-        return LockDiffersError(
-            message, where=str(self._path), hint=f"{how}; `--lock warn` goes on without"
-        )
+        hint = f"`aish lock {self._file} --diff` shows how, `--update` accepts it"
+        without = "; `--lock warn` goes on without" if self._enforced else ""
+        return LockDiffersError(message, where=str(self._path), hint=hint + without)
 
     def require(self) -> None:
         """Refuse to go on with what differs.

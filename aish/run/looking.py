@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from typing import Literal
 
+from aish.errors import AishError
 from aish.policy.decide import decide
-from aish.policy.rules import Policy, unmatched_rules
+from aish.policy.rules import Policy, Rule, unmatched_rules
 from aish.run.plan import Plan
-from aish.run.resources import open_toolbox
+from aish.run.resources import lock_errors, open_toolbox
 from aish.run.surroundings import Surroundings
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Tools
@@ -27,11 +28,15 @@ class ToolView:
 
 @frozen
 class Look:
-    """What the servers of a pipeline offer now, and which rules match none of it."""
+    """What the servers of a pipeline offer now, and which rules match none of it.
+
+    `locked` is what the lock, where it is enforced, says of that.
+    """
 
     tools: tuple[ToolView, ...]
     servers: tuple[ServerInfo, ...]
     unmatched: tuple[RuleEntry, ...]
+    locked: tuple[AishError, ...] = ()
 
 
 async def look(plan: Plan, around: Surroundings) -> Look:
@@ -42,12 +47,35 @@ async def look(plan: Plan, around: Surroundings) -> Look:
             tools=tuple(view(plan.policy, tool) for tool in listed),
             servers=box.servers,
             unmatched=unmatched_rules(plan.policy, (*listed, *_named(plan.policy, box.tools))),
+            locked=lock_errors(box.tools),
         )
+
+
+def look_at_lock(plan: Plan) -> Look | None:
+    """The tools as they are locked, without asking a server; `None` where nothing is locked."""
+    if plan.lock is None:
+        return None
+    from aish.run.locked import known_servers, locked_tool_named, locked_tools
+
+    tools = tuple(locked_tools(plan.pipeline, plan.lock).values())
+    names = (ToolName(rule.server, rule.tool) for rule in _all_rules(plan.policy) if rule.exact)
+    older = (locked_tool_named(name, plan.pipeline, plan.lock) for name in names)
+    known = (*tools, *filter(None, older))
+    complete = len(known_servers(plan.pipeline, plan.lock)) == len(plan.servers)
+    return Look(
+        tools=tuple(view(plan.policy, tool) for tool in tools),
+        servers=(),
+        unmatched=unmatched_rules(plan.policy, known) if complete else (),
+    )
+
+
+def _all_rules(policy: Policy) -> tuple[Rule, ...]:
+    return policy.deciding() + policy.parallel + policy.idempotent
 
 
 def _named(policy: Policy, tools: Tools) -> Iterator[Tool]:
     """The tools that rules name in full: older names are among them, which no list shows (K2)."""
-    for rule in policy.deciding() + policy.parallel + policy.idempotent:
+    for rule in _all_rules(policy):
         tool = tools.by_name(ToolName(rule.server, rule.tool)) if rule.exact else None
         if tool is not None:
             yield tool

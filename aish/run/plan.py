@@ -127,14 +127,7 @@ def make_plan(
             for step in steps
         )
     secrets = Secrets()
-    live = Variables(options.environ)
-    held = (
-        live
-        if reel is None
-        else Variables(options.environ, in_replay=True, recorded=reel.variables)
-    )
-    of_models = Resolver(pipeline, held if reel and reel.replays_models else live, secrets)
-    of_servers = Resolver(pipeline, held if reel and reel.replays_servers else live, secrets)
+    of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
     declared_secrets(pipeline.secrets, of_models)
     models = {
         alias: resolve_model(pipeline.models[alias], of_models)
@@ -157,6 +150,21 @@ def make_plan(
         lock_mode=options.lock,
         variables={**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain},
     )
+
+
+def _resolvers(
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets, reel: Played | None
+) -> tuple[Resolver, Resolver]:
+    """What reads variables for the models and for the servers: live, or as they were recorded."""
+    live = Variables(options.environ)
+    held = (
+        live
+        if reel is None
+        else Variables(options.environ, in_replay=True, recorded=reel.variables)
+    )
+    of_models = Resolver(pipeline, held if reel and reel.replays_models else live, secrets)
+    of_servers = Resolver(pipeline, held if reel and reel.replays_servers else live, secrets)
+    return of_models, of_servers
 
 
 def _named(pipeline: Pipeline, options: RunOptions, reel: Played | None) -> dict[str, str]:

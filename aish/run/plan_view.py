@@ -2,6 +2,7 @@
 
 from aish.config.pipeline import PromptStep
 from aish.run.context import template_context
+from aish.run.lock_reading import lock_path
 from aish.run.looking import Look
 from aish.run.opening import limits_of, model_name, origin
 from aish.run.options import RunOptions
@@ -11,7 +12,10 @@ from aish.vocab.json import JsonObject, JsonValue
 
 
 def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject:
-    """Everything a reviewer wants to know before the run; `found` is `None` offline."""
+    """Everything a reviewer wants to know before the run; `found` is `None` offline.
+
+    Without its servers' states where only a lock was looked at.
+    """
     pipeline = plan.pipeline
     context = template_context(pipeline, options, {})
     tools = () if found is None else tuple(row.tool for row in found.tools)
@@ -27,6 +31,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
             for alias, m in plan.models.items()
         ],
         "servers": _servers(plan, found),
+        "lock": None if plan.lock is None else str(lock_path(pipeline)),
         "rules": [{"list": row.list, "rule": row.rule} for row in plan.policy.infos()],
         "on_denied": pipeline.on_denied,
         "limits": limits_of(plan),

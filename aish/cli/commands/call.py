@@ -16,6 +16,8 @@ from aish.cli.options import (
     BroadRootOption,
     DenyOption,
     FileArgument,
+    LockOption,
+    LockUse,
     Report,
     ReportOption,
     SetOption,
@@ -43,6 +45,7 @@ def command(
     allow: AllowOption = None,
     deny: DenyOption = None,
     broad_root: BroadRootOption = False,
+    lock: LockOption = LockUse.ENFORCE,
     ask: AskOption = False,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
@@ -52,7 +55,8 @@ def command(
     Example: aish call pipelines/quickstart.yaml repo__file_read path=README.md
     """
     del verbose
-    plan = tools_plan(load(file, overrides), look_options(allow, deny, allow_broad_root=broad_root))
+    options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
+    plan = tools_plan(load(file, overrides), options)
     around = quiet_surroundings(plan)
     if ask:
         around = replace(around, approver=TerminalApprover())

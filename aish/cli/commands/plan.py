@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aish.cli.boundary import say
+from aish.cli.boundary import report, say
 from aish.cli.loading import Given, load, run_options
 from aish.cli.looking import looked_at
 from aish.cli.options import (
@@ -15,6 +15,8 @@ from aish.cli.options import (
     FileArgument,
     InputOption,
     InputsOption,
+    LockOption,
+    LockUse,
     ModelOption,
     Report,
     ReportOption,
@@ -26,7 +28,7 @@ from aish.cli.options import (
 from aish.cli.plan_text import plan_lines
 from aish.cli.printing import print_json
 from aish.errors import ExitCode
-from aish.run.looking import Look
+from aish.run.looking import Look, look_at_lock
 from aish.run.plan import make_plan
 from aish.run.plan_view import plan_view
 from aish.run.resources import missing_server
@@ -42,6 +44,7 @@ def command(
     allow: AllowOption = None,
     deny: DenyOption = None,
     broad_root: BroadRootOption = False,
+    lock: LockOption = LockUse.ENFORCE,
     timeout: TimeoutOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers.")] = False,
     strict: StrictOption = False,
@@ -55,9 +58,9 @@ def command(
     del verbose
     pipeline = load(file, overrides, strict=strict)
     given = Given(inputs, inputs_file, model, broad_root)
-    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout)
+    options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
     plan = make_plan(pipeline, options)
-    found = None if offline else looked_at(plan)
+    found = look_at_lock(plan) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)
     if format_ is Report.JSON:
@@ -66,6 +69,9 @@ def command(
         typer.echo("\n".join(plan_lines(view)))
     if found is None:
         return 0
+    for error in found.locked:
+        report(error)
+        return int(error.exit_code)
     unmatched = _unmatched(found, strict=strict)
     if missing_server(plan, found.servers) is not None:
         return int(ExitCode.UNAVAILABLE)

@@ -1,7 +1,7 @@
 """`aish policy explain FILE`."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import typer
@@ -20,10 +20,14 @@ from aish.config.documents import parse_json
 from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
+from aish.run.check_locked import locked_misfits
+from aish.run.lock_reading import lock_of
+from aish.run.locked import locked_tool_named
 from aish.run.plan import load_checked
 from aish.run.presumed import presumed_tool
 from aish.text import for_terminal
 from aish.vocab.json import JsonObject
+from aish.vocab.tools import Tool
 
 
 def command(
@@ -47,12 +51,22 @@ def command(
     pipeline = load_checked(file, tuple(overrides or ()))
     policy = compile_policy(pipeline.rules, allow=tuple(allow or ()), deny=tuple(deny or ()))
     name = tool_name(tool)
-    found = explain(policy, name, _arguments(arguments), presumed_tool(name, pipeline))
+    lock = lock_of(pipeline)
+    locked = None if lock is None else locked_tool_named(name, pipeline, lock)
+    given = _arguments(arguments)
+    found = explain(policy, name, given, locked or presumed_tool(name, pipeline))
+    misfits = locked_misfits(locked, given)
     if format_ is Report.JSON:
-        print_json(_row(found))
+        print_json({**_row(found), "locked": locked is not None, "misfits": misfits})
     else:
-        typer.echo("\n".join(for_terminal(line) for line in _lines(found)))
+        told = _locked_lines(locked, misfits) if locked else ()
+        typer.echo("\n".join(for_terminal(line) for line in (*_lines(found), *told)))
     return 0
+
+
+def _locked_lines(tool: Tool, misfits: Sequence[str]) -> list[str]:
+    said = [f"the arguments do not fit the locked schema: {misfit}" for misfit in misfits]
+    return ["", f"what is known of `{tool.name}` is from the lock file", *said]
 
 
 def _arguments(text: str) -> JsonObject:

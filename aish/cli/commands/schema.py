@@ -14,12 +14,13 @@ class Name(StrEnum):
     PIPELINE = "pipeline"
     EVENTS = "events"
     RESULT = "result"
+    LOCK = "lock"
 
 
 def command(
-    name: Annotated[Name, typer.Argument(metavar="NAME", help="pipeline, events or result")],
+    name: Annotated[Name, typer.Argument(metavar="NAME", help="pipeline, events, result or lock")],
 ) -> int:
-    """Print the JSON Schema of pipeline files, events, or the result object.
+    """Print the JSON Schema of pipeline files, events, the result object, or lock files.
 
     Example: aish schema pipeline > pipeline.schema.json
     """

@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from aish.cli.boundary import report
 from aish.cli.loading import load, look_options
 from aish.cli.looking import looked_at, tools_plan
 from aish.cli.options import (
@@ -12,6 +13,8 @@ from aish.cli.options import (
     BroadRootOption,
     DenyOption,
     FileArgument,
+    LockOption,
+    LockUse,
     SetOption,
     VerboseOption,
 )
@@ -37,6 +40,7 @@ def command(
     allow: AllowOption = None,
     deny: DenyOption = None,
     broad_root: BroadRootOption = False,
+    lock: LockOption = LockUse.ENFORCE,
     verbose: VerboseOption = False,
 ) -> int:
     """List the tools a pipeline sees, and what its rules say of each.
@@ -44,14 +48,21 @@ def command(
     Example: aish tools pipelines/mcp.yaml --audit
     """
     del verbose
-    plan = tools_plan(load(file, overrides), look_options(allow, deny, allow_broad_root=broad_root))
+    options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
+    plan = tools_plan(load(file, overrides), options)
     found = looked_at(plan)
+    odd = int(ExitCode.OK)
     if as_json:
         print_json(plan.secrets.mask_json(_rows(found)))
     elif audit:
-        return _audit(found.tools, plan.secrets)
+        odd = _audit(found.tools, plan.secrets)
     else:
         _table(found, plan.secrets)
+    for error in found.locked:
+        report(error)
+        return int(error.exit_code)
+    if audit and not as_json:
+        return odd
     missing = missing_server(plan, found.servers)
     return int(ExitCode.OK if missing is None else ExitCode.UNAVAILABLE)
 

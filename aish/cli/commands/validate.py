@@ -12,8 +12,9 @@ from aish.config.loader import lookup_position
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
-from aish.run.plan_checks import check_file
-from aish.run.presumed import presumed_tool
+from aish.run.lock_reading import lock_of
+from aish.run.locked import known_tool
+from aish.run.plan_checks import check_file, lock_check
 from aish.vocab.json import JsonValue
 
 
@@ -52,10 +53,13 @@ def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
     if pipeline is None or any(not problem.warning for problem in found):
         return found
     tests = pipeline.policy_tests
-    known = filter(None, (presumed_tool(tool_name(test.tool), pipeline) for test in tests))
+    lock = lock_of(pipeline)
+    names = [tool_name(test.tool) for test in tests]
+    known = filter(None, (known_tool(name, pipeline, lock) for name in names))
     failed = check_policy_tests(tests, compile_policy(pipeline.rules), known)
     return (
         *found,
+        *lock_check(pipeline, stale=True),
         *(
             Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
             for row in failed

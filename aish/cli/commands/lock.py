@@ -1,0 +1,158 @@
+"""`aish lock FILE`."""
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Annotated
+
+import anyio
+import typer
+
+from aish.cli.boundary import report, say
+from aish.cli.loading import load
+from aish.cli.looking import quiet_surroundings, tools_plan
+from aish.cli.options import (
+    BroadRootOption,
+    FileArgument,
+    Report,
+    ReportOption,
+    SetOption,
+    VerboseOption,
+)
+from aish.cli.printing import print_json
+from aish.config.pipeline import Pipeline
+from aish.errors import ExitCode, LockDiffersError, UsageError
+from aish.policy.lock import Lock
+from aish.run.lock_reading import lock_path, read_lock, write_lock
+from aish.run.lock_taking import Taken, take_lock
+from aish.run.lock_words import difference_lines, difference_row, named
+from aish.run.options import RunOptions
+from aish.system.secrets import Secrets
+from aish.text import for_ci_log
+from aish.vocab.json import JsonObject
+
+
+class _Way(Enum):
+    """What is done with the difference."""
+
+    WRITE = "write"
+    CHECK = "--check"
+    UPDATE = "--update"
+    DIFF = "--diff"
+
+
+def command(
+    file: FileArgument,
+    *,
+    check: Annotated[
+        bool, typer.Option("--check", help="Write nothing; exit 7 if something differs.")
+    ] = False,
+    update: Annotated[
+        bool, typer.Option("--update", help="Take in what differs, and say what that is.")
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Write nothing; print what `--update` would take in.")
+    ] = False,
+    overrides: SetOption = None,
+    broad_root: BroadRootOption = False,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Pin the tools of all servers, and models and prompts, in a file beside the pipeline.
+
+    Example: aish lock pipelines/review.yaml --check
+    """
+    del verbose
+    way = _way(check=check, update=update, diff=diff)
+    pipeline = load(file, overrides, locked=False)
+    path = lock_path(pipeline)
+    older = _older(pipeline, path, way)
+    plan = tools_plan(pipeline, _options(broad_root=broad_root))
+    taken = anyio.run(take_lock, plan, older, quiet_surroundings(plan))
+    differs = bool(taken.differences)
+    writes = way is _Way.UPDATE or (way is _Way.WRITE and older is None)
+    if writes and (differs or older is None):
+        write_lock(path, taken.lock)
+    if format_ is Report.JSON:
+        print_json(plan.secrets.mask_json(_row(path, taken, older, wrote=writes)))
+    else:
+        _print(path, taken, older, way, plan.secrets)
+    for server in taken.unasked:
+        told = plan.secrets.mask(server.error or "")
+        say(f"warning: mcp server `{server.alias}` is missing and was not compared: {told}")
+    return _end(path, file, taken, way) if differs and not writes else int(ExitCode.OK)
+
+
+def _way(*, check: bool, update: bool, diff: bool) -> _Way:
+    asked = {_Way.CHECK: check, _Way.UPDATE: update, _Way.DIFF: diff}
+    chosen = [way for way, wanted in asked.items() if wanted]
+    if len(chosen) > 1:
+        raise UsageError(f"`{chosen[0].value}` and `{chosen[1].value}` exclude each other")
+    return chosen[0] if chosen else _Way.WRITE
+
+
+def _older(pipeline: Pipeline, path: Path, way: _Way) -> Lock | None:
+    if way is not _Way.CHECK and not path.exists():
+        return None
+    return read_lock(path, pipeline.file)
+
+
+def _options(*, broad_root: bool) -> RunOptions:
+    return RunOptions(allow_broad_root=broad_root, lock="none", environ=dict(os.environ))
+
+
+def _print(path: Path, taken: Taken, older: Lock | None, way: _Way, secrets: Secrets) -> None:
+    if older is None and way is not _Way.DIFF:
+        _print_new(path, taken)
+        return
+    for found in taken.differences:
+        lines = (secrets.mask(line) for line in difference_lines(found))
+        typer.echo(for_ci_log("\n".join(lines)))
+    if not taken.differences and way is not _Way.DIFF:
+        typer.echo(f"{path}: nothing differs")
+    elif way is _Way.UPDATE:
+        say(f"{path}: written, {_counted(len(taken.differences), 'difference')} taken in")
+
+
+def _print_new(path: Path, taken: Taken) -> None:
+    servers = taken.lock.servers
+    tools = sum(len(server.tools) for server in servers.values())
+    parts = (
+        f"{_counted(tools, 'tool')} of {_counted(len(servers), 'server')}",
+        _counted(len(taken.lock.models), "model"),
+        _counted(len(taken.lock.prompts), "prompt"),
+    )
+    typer.echo(f"{path}: {', '.join(parts)}")
+    for found in taken.differences:
+        signs = [line for line in difference_lines(found) if line.startswith("  suspicious: ")]
+        for sign in signs:
+            say(f"warning: `{found.name}` is{sign.replace(':', '', 1)[1:]}")
+
+
+def _row(path: Path, taken: Taken, older: Lock | None, *, wrote: bool) -> JsonObject:
+    return {
+        "lock": str(path),
+        "written": wrote and (bool(taken.differences) or older is None),
+        "same": not taken.differences,
+        "differences": [difference_row(found) for found in taken.differences],
+        "not_compared": [server.alias for server in taken.unasked],
+    }
+
+
+def _end(path: Path, file: Path, taken: Taken, way: _Way) -> int:
+    """The exit code of a difference that was not taken in."""
+    if way is not _Way.DIFF:
+        count = len(taken.differences)
+        verb = "differs" if count == 1 else "differ"
+        report(
+            LockDiffersError(
+                f"{named(taken.differences)} {verb} from what is pinned",
+                where=str(path),
+                hint=f"`aish lock {file} --update` takes in what was looked at",
+            )
+        )
+    return int(ExitCode.LOCK)
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,0 +1,53 @@
+"""Taking a lock of what is there now, and comparing it with the one that is written (P8)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aish.policy.lock import Difference, Lock, ServerPin, compare
+from aish.run.locked import declared, with_tools
+from aish.run.plan import Plan
+from aish.run.resources import open_toolbox, require_servers
+from aish.run.surroundings import Surroundings
+from aish.vocab.frozen import frozen
+from aish.vocab.run_parts import ServerInfo
+
+
+@frozen
+class Taken:
+    """The lock as it would be written now.
+
+    `unasked` are optional servers that did not come up: their pins are those of the older lock,
+    if it has them, and are no part of `differences`.
+    """
+
+    lock: Lock
+    unasked: tuple[ServerInfo, ...]
+    differences: tuple[Difference, ...]
+
+
+async def take_lock(plan: Plan, older: Lock | None, around: Surroundings) -> Taken:
+    """Connect to the servers, list their tools, disconnect.
+
+    Raises:
+        UnavailableError: a required server is missing.
+    """
+    async with open_toolbox(plan, around) as box:
+        require_servers(plan, box.servers)
+        unasked = tuple(server for server in box.servers if server.state == "failed")
+        now = with_tools(declared(plan.pipeline, plan.secrets), box.tools.listed(), plan.secrets)
+    before = older or Lock({}, {}, {})
+    now = replace(now, servers=_kept(now.servers, before, {server.alias for server in unasked}))
+    return Taken(now, unasked, compare(before, now))
+
+
+def _kept(
+    servers: Mapping[str, ServerPin], older: Lock, missing: set[str]
+) -> Mapping[str, ServerPin]:
+    """The servers, those that are missing with their older pins; new ones are left out."""
+    kept: dict[str, ServerPin] = {}
+    for alias, server in servers.items():
+        if alias not in missing:
+            kept[alias] = server
+        elif alias in older.servers and older.servers[alias].is_at(server):
+            kept[alias] = older.servers[alias]
+    return kept

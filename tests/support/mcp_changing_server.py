@@ -1,0 +1,61 @@
+"""A small MCP server over stdio whose tools stand in a file, so that they can change.
+
+    python tests/support/mcp_changing_server.py [--announce] [--end-after-call]
+
+The file is `tools.json` in its folder: the tools, or, with `--announce` or `--end-after-call`, a
+list of such lists: one more is used after each call. `--announce` says so; `--end-after-call` ends
+the process instead, and begins with the list that a file `begun` counts. Every tool says its name.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import mcp_tools
+
+TOOLS = Path("tools.json")
+BEGUN = Path("begun")
+
+
+def send(message: mcp_tools.Message) -> None:
+    sys.stdout.write(json.dumps(message) + "\n")
+    sys.stdout.flush()
+
+
+def reply(message: mcp_tools.Message, tools: Any) -> None:
+    number = message["id"]
+    if message["method"] == "tools/list":
+        version = mcp_tools.version_of(message)
+        result = {**({"resultType": "complete"} if version else {}), "tools": tools}
+    elif message["method"] == "tools/call":
+        result = mcp_tools.text_result(f"{message['params']['name']} was called")
+    else:
+        send(mcp_tools.answer(message, "legacy") or {})
+        return
+    send({"jsonrpc": "2.0", "id": number, "result": result})
+
+
+def main() -> None:
+    changes = "--announce" in sys.argv or "--end-after-call" in sys.argv
+    lists = json.loads(TOOLS.read_text(encoding="utf-8"))
+    number = 0
+    if "--end-after-call" in sys.argv:
+        number = len(BEGUN.read_text(encoding="utf-8")) if BEGUN.exists() else 0
+        with BEGUN.open("a", encoding="utf-8") as count:
+            count.write(".")
+    for line in sys.stdin:
+        message = json.loads(line)
+        if "id" not in message:
+            continue
+        reply(message, lists[min(number, len(lists) - 1)] if changes else lists)
+        if message["method"] == "tools/call" and "--announce" in sys.argv:
+            number += 1
+            send({"jsonrpc": "2.0", "method": "notifications/tools/list_changed"})
+        elif message["method"] == "tools/call" and changes:
+            os._exit(0)
+
+
+if __name__ == "__main__":
+    main()
