@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from aish.cassettes.text_difference import changed_lines
 from aish.cassettes.trajectory import Call, CallChange, Comparison, TextChange, Totals
-from aish.text import for_line, for_terminal
+from aish.text import for_line
 from aish.vocab.json import JsonValue
 
 _SHOWN = 40
@@ -31,7 +31,7 @@ def _call(change: CallChange) -> Iterator[str]:
         assert only is not None
         yield f"call {change.kind}: {_named(only)}"
         return
-    yield f"call changed: {for_line(after.tool)}"
+    yield f"call changed: {_clipped(after.tool)}"
     if before.arguments != after.arguments:
         yield f"  - {_arguments(before.arguments)}"
         yield f"  + {_arguments(after.arguments)}"
@@ -42,7 +42,7 @@ def _call(change: CallChange) -> Iterator[str]:
 
 def _texts(changes: Sequence[TextChange]) -> Iterator[str]:
     for change in changes:
-        yield f"{for_line(change.what)} {change.kind}:"
+        yield f"{_clipped(change.what)} {change.kind}:"
         yield from _difference(change.before, change.after)
 
 
@@ -65,7 +65,7 @@ def _totals(before: Totals, after: Totals) -> Iterator[str]:
         ("calls", before.calls, after.calls),
         ("tokens in", before.usage.input, after.usage.input),
         ("tokens out", before.usage.output, after.usage.output),
-        ("seconds", before.seconds, after.seconds),
+        ("model seconds", before.seconds, after.seconds),
     )
     for name, old, new in rows:
         if old is not None or new is not None:
@@ -79,7 +79,7 @@ def _number(value: float | None) -> str:
 
 
 def _named(call: Call) -> str:
-    return f"{for_line(call.tool)} {_arguments(call.arguments)}"
+    return f"{_clipped(call.tool)} {_arguments(call.arguments)}"
 
 
 def _arguments(value: JsonValue) -> str:
@@ -87,6 +87,6 @@ def _arguments(value: JsonValue) -> str:
 
 
 def _clipped(text: str) -> str:
-    shown = for_terminal(text[:_WIDTH]).replace("\n", "⏎")
+    shown = for_line(text[:_WIDTH])
     more = len(text) - _WIDTH
     return f"{shown}… ({more} more characters)" if more > 0 else shown

@@ -117,8 +117,8 @@ def _calls(old: Sequence[Call], new: Sequence[Call]) -> tuple[tuple[CallChange, 
     pairs = [(a, b) for a, b in same if not _agree(old[a].result, new[b].result)] + other
     old_left, new_left = _left(len(old), len(new), same + other)
     changes = [(b, 0, CallChange("changed", old[a], new[b])) for a, b in pairs]
-    changes += [(b, 1, CallChange("added", None, new[b])) for b in new_left]
-    changes += [(a, 2, CallChange("missing", old[a], None)) for a in old_left]
+    changes += [(b, 2, CallChange("added", None, new[b])) for b in new_left]
+    changes += [(a, 1, CallChange("missing", old[a], None)) for a in old_left]
     changes.sort(key=itemgetter(0, 1))
     order = [b for _, b in sorted(same)]
     return tuple(change for _, _, change in changes), order != sorted(order)

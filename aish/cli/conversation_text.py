@@ -21,20 +21,21 @@ from aish.vocab.json import JsonValue
 
 _SHORT = 400
 _BODY = 600
+_LONGEST_NAME = 200
 
 
 def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
     """What a recording says of itself."""
     exchanges = f"{count} {'exchange' if count == 1 else 'exchanges'}"
-    yield for_ci_log(f"cassette {for_line(name)}: {exchanges}")
+    yield for_ci_log(f"cassette {_name(name)}: {exchanges}")
     if head is None:
         yield "recorded by another program: nothing is known of the run"
         return
     complete = "complete" if head.complete else "not complete: the run was interrupted"
-    clock, run = for_line(head.clock), for_line(head.run)
+    clock, run = _name(head.clock), _name(head.run)
     yield for_ci_log(f"recorded {clock} by run {run}, version {head.version}, {complete}")
     for variable, value in head.env.items():
-        yield for_ci_log(f"  {for_line(variable)}={_clipped(value)}")
+        yield for_ci_log(f"  {_name(variable)}={_clipped(value)}")
 
 
 def part_lines(part: Part, *, full: bool) -> Iterator[str]:
@@ -53,7 +54,7 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
             return _exchange(part, full=full)
         case Handshake(server=server, events=events):
             told = ", ".join(_clipped(event) for event in events)
-            return iter([f"{for_line(server)} · session: {told}"])
+            return iter([f"{_name(server)} · session: {told}"])
         case LocalCommand():
             return _command(part, full=full)
         case OtherExchange():
@@ -64,7 +65,7 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
 def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
     after = f", goes on from {turn.follows}" if turn.follows is not None else ""
     after = f", the request of {turn.again} once more" if turn.again is not None else after
-    yield f"model {for_line(turn.model)} at {for_line(turn.endpoint)}{after}"
+    yield f"model {_name(turn.model)} at {_name(turn.endpoint)}{after}"
     if turn.tools and turn.follows is None and turn.again is None:
         yield f"tools: {_clipped(', '.join(turn.tools))}"
     for message in turn.news:
@@ -86,7 +87,7 @@ def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
 
 def _message(message: Message, *, full: bool) -> Iterator[str]:
     reply = f" to {_clipped(message.call)}" if message.call else ""
-    yield f"{for_line(message.role)}{reply}"
+    yield f"{_name(message.role)}{reply}"
     if message.text:
         yield from folded(message.text, full=full)
     yield from _calls(message.calls, full=full)
@@ -94,15 +95,15 @@ def _message(message: Message, *, full: bool) -> Iterator[str]:
 
 def _calls(calls: Sequence[AskedCall], *, full: bool) -> Iterator[str]:
     for call in calls:
-        named = f" ({for_line(call.id)})" if call.id else ""
-        yield f"  → {for_line(call.name)} {_clipped(call.arguments, full=full)}{named}"
+        named = f" ({_name(call.id)})" if call.id else ""
+        yield f"  → {_name(call.name)} {_clipped(call.arguments, full=full)}{named}"
 
 
 def _exchange(part: ServerExchange, *, full: bool) -> Iterator[str]:
-    name = f" {for_line(part.name)}" if part.name else ""
+    name = f" {_name(part.name)}" if part.name else ""
     arguments = _clipped(_json(part.arguments), full=full) if part.arguments not in ({}, "") else ""
     took = f"  ({', '.join(_seconds(part.seconds))})" if part.seconds else ""
-    said = f"{for_line(part.server)} · {for_line(part.method)}{name} {arguments}".rstrip()
+    said = f"{_name(part.server)} · {_name(part.method)}{name} {arguments}".rstrip()
     yield f"{said}{took}"
     for told in part.beside:
         yield f"  meanwhile: {_clipped(told)}"
@@ -116,7 +117,7 @@ def _exchange(part: ServerExchange, *, full: bool) -> Iterator[str]:
 
 def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
     command = part.command if isinstance(part.command, str) else " ".join(map(_word, part.command))
-    yield f"run {for_line(part.step)} · {_clipped(command, full=full)}"
+    yield f"run {_name(part.step)} · {_clipped(command, full=full)}"
     if part.trouble is not None:
         yield f"  {_clipped(part.trouble)}"
     if part.exit_code is not None:
@@ -136,8 +137,8 @@ def _word(word: str) -> str:
 
 
 def _other(part: OtherExchange, *, full: bool) -> Iterator[str]:
-    status = f"{part.status} {for_line(part.reason)}".rstrip()
-    yield f"{for_line(part.method)} {_clipped(part.uri)} → {status}"
+    status = f"{part.status} {_name(part.reason)}".rstrip()
+    yield f"{_name(part.method)} {_clipped(part.uri)} → {status}"
     if part.trouble is not None:
         yield f"  {_clipped(part.trouble)}"
     if part.body:
@@ -152,6 +153,11 @@ def _seconds(seconds: float | None) -> list[str]:
 
 def _json(value: JsonValue) -> str:
     return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _name(text: str) -> str:
+    """A name, which nobody needs to be long."""
+    return for_line(text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…")
 
 
 def _clipped(text: str, *, full: bool = False) -> str:

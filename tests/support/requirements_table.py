@@ -87,7 +87,9 @@ CASSETTES: Mapping[str, str] = {
     "C5": "a request that is not held ends the run, with the difference",
     "C6": "a replay reaches nothing: no socket, no process, no look-up, no key",
     "C7": "modes, and replays in which only tools or only a model are live",
+    "C8": "no secret in a cassette, in any encoding; what looks like one is refused",
     "C9": "a recording takes its place only when it is complete",
+    "C10": "readable in review: laid out, shown as a conversation, compared",
     "C12": "`aish test`: cases on their cassettes, processes, reports, unused cassettes",
 }
 

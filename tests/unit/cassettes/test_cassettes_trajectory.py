@@ -1,0 +1,155 @@
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from syrupy.assertion import SnapshotAssertion
+
+from aish.cassettes.comparison_text import comparison_lines
+from aish.cassettes.text_difference import changed_lines
+from aish.cassettes.trajectory import Call, Totals, Trajectory, compare
+from aish.vocab.deltas import Usage
+
+
+def call(tool: str, *arguments: object, result: str | None = None) -> Call:
+    return Call(tool, [str(one) for one in arguments], result)
+
+
+def kinds(before: list[Call], after: list[Call]) -> list[tuple[str, str]]:
+    comparison = compare(Trajectory(tuple(before), ()), Trajectory(tuple(after), ()))
+    return [(one.kind, (one.after or one.before or call("?")).tool) for one in comparison.calls]
+
+
+@pytest.mark.requirement("C7", "C10")
+def test_the_same_run_twice_is_the_same() -> None:
+    run = Trajectory((call("read", 1, result="x"),), ("done",), (("user", "go"),))
+
+    assert compare(run, run).same
+    assert not compare(run, run).reordered
+
+
+@pytest.mark.requirement("C7", "C10")
+def test_calls_are_added_missing_or_changed() -> None:
+    assert kinds([call("read", 1)], [call("read", 1), call("write", 2)]) == [("added", "write")]
+    assert kinds([call("read", 1), call("write", 2)], [call("read", 1)]) == [("missing", "write")]
+    assert kinds([call("read", 1)], [call("read", 2)]) == [("changed", "read")]
+    assert kinds([call("read", 1)], [call("write", 1)]) == [
+        ("missing", "read"),
+        ("added", "write"),
+    ]
+
+
+def test_a_result_that_is_not_known_makes_no_difference() -> None:
+    assert kinds([call("read", 1, result="a")], [call("read", 1)]) == []
+    assert kinds([call("read", 1, result="a")], [call("read", 1, result="b")]) == [
+        ("changed", "read")
+    ]
+
+
+def test_equal_calls_in_another_order_are_told_and_are_no_change() -> None:
+    one, two = call("read", 1), call("read", 2)
+
+    comparison = compare(Trajectory((one, two), ()), Trajectory((two, one), ()))
+
+    assert comparison.same
+    assert comparison.reordered
+    assert "calls came in another order" in list(comparison_lines(comparison))
+
+
+def test_as_many_calls_are_left_as_there_were_more() -> None:
+    assert kinds([call("read", 1)] * 3, [call("read", 1)] * 2) == [("missing", "read")]
+
+
+def test_prompts_are_compared_with_those_of_their_role() -> None:
+    before = Trajectory((), (), (("system", "be brief"), ("user", "go")))
+    after = Trajectory((), (), (("user", "stop"), ("system", "be brief"), ("user", "again")))
+
+    changes = compare(before, after).prompts
+
+    assert [(one.kind, one.what, one.after) for one in changes] == [
+        ("changed", "user prompt", "stop"),
+        ("added", "user prompt", "again"),
+    ]
+
+
+def test_prompts_that_are_not_known_are_not_compared() -> None:
+    assert compare(Trajectory((), (), (("user", "go"),)), Trajectory((), ())).same
+
+
+@pytest.mark.requirement("C7", "C10")
+def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
+    before = Trajectory(
+        (
+            Call("files · read", {"path": "a"}, "one\ntwo\nthree"),
+            Call("files · read", {"path": "b"}, "x"),
+            Call("files · list", {}),
+        ),
+        ("It is fine",),
+        (("system", "You are brief.\nYou are kind.\nYou are French."),),
+        Totals(2, 3, Usage(input=100, output=20), 1.25),
+    )
+    after = Trajectory(
+        (
+            Call("files · read", {"path": "a"}, "one\n2\nthree"),
+            Call("files · read", {"path": "c"}, "x"),
+            Call("files · write", {"path": "c", "text": "hello"}),
+        ),
+        ("It is fine", "And more"),
+        (("system", "You are brief.\nYou are stern.\nYou are French."),),
+        Totals(3, 3, Usage(input=150), None),
+    )
+
+    assert "\n".join(comparison_lines(compare(before, after))) == snapshot
+
+
+@pytest.mark.requirement("C10", "X2", "X3")
+def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
+    evil = "\x1b]0;own\x07\u202e\x9b2J\r" + "é" * 1_000_000
+    before = Trajectory((Call(evil, evil, evil),), (evil,), ((evil, "a\n" * 50_000),))
+    after = Trajectory(
+        (Call(evil, evil + "!", evil + "!"),), (evil + "!",), ((evil, "b\n" * 50_000),)
+    )
+
+    start = time.process_time()
+    text = "\n".join(comparison_lines(compare(before, after)))
+
+    assert time.process_time() - start < 5
+    assert not {"\x1b", "\x07", "\u202e", "\x9b", "\r"} & set(text)
+
+
+def test_of_a_long_line_the_place_of_the_change_is_shown() -> None:
+    before, after = f"{'x' * 500_000}a{'y' * 9}", f"{'x' * 500_000}b{'y' * 9}"
+
+    lines = changed_lines(before, after)
+
+    assert [line[0] for line in lines] == ["@", "-", "+"]
+    assert [line[-10:] for line in lines[1:]] == ["ayyyyyyyyy", "byyyyyyyyy"]
+    assert max(map(len, lines)) < 3_000
+
+
+def test_lines_that_look_like_file_names_are_shown() -> None:
+    assert changed_lines("-- old", "++ new") == ("@@ line 1 @@", "--- old", "+++ new")
+
+
+def test_the_line_is_counted_in_the_whole_text() -> None:
+    before = [f"line {n}" for n in range(1, 101)]
+    after = [*before[:49], "other", *before[50:]]
+
+    lines = changed_lines("\n".join(before), "\n".join(after))
+
+    assert lines == (
+        "@@ line 48 @@",
+        " line 48",
+        " line 49",
+        "-line 50",
+        "+other",
+        " line 51",
+        " line 52",
+    )
+
+
+@given(st.lists(st.text(max_size=5)), st.lists(st.text(max_size=5)))
+def test_texts_differ_exactly_where_lines_are_shown(before: list[str], after: list[str]) -> None:
+    old, new = "\n".join(before), "\n".join(after)
+
+    assert bool(changed_lines(old, new)) == (old != new)
