@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import anyio
 import httpx
+from anyio.lowlevel import checkpoint
 
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.http_failure import failure_of, in_words
@@ -16,7 +17,11 @@ from aish.cassettes.rpc import Said, peek
 from aish.cassettes.tape import LEFT, Kind, Take, Tape
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
+Cue = Callable[[], int]
 Leave = Callable[[], Awaitable[object]]
+
+PATIENCE = 5.0
+"""Seconds that an answer waits for what was answered to the server when it was recorded."""
 
 _DONE = b"data: [DONE]"
 _TAIL = 64
@@ -44,6 +49,8 @@ class _Taped(httpx.AsyncBaseTransport):
         self._make = make
         self._origin = origin
         self._live: httpx.AsyncBaseTransport | None = None
+        self._last_reply = 0
+        self._open: list[Take] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer from the tape, or from the real transport."""
@@ -51,12 +58,14 @@ class _Taped(httpx.AsyncBaseTransport):
         said = peek(asked) if self._kind == "mcp" else None
         found = self._recorded(asked, said)
         if found is None:
-            return await self._go_live(request, asked)
+            return await self._go_live(request, asked, said)
+        # What a server says unasked on another stream, now that this is asked, is heard first.
+        await checkpoint()
         return await _Player(
             found,
             self._tape,
             self._kind,
-            is_listening=request.method == "GET",
+            is_listening=said is not None and said.is_listening,
             leave=request.extensions.get("left", anyio.sleep_forever),
         ).play()
 
@@ -72,18 +81,26 @@ class _Taped(httpx.AsyncBaseTransport):
         if said.is_volatile and self._tape.way("mcp") == "replay" and not self._tape.holds(asked):
             return _TAKEN if asked.method == "POST" else _NO_STREAM
         try:
-            return self._tape.recorded(self._kind, asked, fresh=said.is_fresh)
+            return self._tape.recorded(self._kind, asked, fresh=self._is_fresh(said))
         except CassetteMissError:
             if self._tape.rules.lenient and asked.method == "POST":
                 return Response(headers=_JSON, body=said.refusal()) if said.is_request else _TAKEN
             raise
 
-    async def _go_live(self, request: httpx.Request, asked: Request) -> httpx.Response:
+    def _is_fresh(self, said: Said) -> bool:
+        """Whether it goes live wherever anything does; an answer does if it was asked for live."""
+        self._open = [take for take in self._open if not take.ended]
+        return said.is_fresh or (said.is_reply and bool(self._open))
+
+    async def _go_live(
+        self, request: httpx.Request, asked: Request, said: Said | None
+    ) -> httpx.Response:
         if self._live is None:
             self._live = self._make()
         take = self._tape.begin(self._kind, asked)
         if take is None:
             return await self._live.handle_async_request(request)
+        cue = self._cue_of(take, said)
         # Until its head has come it is an exchange without an answer.
         take.head(NO_ANSWER, NO_ANSWER_REASON, ())
         try:
@@ -96,21 +113,37 @@ class _Taped(httpx.AsyncBaseTransport):
             raise
         take.head(response.status_code, response.reason_phrase, _pairs(response.headers))
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = _Teed(response.stream, take)
+        response.stream = _Teed(response.stream, take, cue)
         return response
+
+    def _cue_of(self, take: Take, said: Said | None) -> Cue:
+        """What has to be asked before the next piece of an answer can be played (`Chunk.after`).
+
+        Before what a server says unasked: whatever was asked last. Before the rest of an answer:
+        what we answered meanwhile to the server, which waits for that.
+        """
+        if said is None:
+            return lambda: 0
+        if said.is_reply:
+            self._last_reply = take.number
+        if said.is_listening:
+            return lambda: self._tape.latest if self._tape.latest != take.number else 0
+        self._open.append(take)
+        return lambda: self._last_reply if self._last_reply > take.number else 0
 
 
 class _Teed(httpx.AsyncByteStream):
     """A live body; each chunk is noted and handed on at once."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, take: Take) -> None:
+    def __init__(self, stream: httpx.AsyncByteStream, take: Take, cue: Cue) -> None:
         self._stream = stream
         self._take = take
+        self._cue = cue
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
             async for data in self._stream:
-                self._take.chunk(data)
+                self._take.chunk(data, self._cue())
                 yield data
         except httpx.HTTPError as error:
             self._take.end(broken=in_words(error))
@@ -132,6 +165,7 @@ class _Player:
         self, found: Response, tape: Tape, kind: Kind, *, is_listening: bool, leave: Leave
     ) -> None:
         self._found = found
+        self._tape = tape
         self._paced = tape.rules.paced
         self._is_left = found.broken == LEFT and not (kind == "model" and _is_done(found.body))
         self._is_listening = is_listening
@@ -164,7 +198,12 @@ class _Player:
     async def chunks(self) -> AsyncIterator[bytes]:
         """The body as it was cut, at once or at its pace, and then its end."""
         began = anyio.current_time()
-        for data, seconds in self._found.pieces():
+        after = [chunk.after for chunk in self._found.chunks] or [0]
+        for (data, seconds), number in zip(self._found.pieces(), after, strict=False):
+            if number:
+                # A listener is there as long as the run; an answer has to come in the end.
+                with anyio.move_on_after(None if self._is_listening else PATIENCE):
+                    await self._tape.reached(number)
             if self._paced:
                 await anyio.sleep_until(began + seconds)
             yield data

@@ -1,7 +1,7 @@
 """When two requests are the same (C4): a canonical form, and its hash.
 
 Method, scheme, host, port, path, query and body count; headers do not. What differs from run to
-run by nature is left out: ids of JSON-RPC, of MCP sessions, of progress.
+run by nature is left out: ids of JSON-RPC, of MCP sessions, of progress; our own version.
 """
 
 import json
@@ -19,6 +19,11 @@ from aish.vocab.json import JsonObject, JsonValue
 _PORTS = {"http": 80, "https": 443}
 _SESSION_NAMES = {"sessionId", "session_id"}
 _DEEPEST = 200
+_RESUMED = "last-event-id"
+"""The one header that counts: it tells a stream that is taken up again from a new one."""
+
+_OURS = frozenset({"progressToken", "io.modelcontextprotocol/clientInfo"})
+"""What `_meta` says of us: another version of this program is no other request."""
 
 
 @frozen
@@ -70,6 +75,7 @@ class Matching:
         body = self._body(text_of(request.body))
         is_message = isinstance(body, Mapping) and "jsonrpc" in body
         place, query = _address(request.uri, sessions=not is_message)
+        query += tuple((name, value) for name, value in request.headers if name == _RESUMED)
         place = self._places.hide(place)
         query = tuple((name, self._places.hide(value)) for name, value in query)
         method = request.method.upper()
@@ -128,13 +134,14 @@ def _without_ids(value: JsonValue) -> JsonValue:
 
 def _params_without_ids(method: JsonValue, params: JsonObject) -> JsonObject:
     gone = {
+        "initialize": "clientInfo",
         "notifications/cancelled": "requestId",
         "notifications/progress": "progressToken",
     }.get(str(method))
     kept = {key: below for key, below in params.items() if key != gone}
     meta = kept.get("_meta")
     if isinstance(meta, Mapping):
-        rest = {key: below for key, below in meta.items() if key != "progressToken"}
+        rest = {key: below for key, below in meta.items() if key not in _OURS}
         if rest:
             kept["_meta"] = rest
         else:

@@ -27,7 +27,19 @@ class Said:
     @property
     def is_volatile(self) -> bool:
         """Whether it depends on timing alone that this is said: a stream to hear on, an end."""
-        return self.verb in {"GET", "DELETE"} or self.method == "notifications/cancelled"
+        return (
+            self.is_listening or self.verb == "DELETE" or self.method == "notifications/cancelled"
+        )
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether a stream is wanted on which the server says what it likes, when it likes."""
+        return self.verb == "GET" or self.method == "subscriptions/listen"
+
+    @property
+    def is_reply(self) -> bool:
+        """Whether it answers something that the server asked."""
+        return not self.method and self.id is not None
 
     @property
     def is_fresh(self) -> bool:

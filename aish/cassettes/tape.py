@@ -229,6 +229,11 @@ class Take:
         self._parts: list[bytes] = []
         self._ended = False
 
+    @property
+    def ended(self) -> bool:
+        """Whether the answer is over."""
+        return self._ended
+
     def chunk(self, data: bytes, after: int = 0) -> None:
         """A piece of the answer has come; `after` as in `Chunk`."""
         if data and not self._ended:

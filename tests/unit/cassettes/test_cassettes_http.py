@@ -1,109 +1,371 @@
-"""The transport against a real server on the loopback: recorded, and played without it."""
+"""The transport against real servers on the loopback: recorded, and played without them."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+import gzip
+import ssl
+from collections.abc import AsyncIterator
+from itertools import pairwise
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
-from anyio.abc import SocketStream
 from cassette_exchanges import HEAD
-from hypothesis import given
+from cassette_tapes import (
+    END,
+    EVENTS,
+    OK,
+    Step,
+    catch,
+    chunk,
+    endpoint,
+    json_answer,
+    nothing,
+    pieces_of,
+    send,
+    tape,
+)
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.matching import Matching
-from aish.cassettes.places import NOWHERE
-from aish.cassettes.tape import Kind, Tape, TapeRules, Way
-from aish.system.secrets import Secrets
+from aish.cassettes.interaction import Chunk, Interaction, Request, Response
+from aish.cassettes.tape import LEFT, Tape
+from aish.models.transport import beginning_of, body_of
 
 pytestmark = pytest.mark.anyio
-OK = b"HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n\r\n"
+URL = "http://127.0.0.1:9/v1/chat/completions"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
+async def replayed(*kept: Interaction, url: str = URL, paced: bool = False) -> httpx.Response:
+    return await send(taped(tape("replay", *kept, paced=paced), "model", nothing), url)
 
 
-@dataclass
-class Endpoint:
-    """Answers every request by a script: bytes are sent, events are waited for."""
-
-    script: list[bytes | anyio.Event]
-    url: str = ""
-    heard: list[bytes] = field(default_factory=list)
-
-    async def serve(self, stream: SocketStream) -> None:
-        async with stream:
-            self.heard.append(await stream.receive())
-            for step in self.script:
-                if isinstance(step, anyio.Event):
-                    await step.wait()
-                else:
-                    await stream.send(step)
+def recorded(response: Response) -> Interaction:
+    return Interaction(Request("POST", URL, body=b'{"a":1}'), response)
 
 
-@asynccontextmanager
-async def endpoint(*script: bytes | anyio.Event) -> AsyncGenerator[Endpoint]:
-    made = Endpoint(list(script))
-    async with (
-        await anyio.create_tcp_listener(local_host="127.0.0.1", local_port=0) as listener,
-        anyio.create_task_group() as tasks,
-    ):
-        port = listener.extra(anyio.abc.SocketAttribute.local_port)
-        made.url = f"http://127.0.0.1:{port}/v1/chat/completions"
-        tasks.start_soon(listener.serve, made.serve)
-        yield made
-        tasks.cancel_scope.cancel()
-
-
-def chunk(data: bytes) -> bytes:
-    return b"%x\r\n%s\r\n" % (len(data), data)
-
-
-END = b"0\r\n\r\n"
-
-
-def tape(way: Way, *recorded: Interaction, paced: bool = False, lenient: bool = False) -> Tape:
-    ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
-    return Tape(
-        TapeRules(ways, paced=paced, lenient=lenient),
-        recorded,
-        Matching(),
-        places=NOWHERE,
-        secrets=Secrets(),
-        monotonic=anyio.current_time,
-    )
-
-
-def nothing() -> httpx.AsyncBaseTransport:
-    raise AssertionError("nothing may go live")
-
-
+@pytest.mark.requirement("C2", "C3")
 async def test_bytes_reach_the_caller_as_they_arrive_and_come_again_as_they_were_cut() -> None:
     more = anyio.Event()
     recording = tape("record")
-    async with endpoint(OK, chunk(b"one"), more, chunk(b"two"), chunk(b"three") + END) as served:
+    script: list[Step] = [OK, chunk(b"one"), more, chunk(b"two"), chunk(b"three") + END]
+    async with endpoint(script) as served:
         transport = taped(recording, "model", httpx.AsyncHTTPTransport)
-        request = httpx.Request("POST", served.url, content=b'{"a": 1}')
-        response = await transport.handle_async_request(request)
+        response = await send(transport, served.url)
         live = response.aiter_raw()
         assert await anext(live) == b"one"
         more.set()
         pieces = [b"one", *[piece async for piece in live]]
         await response.aclose()
         await transport.aclose()
-    kept = recording.finish(HEAD)
+    (kept,) = recording.finish(HEAD)
 
-    player = taped(tape("replay", *kept), "model", nothing)
-    again = await player.handle_async_request(
-        httpx.Request("POST", served.url, content=b'{"a":1}')
-    )
+    again = await replayed(kept, url=served.url)
 
-    assert again.status_code == 200
-    assert again.reason_phrase == "OK"
-    assert [piece async for piece in again.aiter_raw()] == pieces
+    assert (again.status_code, again.reason_phrase) == (200, "OK")
+    assert again.headers["transfer-encoding"] == "chunked"
+    assert await pieces_of(again) == pieces
     assert b"".join(pieces) == b"onetwothree"
+    assert kept.response.broken is None
+    times = [piece.seconds for piece in kept.response.chunks]
+    assert all(before <= after for before, after in pairwise([0.0, *times]))
+
+
+@pytest.mark.requirement("C3")
+@given(st.lists(st.binary(min_size=1), max_size=20))
+@settings(max_examples=50)
+def test_however_a_body_is_cut_it_is_played_in_the_same_pieces(pieces: list[bytes]) -> None:
+    class Scripted(httpx.AsyncBaseTransport, httpx.AsyncByteStream):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            return httpx.Response(200, stream=self)
+
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            for piece in pieces:
+                await anyio.lowlevel.checkpoint()
+                yield piece
+
+    async def main() -> None:
+        recording = tape("record")
+        live = await pieces_of(await send(taped(recording, "model", Scripted), URL))
+        again = await pieces_of(await replayed(*recording.finish(HEAD)))
+        assert live == again == pieces
+
+    anyio.run(main)
+
+
+@pytest.mark.requirement("C3")
+async def test_at_the_recorded_pace_each_piece_comes_at_its_time() -> None:
+    chunks = (Chunk(1, 0.0), Chunk(1, 0.05), Chunk(1, 0.15))
+    kept = recorded(Response(body=b"abc", chunks=chunks))
+
+    began = anyio.current_time()
+    response = await replayed(kept, paced=True)
+    times = [anyio.current_time() - began async for _ in response.aiter_raw()]
+
+    assert times[1] >= 0.05
+    assert times[2] >= 0.15
+    assert await pieces_of(await replayed(kept)) == [b"a", b"b", b"c"]
+
+
+@pytest.mark.requirement("C2")
+async def test_a_replay_opens_no_transport_and_the_body_can_be_read_as_the_models_room_does() -> (
+    None
+):
+    response = await replayed(recorded(Response(404, "Not Here", (("x-a", "1"),), b"gone")))
+
+    assert response.status_code == 404
+    assert response.reason_phrase == "Not Here"
+    assert response.headers.multi_items() == [("x-a", "1")]
+    assert await beginning_of(response) == b"gone"
+    assert isinstance(body_of(response), httpx.AsyncByteStream)
+    await response.aclose()
+
+
+@pytest.mark.requirement("C2")
+async def test_a_whole_client_of_httpx_can_be_recorded_and_replayed() -> None:
+    recording = tape("record")
+    async with (
+        endpoint([json_answer(b'{"b": 2}')]) as served,
+        httpx.AsyncClient(transport=taped(recording, "model", httpx.AsyncHTTPTransport)) as client,
+    ):
+        live = (await client.post(served.url, json={"a": 1})).json()
+    transport = taped(tape("replay", *recording.finish(HEAD)), "model", nothing)
+    async with httpx.AsyncClient(transport=transport) as client:
+        again = (await client.post(served.url, json={"a": 1})).json()
+
+    assert live == again == {"b": 2}
+
+
+@pytest.mark.requirement("C2")
+async def test_two_tapes_at_the_same_time_do_not_mix() -> None:
+    tapes = [tape("record"), tape("record")]
+    async with endpoint([OK, chunk(b"x"), END]) as served, anyio.create_task_group() as tasks:
+
+        async def ask(one: Tape, name: bytes) -> None:
+            transport = taped(one, "model", httpx.AsyncHTTPTransport)
+            for number in range(5):
+                response = await send(transport, served.url, b'{"%s": %d}' % (name, number))
+                await pieces_of(response)
+                await response.aclose()
+            await transport.aclose()
+
+        for one, name in zip(tapes, (b"a", b"b"), strict=True):
+            tasks.start_soon(ask, one, name)
+        while len(served.heard) < 10:
+            await anyio.lowlevel.checkpoint()
+
+    bodies = [[kept.request.body[:4] for kept in one.finish(HEAD)] for one in tapes]
+    assert bodies == [[b'{"a"'] * 5, [b'{"b"'] * 5]
+
+
+async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> None:
+    first, recording = anyio.Event(), tape("record")
+    async with (
+        endpoint([OK, first, chunk(b"late"), END], [OK, chunk(b"early"), END]) as served,
+        anyio.create_task_group() as tasks,
+    ):
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+
+        async def ask(number: int) -> None:
+            response = await send(transport, served.url, b"%d" % number)
+            await pieces_of(response)
+            await response.aclose()
+
+        tasks.start_soon(ask, 1)
+        while not served.heard:
+            await anyio.lowlevel.checkpoint()
+        await ask(2)
+        first.set()
+
+    assert [one.response.body for one in recording.finish(HEAD)] == [b"late", b"early"]
+
+
+async def test_who_leaves_before_the_end_does_so_again() -> None:
+    recording = tape("record")
+    async with endpoint([OK, chunk(b"one"), anyio.Event()]) as served:
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        response = await send(transport, served.url)
+        assert await anext(response.aiter_raw()) == b"one"
+        await response.aclose()
+        await transport.aclose()
+    (kept,) = recording.finish(HEAD)
+    assert kept.response.broken == LEFT
+
+    again = (await replayed(kept, url=served.url)).aiter_raw()
+    assert await anext(again) == b"one"
+    with anyio.move_on_after(0.05) as scope:
+        await anext(again)
+    assert scope.cancelled_caught
+
+
+async def test_who_leaves_before_the_head_does_so_again() -> None:
+    recording = tape("record")
+    async with endpoint([anyio.Event()]) as served:
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        with anyio.move_on_after(0.05):
+            await send(transport, served.url)
+        await transport.aclose()
+    (kept,) = recording.finish(HEAD)
+
+    assert kept.response.is_headless
+    with anyio.move_on_after(0.05) as scope:
+        await replayed(kept, url=served.url)
+    assert scope.cancelled_caught
+
+
+async def test_a_model_that_said_everything_has_an_end_whoever_hung_up() -> None:
+    kept = recorded(Response(body=b"data: {}\n\ndata: [DONE]\n\n", broken=LEFT))
+
+    assert await pieces_of(await replayed(kept)) == [b"data: {}\n\ndata: [DONE]\n\n"]
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        [],
+        [b"not http\r\n\r\n"],
+        [OK, chunk(b"one")],
+        [OK, chunk(b"one"), b"zz\r\n"],
+        [b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nfour"],
+    ],
+    ids=["no-head", "no-http", "cut-short", "no-chunk", "short-body"],
+)
+async def test_a_connection_that_broke_breaks_the_same_way(script: list[Step]) -> None:
+    recording = tape("record")
+    async with endpoint(script) as served:
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        pieces, failure = await catch(transport, served.url)
+        await transport.aclose()
+
+    transport = taped(tape("replay", *recording.finish(HEAD)), "model", nothing)
+    again, same = await catch(transport, served.url)
+
+    assert (type(same), str(same)) == (type(failure), str(failure))
+    assert again == pieces
+
+
+async def test_an_endpoint_that_is_not_there_is_not_there_again() -> None:
+    async with endpoint([]) as served:
+        pass
+    recording = tape("record")
+    _, failure = await catch(taped(recording, "model", httpx.AsyncHTTPTransport), served.url)
+    (kept,) = recording.finish(HEAD)
+
+    _, same = await catch(taped(tape("replay", kept), "model", nothing), served.url)
+
+    assert type(failure) is type(same) is httpx.ConnectError
+    assert str(same) == str(failure)
+    assert (kept.response.status, kept.response.broken) == (599, f"ConnectError: {failure}")
+
+
+async def test_a_failure_of_another_kind_is_no_part_of_a_recording() -> None:
+    class Broken(httpx.AsyncBaseTransport):
+        async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+            raise ssl.SSLError("a bug")
+
+    recording = tape("record")
+    with pytest.raises(ssl.SSLError):
+        await send(taped(recording, "model", Broken), URL)
+
+    assert recording.finish(HEAD)[0].response.broken == LEFT
+
+
+@pytest.mark.parametrize("words", ["ReadTimeout: slow", "Nonsense: x", "x", "SystemExit: 0"])
+async def test_whatever_a_file_says_of_a_failure_is_a_failure_of_a_connection(words: str) -> None:
+    with pytest.raises(httpx.TransportError):
+        await pieces_of(await replayed(recorded(Response(broken=words))))
+
+
+@pytest.mark.requirement("C5")
+async def test_what_was_not_recorded_is_a_miss_that_nobody_can_swallow() -> None:
+    missing = tape("replay", recorded(Response()))
+
+    with pytest.raises(CassetteMissError) as caught:
+        await send(taped(missing, "model", nothing), URL, b'{"a": 2}')
+
+    assert missing.missed == [caught.value]
+    assert "a:\n  - 1\n  + 2" in caught.value.message
+
+
+async def test_the_address_of_an_embedded_model_is_not_recorded() -> None:
+    recording = tape("record")
+    async with endpoint([json_answer(b"{}")]) as served:
+        transport = taped(
+            recording, "model", httpx.AsyncHTTPTransport, origin="http://local.embedded"
+        )
+        await pieces_of(await send(transport, served.url))
+        await transport.aclose()
+    (kept,) = recording.finish(HEAD)
+
+    assert kept.request.uri == "http://local.embedded/v1/chat/completions"
+    assert str(served.port) not in repr(kept.request)
+    assert (await replayed(kept, url="http://local.embedded/v1/chat/completions")).is_success
+
+
+async def test_a_password_in_an_address_is_not_recorded() -> None:
+    recording = tape("record")
+    async with endpoint([json_answer(b"{}")]) as served:
+        url = served.url.replace("://", "://ann:hidden-word@")
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        await pieces_of(await send(transport, url))
+        await transport.aclose()
+
+    assert recording.finish(HEAD)[0].request.uri == served.url
+
+
+async def test_a_streamed_request_is_read_once_and_sent_whole() -> None:
+    async def parts() -> AsyncIterator[bytes]:
+        for part in (b'{"a"', b": 1}"):
+            await anyio.lowlevel.checkpoint()
+            yield part
+
+    recording = tape("record")
+    async with endpoint([json_answer(b"{}")]) as served:
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        length = {"content-length": "8"}
+        request = httpx.Request("POST", served.url, content=parts(), headers=length)
+        await pieces_of(await transport.handle_async_request(request))
+        await transport.aclose()
+
+    assert served.heard[0].endswith(b'{"a": 1}')
+    assert recording.finish(HEAD)[0].request.body == b'{"a": 1}'
+
+
+async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
+    packed = gzip.compress(b"x" * 99, mtime=0)
+    recording = tape("record")
+    head = OK.replace(b"\r\n\r\n", b"\r\ncontent-encoding: gzip\r\n\r\n")
+    async with endpoint([head, chunk(packed[:5]), chunk(packed[5:]), END]) as served:
+        transport = taped(recording, "model", httpx.AsyncHTTPTransport)
+        assert b"".join(await pieces_of(await send(transport, served.url))) == packed
+        await transport.aclose()
+    (kept,) = recording.finish(HEAD)
+
+    again = await replayed(kept, url=served.url)
+    assert again.headers["content-encoding"] == "gzip"
+    assert b"".join(await pieces_of(again)) == packed
+
+
+async def test_what_passes_by_the_tape_is_not_kept() -> None:
+    live = tape("live")
+    async with endpoint([EVENTS, chunk(b"data: 1\n\n"), END]) as served:
+        transport = taped(live, "model", httpx.AsyncHTTPTransport)
+        assert await pieces_of(await send(transport, served.url)) == [b"data: 1\n\n"]
+        await transport.aclose()
+
+    assert live.finish(HEAD) == ()
+
+
+async def test_what_is_extended_is_played_where_it_is_held_and_goes_live_where_not() -> None:
+    held = recorded(Response(body=b"held"))
+    extended = tape("extend", held)
+    async with endpoint([json_answer(b"live")]) as served:
+        real = httpx.AsyncHTTPTransport
+        transport = taped(extended, "model", real)
+        assert await pieces_of(await send(transport, URL)) == [b"held"]
+        assert await pieces_of(await send(transport, served.url)) == [b"live"]
+        await transport.aclose()
+
+    assert len(served.heard) == 1
+    assert [one.response.body for one in extended.finish(HEAD)] == [b"held", b"live"]
