@@ -40,7 +40,8 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
         yield from _ignored(case.cassette, f"{case.where}.cassette")
     elif pipeline.cassette is None:
         hint = "name one under `cassette:`, here or at the top; `aish record` writes it"
-        yield Complaint(case.where, f"the test `{case.name}` has no cassette", hint)
+        message = f"the test `{case.name}` has no cassette"
+        yield Complaint(case.where, message, hint, warning=True)
     yield from _inputs(case, pipeline)
     for expectation in case.expect:
         yield from _expectation(expectation, pipeline, OF_RUN)
@@ -112,7 +113,10 @@ def _names(
     except UsageError as error:
         in_braces = "{{" in str(expectation.value)
         said = "an expression stands without braces" if in_braces else error.hint
-        yield Complaint(where, f"not an expression: {error.message}", said)
+        # The engine was given the expression in braces.
+        early = "end of print statement" in error.message
+        why = "it ends too early" if early else error.message
+        yield Complaint(where, f"not an expression: {why}", said)
         return
     for name in sorted(read):
         yield from undefined(name, path if expectation.path else where, pipeline, names)

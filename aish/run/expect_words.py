@@ -51,7 +51,7 @@ def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
     made = unified_diff(wanted[cut], got[cut], lineterm="", n=1)
     lines = [line for line in made if not line.startswith(("---", "+++"))]
     if not lines:
-        yield "only white space or line ends at the end differ"
+        yield "only white space or line ends differ"
     for line in lines[:_MOST_LINES]:
         if line.startswith("@@"):
             yield f"line {begin + int(line.split()[1].lstrip('-').split(',')[0])}:"
