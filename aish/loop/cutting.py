@@ -29,17 +29,17 @@ def cut(text: str, limit: int, keep: Callable[[bytes], str | None]) -> Cut:
     if len(data) <= limit:
         return Cut(text)
     full = keep(data)
-    where = f"full text: {full}" if full else "the full text was not kept"
-    room = limit - len(_marker(len(data), len(data), where).encode()) - 2
+    room = limit - len(_marker(len(data), len(data))) - 2
     head = _head(data, max(room, 0) // 2)
     tail = _tail(data, max(room, 0) - len(head))
-    marker = _marker(len(data) - len(head) - len(tail), len(data), where)
+    marker = _marker(len(data) - len(head) - len(tail), len(data))
     parts = (_text(head), marker if not head or head.endswith(b"\n") else f"\n{marker}")
     return Cut("".join(parts) + (f"\n{_text(tail)}" if tail else ""), full)
 
 
-def _marker(missing: int, total: int, where: str) -> str:
-    return f"[aish] {missing} of {total} bytes left out here; {where}"
+def _marker(missing: int, total: int) -> str:
+    # Not where the rest is kept: that depends on the run, and a replay has to send the same.
+    return f"[aish] {missing} of {total} bytes left out here"
 
 
 def _head(data: bytes, size: int) -> bytes:

@@ -10,7 +10,7 @@ import json
 from aish.loop import wording
 from aish.loop.cutting import Cut, cut
 from aish.loop.equipment import Equipment, UsedCall
-from aish.loop.media import can_be_attached, describe
+from aish.loop.media import can_be_attached, describe, what
 from aish.policy.gate import Decision, Proposal
 from aish.system.schema_problem import spell_path
 from aish.text import safe_utf8
@@ -184,7 +184,10 @@ def _shown(
     lines = [_text(result)]
     for number, media in enumerate(result.media, 1):
         path = _kept(_media_name(place, number, media), media.data, equipment, place)
-        lines.append(describe(media, path, attached=media in attached))
+        lines.append(describe(media, attached=media in attached))
+        if path is not None:
+            text = f"{what(media)}, saved as {path}"
+            equipment.emit(Notice(place, "info", "media_kept", text))
     content = "\n".join(line for line in lines if line)
 
     def keep(data: bytes) -> str | None:

@@ -9,11 +9,15 @@ def can_be_attached(media: Media) -> bool:
     return media.mime_type.startswith("image/")
 
 
-def describe(media: Media, path: str | None, *, attached: bool) -> str:
-    """The line that stands for `media` in a reply, whether or not the model gets the media."""
+def describe(media: Media, *, attached: bool) -> str:
+    """The line that stands for `media` in a reply, whether or not the model gets the media.
+
+    Where it is kept is not said: that depends on the run, and a replay has to send the same.
+    """
+    return f"[aish] {'attached' if attached else 'not shown to this model'}: {what(media)}"
+
+
+def what(media: Media) -> str:
+    """Its kind and size in words."""
     kind = for_line(media.mime_type)[:80] or "unknown type"
-    size = f"{len(media.data)} bytes"
-    if attached:
-        return f"[aish] attached: {kind}, {size}"
-    where = f"saved as {path}" if path else "not kept"
-    return f"[aish] not shown to this model: {kind}, {size}, {where}"
+    return f"{kind}, {len(media.data)} bytes"

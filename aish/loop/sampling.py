@@ -144,7 +144,7 @@ def _said(message: JsonValue, *, sees_images: bool) -> _Said:
             lines.append(safe_utf8(piece))
             continue
         attached = sees_images and role == "user" and can_be_attached(piece)
-        lines.append(describe(piece, None, attached=attached))
+        lines.append(describe(piece, attached=attached))
         if attached:
             found.append(piece)
     return _Said(str(role), "\n".join(lines), tuple(found))

@@ -192,7 +192,7 @@ def test_a_long_result_is_cut_and_kept_whole() -> None:
     assert list(subject.kept.values()) == [text.encode()]
     assert got.whole == text
     assert got.full == f"files/{next(iter(subject.kept))}"
-    assert f"full text: {got.full}" in got.content
+    assert "bytes left out here\n" in got.content
     assert len(got.content) <= 500
     finished = subject.events[-1]
     assert isinstance(finished, ToolFinished)
@@ -205,7 +205,7 @@ def test_a_full_disk_costs_the_file_and_not_the_call() -> None:
     subject.limits = LoopLimits(result_limit=500)
     subject.disk = OSError(errno.ENOSPC, "No space left on device")
     got = used(subject)
-    assert "the full text was not kept" in got.content
+    assert (got.full, "left out here" in got.content) == (None, True)
     notice = subject.told(Notice)[0]
     assert isinstance(notice, Notice)
     assert "No space left on device" in notice.text
@@ -222,9 +222,9 @@ def test_an_image_goes_to_the_folder_and_a_line_stands_for_it() -> None:
     assert list(subject.kept.values()) == [b"\x89PNG"]
     name = next(iter(subject.kept))
     assert name.endswith(".png")
-    assert got.content == (
-        f"a cat\n[aish] not shown to this model: image/png, 4 bytes, saved as files/{name}"
-    )
+    assert got.content == "a cat\n[aish] not shown to this model: image/png, 4 bytes"
+    told = [event.text for event in subject.events if isinstance(event, Notice)]
+    assert told == [f"image/png, 4 bytes, saved as files/{name}"]
     assert got.media == ()
 
 
@@ -232,7 +232,7 @@ def test_an_image_goes_to_the_folder_and_a_line_stands_for_it() -> None:
 def test_an_image_alone_is_not_an_empty_result() -> None:
     subject = kit(ToolResult("ok", "", media=(Media("audio/wav", b"RIFF"),)))
     subject.ephemeral = True
-    assert used(subject).content == ("[aish] not shown to this model: audio/wav, 4 bytes, not kept")
+    assert used(subject).content == "[aish] not shown to this model: audio/wav, 4 bytes"
 
 
 @pytest.mark.requirement("M7")
@@ -253,7 +253,7 @@ def test_a_model_that_sees_gets_images_and_a_line_stands_for_sounds() -> None:
     assert got.media == (media[0], media[2])
     first, second, third = got.content.splitlines()
     assert first == "[aish] attached: image/png, 4 bytes"
-    assert second.startswith("[aish] not shown to this model: audio/wav, 4 bytes, saved as ")
+    assert second == "[aish] not shown to this model: audio/wav, 4 bytes"
     assert third == "[aish] attached: image/png, 5 bytes"
     assert len(subject.kept) == 3
 

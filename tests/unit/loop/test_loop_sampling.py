@@ -95,9 +95,7 @@ def test_images_go_to_a_model_that_sees_and_a_line_stands_for_them_elsewhere() -
     assert turn.media == (Media("image/png", b"\x89PNG"),)
     blind = Talker([])
     sampled(blind, params(user(image)))
-    assert blind.seen[0] == (
-        UserTurn("[aish] not shown to this model: image/png, 4 bytes, not kept"),
-    )
+    assert blind.seen[0] == (UserTurn("[aish] not shown to this model: image/png, 4 bytes"),)
 
 
 @pytest.mark.requirement("M11")
