@@ -1,5 +1,6 @@
 """Tapes as tests need them, and an endpoint on the loopback that answers by a script."""
 
+import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -53,7 +54,7 @@ def tape(
         Matching(places=places),
         places=places,
         secrets=secrets or Secrets(),
-        monotonic=anyio.current_time,
+        monotonic=time.monotonic,
         recording=recording,
     )
 

@@ -91,6 +91,7 @@ CASSETTES: Mapping[str, str] = {
     "C8": "no secret in a cassette, in any encoding; what looks like one is refused",
     "C8": "no secret reaches a cassette, however it is spelled or cut",
     "C9": "a recording takes its place only when it is complete",
+    "C11": "big cassettes load, and long runs replay, within their time",
     "C10": "readable in review: laid out, shown as a conversation, compared",
     "C12": "`aish test`: cases on their cassettes, processes, reports, unused cassettes",
 }
