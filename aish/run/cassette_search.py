@@ -43,7 +43,7 @@ def subjects(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Subje
 
 
 def _of_pipeline(path: Path) -> Iterator[Subject]:
-    found = named_in(load_checked(path, ()))
+    found = named_in(load_checked(path, (), locked=False))
     if not found:
         raise UsageError(
             f"`{path}` names no cassette",
