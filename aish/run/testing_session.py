@@ -1,8 +1,8 @@
 """`aish test`: files loaded, cases chosen and run, what is left over looked for (C12)."""
 
 import signal
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -16,6 +16,7 @@ from aish.run.testing_find import Search, may_have_tests, orphans, shown
 from aish.run.testing_select import Selection, everything
 from aish.vocab.frozen import frozen
 
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 _STOPS = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 
 
@@ -102,7 +103,7 @@ class _Trial:
     def run(self) -> ExitCode | None:
         """Run all of them; the code of the signal that ended it early, if one did."""
         try:
-            with ExitStack() as stack:
+            with _armed(), ExitStack() as stack:
                 for job, outcome in self._outcomes(stack):
                     if outcome.code in _STOPS:
                         return outcome.code
@@ -132,15 +133,17 @@ class _Trial:
         if count > 1:
             yield from self._parallel(ready, count, stack)
         else:
-            yield from ((job, self._one(job)) for job in ready)
+            for job in ready:
+                outcome = self._one(job)
+                # A run gives signals back to the system, not to us.
+                _arm()
+                yield job, outcome
 
     def _parallel(
         self, jobs: Sequence[Job], count: int, stack: ExitStack
     ) -> Iterator[tuple[Job, Outcome]]:
         from aish.run.testing_workers import Workers
 
-        for kind in (signal.SIGTERM, signal.SIGHUP):
-            stack.callback(signal.signal, kind, signal.signal(kind, _stop))
         workers = stack.enter_context(Workers(count, lambda number: self._one(jobs[number])))
         for number, outcome in workers.outcomes(range(len(jobs))):
             yield jobs[number], outcome
@@ -165,7 +168,9 @@ def record_missing(jobs: Iterable[Job]) -> tuple[tuple[str, ...], dict[Path, Out
         if outcome.code is ExitCode.OK:
             recorded.append(shown(path))
             continue
-        path.unlink(missing_ok=True)
+        if outcome.code is not ExitCode.USAGE:
+            # Not where it never began: another process may be recording this one.
+            path.unlink(missing_ok=True)
         said = f"`{shown(path)}` could not be recorded: {outcome.reason}"
         failed[path] = Outcome(
             "error", outcome.seconds, outcome.code, said, outcome.hint, trace=outcome.trace
@@ -173,6 +178,25 @@ def record_missing(jobs: Iterable[Job]) -> tuple[tuple[str, ...], dict[Path, Out
         if outcome.code in _STOPS:
             break
     return tuple(recorded), failed
+
+
+@contextmanager
+def _armed() -> Generator[None]:
+    """While cases run, the signals that end a process end them in order."""
+    kept = {kind: signal.getsignal(kind) for kind in _ENDS}
+    _arm()
+    try:
+        yield
+    finally:
+        for kind, handler in kept.items():
+            signal.signal(kind, handler)
+
+
+def _arm() -> None:
+    for kind in _ENDS:
+        # What whoever started us had ignored (`nohup`) stays so.
+        if signal.getsignal(kind) is not signal.SIG_IGN:
+            signal.signal(kind, _stop)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> NoReturn:

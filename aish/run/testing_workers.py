@@ -20,6 +20,7 @@ Run = Callable[[int], Outcome]
 """Runs the case of a number."""
 
 _PATIENCE = 5.0
+_PR_SET_PDEATHSIG = 1
 
 
 @dataclass(slots=True)
@@ -106,6 +107,7 @@ def _work(
     # A fork has the parent's ends too, and a pipe is closed when nobody holds its other end.
     for other in others:
         other.close()
+    _end_with_parent()
     # Ctrl-C goes to every process of the terminal; the parent decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -113,6 +115,13 @@ def _work(
     with suppress(EOFError, OSError):
         while True:
             pipe.send(run(pipe.recv()))
+
+
+def _end_with_parent() -> None:
+    """Let a parent that is killed take along what waits for something in a case."""
+    import ctypes
+
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
 
 
 def _crash(process: ForkProcess) -> Outcome:
@@ -123,6 +132,5 @@ def _crash(process: ForkProcess) -> Outcome:
         how = "without a word"
     elif code < 0:
         how = f"by {signal.Signals(-code).name}"
-    return Outcome(
-        "error", code=ExitCode.INTERNAL, reason=f"the process that ran the case ended {how}"
-    )
+    reason = f"the process that ran the case ended {how}"
+    return Outcome("error", code=ExitCode.FAILED, reason=reason)
