@@ -13,6 +13,7 @@ from aish.vocab.events import (
     Asked,
     Event,
     Exit,
+    ExpectChecked,
     Failure,
     Fallback,
     Notice,
@@ -134,6 +135,31 @@ def ordinary_run() -> list[Stamped]:
         turn_finished(other, '{"kind": "docs"}'),
         step_finished("sort", text='{"kind": "docs"}', output={"kind": "docs"}),
         run_finished(),
+    )
+
+
+def unmet_run() -> list[Stamped]:
+    """One step that did what it should, but not all that is expected of it."""
+    place = Place("notes")
+    first = "expected the text to contain `fix`; got `Hello`"
+    differs = (
+        "expected the text to be `a ⏎ b`; got another text:\n  line 1:\n   a\n  -b\n  +" + HOSTILE
+    )
+    return stamped(
+        run_started(models=(), servers=()),
+        StepStarted(place, "run"),
+        ExpectChecked(place, "max_seconds", ok=True, message="expected at most 3 s"),
+        ExpectChecked(place, "contains", ok=False, message=first),
+        ExpectChecked(place, "equals", ok=False, message=differs),
+        step_finished(
+            "notes", status="failed", error=Failure("expectation", f"{first} (and 1 more)")
+        ),
+        StepStarted(Place("other"), "run"),
+        step_finished("other", status="failed", error=Failure("handler_error", "it ended with 1")),
+        run_finished(
+            status="failed",
+            exit=Exit(1, "failed", retryable=False, reason=f"step `notes`: {first} (and 1 more)"),
+        ),
     )
 
 

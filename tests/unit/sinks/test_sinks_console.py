@@ -12,6 +12,7 @@ from scripted_events import (
     step_finished,
     troubled_run,
     turn_finished,
+    unmet_run,
 )
 from syrupy.assertion import SnapshotAssertion
 
@@ -52,7 +53,9 @@ def events(*said: Event) -> list[Stamped]:
 
 
 @pytest.mark.parametrize("width", [80, 40])
-@pytest.mark.parametrize("run", [ordinary_run, troubled_run], ids=["ordinary", "troubled"])
+@pytest.mark.parametrize(
+    "run", [ordinary_run, troubled_run, unmet_run], ids=["ordinary", "troubled", "unmet"]
+)
 def test_a_run_as_a_person_sees_it(
     run: Callable[[], list[Stamped]], width: int, snapshot: SnapshotAssertion
 ) -> None:
@@ -70,7 +73,9 @@ def test_a_run_on_a_terminal_that_knows_ascii_only(snapshot: SnapshotAssertion) 
 
 
 @pytest.mark.requirement("X2", "X3")
-@pytest.mark.parametrize("run", [ordinary_run, troubled_run], ids=["ordinary", "troubled"])
+@pytest.mark.parametrize(
+    "run", [ordinary_run, troubled_run, unmet_run], ids=["ordinary", "troubled", "unmet"]
+)
 def test_only_our_own_escape_sequences_reach_the_terminal(
     run: Callable[[], list[Stamped]],
 ) -> None:

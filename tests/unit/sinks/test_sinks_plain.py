@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
-from scripted_events import any_event, ordinary_run, troubled_run
+from scripted_events import any_event, ordinary_run, troubled_run, unmet_run
 from syrupy.assertion import SnapshotAssertion
 
 from aish.sinks.plain import Plain
@@ -21,7 +21,9 @@ def written(run: list[Stamped]) -> str:
     return out.getvalue()
 
 
-@pytest.mark.parametrize("run", [ordinary_run, troubled_run], ids=["ordinary", "troubled"])
+@pytest.mark.parametrize(
+    "run", [ordinary_run, troubled_run, unmet_run], ids=["ordinary", "troubled", "unmet"]
+)
 def test_a_run_in_a_ci_log(run: Callable[[], list[Stamped]], snapshot: SnapshotAssertion) -> None:
     assert written(run()) == snapshot
 

@@ -16,6 +16,7 @@ from scripted_events import (
     step_finished,
     troubled_run,
     turn_finished,
+    unmet_run,
 )
 from syrupy.assertion import SnapshotAssertion
 
@@ -118,3 +119,15 @@ def test_a_call_that_never_ended_is_there_with_its_verdict() -> None:
 
     call = found["steps"]["read"]["tool_calls"][0]
     assert (call["verdict"], call["kind"], call["seconds"]) == ("auto", None, None)
+
+
+@pytest.mark.requirement("F12")
+def test_what_was_expected_is_in_the_order_in_which_it_was_looked_at() -> None:
+    found = result_of(unmet_run())["expectations"]
+
+    assert [(row["step"], row["kind"], row["ok"]) for row in found] == [
+        ("notes", "max_seconds", True),
+        ("notes", "contains", False),
+        ("notes", "equals", False),
+    ]
+    assert found[1]["message"] == "expected the text to contain `fix`; got `Hello`"
