@@ -49,6 +49,13 @@ class NotSentError(ServerEndedError):
     """The server was gone before it had the whole message: to send it again is safe."""
 
 
+class ToolChangedError(McpError):
+    """A tool is not any more what it was when the call of it was decided on: nothing was sent."""
+
+    def __init__(self, server: str, name: str) -> None:
+        super().__init__(f"{server}__{name} changed before it could be called")
+
+
 class LeftError(TransportError):
     """In replay: whoever waited for this answer gave up, as the recording has it."""
 

@@ -31,6 +31,7 @@ class Registry:
         self._by_name: dict[ToolName, Tool] = {}
         self._by_wire: dict[str, Tool] = {}
         self._hear: Callable[[], None] = lambda: None
+        self._offers: Callable[[Tool], bool] = lambda _tool: True
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
@@ -100,9 +101,14 @@ class Registry:
         self._name(leave_out)
         self._hear()
 
-    def when_changed(self, hear: Callable[[], None]) -> None:
-        """Call `hear` each time a server has changed its tools."""
-        self._hear = hear
+    def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
+        """Call `hear` each time a server has changed its tools, and only tools it `offers` (P8)."""
+        self._hear, self._offers = hear, offers
+
+    def may_call(self, server: Server, name: str) -> bool:
+        """Whether a tool, as its server has it now, may still be called."""
+        tool = self._by_name.get(ToolName(server.alias, name))
+        return tool is None or self._offers(tool)
 
     def _name(self, on_clash: Callable[[Tool, Tool], None]) -> None:
         by_name: dict[ToolName, Tool] = {}
@@ -162,11 +168,7 @@ async def open_registry(
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         around = Surroundings(reaper, logs, tasks, notice, secrets, border)
-        changed = registry.rename_tools
-        servers = [
-            Server(one, Opening(one, around), tasks, elicit=elicit, on_change=changed)
-            for one in connections
-        ]
+        servers = [_server(one, around, registry, elicit) for one in connections]
         try:
             await _all(server.open for server in servers)
             for server in servers:
@@ -181,6 +183,19 @@ async def open_registry(
             tasks.cancel_scope.cancel()
     if problem is not None:
         raise problem
+
+
+def _server(
+    connection: ServerConnection, around: Surroundings, registry: Registry, elicit: Elicit | None
+) -> Server:
+    return Server(
+        connection,
+        Opening(connection, around),
+        around.tasks,
+        elicit=elicit,
+        on_change=registry.rename_tools,
+        may_call=registry.may_call,
+    )
 
 
 async def _all(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> None:

@@ -16,6 +16,7 @@ from aish.mcp.failures import (
     LeftError,
     McpError,
     RpcError,
+    ToolChangedError,
     TransportError,
 )
 from aish.mcp.headers import parameter_headers
@@ -43,6 +44,7 @@ class Server:
         *,
         elicit: Elicit | None,
         on_change: Callable[["Server"], None],
+        may_call: Callable[["Server", str], bool],
     ) -> None:
         self.entry: ServerEntry = connection.entry
         self.definitions: Mapping[str, Definition] = {}
@@ -53,6 +55,7 @@ class Server:
         self._tasks = tasks
         self._elicit = elicit
         self._on_change = on_change
+        self._may_call = may_call
         self._session: Session | None = None
         self._refreshes = 0
         self._refreshing = False
@@ -113,6 +116,8 @@ class Server:
         try:
             with anyio.move_on_after(seconds):
                 return read_result(await self._call(name, arguments, on_progress, sample))
+        except ToolChangedError as error:
+            return ToolResult("denied", f"[aish] tool call denied: {error.message}")
         except RpcError as error:
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
         except LeftError:
@@ -129,6 +134,7 @@ class Server:
         sample: Sampler | None,
     ) -> JsonObject:
         params: JsonObject = {"name": name, "arguments": arguments}
+        await self._settled(name)
         try:
             return await self._live().request(
                 "tools/call", params, self._as_call(name, arguments, on_progress, sample)
@@ -137,7 +143,9 @@ class Server:
             if error.code != HEADER_MISMATCH:
                 raise
         # The server did not run the tool: which headers it wants is in the list of tools.
-        self.definitions = await self._list()
+        self._take(await self._list())
+        if not self._may_call(self, name):
+            raise ToolChangedError(self.alias, name)
         return await self._live().request(
             "tools/call", params, self._as_call(name, arguments, on_progress, sample)
         )
@@ -186,6 +194,7 @@ class Server:
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,
             on_tools_changed=self._changed,
+            on_new_session=self._on_new_session,
             border=self._opening.border,
             origin=self._opening.origin,
         )
@@ -216,6 +225,34 @@ class Server:
             matches_word(glob, name) for name in names for glob in self.entry.exclude
         )
 
+    async def _settled(self, name: str) -> None:
+        """Wait until what the server said of changes is known (P8)."""
+        known = self.definitions.get(name)
+        while self._refreshing:
+            await self._refreshed.wait()
+        self._hold(name, known)
+
+    async def _on_new_session(self, method: str, params: JsonObject) -> None:
+        """A server that was lost may come back with other tools: look before one is called."""
+        if method == "tools/call":
+            name = str(params.get("name"))
+            known = self.definitions.get(name)
+            self._take(await self._list())
+            self._hold(name, known)
+
+    def _hold(self, name: str, known: Definition | None) -> None:
+        """A call is for the tool that it was decided on (P6)."""
+        found = self.definitions.get(name)
+        if found is not None and known is not None and found != known:
+            raise ToolChangedError(self.alias, name)
+
+    def _take(self, found: Mapping[str, Definition]) -> None:
+        """Offer these tools from now on."""
+        if found != self.definitions:
+            self._report(found)
+            self.definitions = found
+            self._on_change(self)
+
     def _changed(self) -> None:
         """Hear that the tools changed; many such words lead to one new list."""
         self._stale = True
@@ -235,9 +272,7 @@ class Server:
                 # What a replay misses is remembered by its tape.
                 self._opening.notice("refresh_failed", "its changed tools could not be listed")
                 break
-            self._report(found)
-            self.definitions = found
-            self._on_change(self)
+            self._take(found)
         self._refreshing = False
         self._refreshed.set()
 

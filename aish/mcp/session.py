@@ -4,7 +4,7 @@ Retries `input_required`, and begins anew where a session or a process was lost.
 as JSON.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 import anyio
@@ -24,6 +24,7 @@ from aish.mcp.failures import (
 )
 from aish.mcp.messages import json_object
 from aish.mcp.negotiate import Agreement, handshake, negotiate
+from aish.mcp.replay import TOOLS_CHANGED
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.transport import Transport
 from aish.vocab.frozen import frozen
@@ -36,7 +37,6 @@ MAX_LISTED = 2000
 """Rows of a listing after which no further page is asked for (X6): each may be large."""
 LISTEN_SECONDS = 0.5
 """Some servers send the head of a stream only with its first event."""
-TOOLS_CHANGED = "notifications/tools/list_changed"
 
 
 @frozen
@@ -51,6 +51,8 @@ class Terms:
     probe_seconds: float | None
     notice: Callable[[str, str], None]
     on_tools_changed: Callable[[], None]
+    on_new_session: Callable[[str, JsonObject], Awaitable[None]]
+    """Takes the method and the params of the request that a new session is begun for."""
     border: Border | None = None
     origin: str = ""
 
@@ -154,6 +156,7 @@ class Session:
     async def _once(self, method: str, params: JsonObject, call: Call) -> JsonObject:
         if self._lost:
             await self._begin_again()
+            await self._terms.on_new_session(method, params)
         try:
             return await self._channel.ask(method, params, self._agreement.manner, call)
         except (SessionLostError, NotSentError):
@@ -163,6 +166,7 @@ class Session:
             self._lost = True
             raise
         await self._begin_again()
+        await self._terms.on_new_session(method, params)
         return await self._channel.ask(method, params, self._agreement.manner, call)
 
     async def _begin_again(self) -> None:

@@ -58,7 +58,7 @@ class LockWatch:
     def hold(self, offering: Servers) -> None:
         """Compare what servers offer with the pins; from now on by `look_again` too."""
         self._offering = offering
-        offering.when_changed(self.look_again)
+        offering.hold_to(self.look_again, self.offers)
         self.look_again()
         here = {tool.name for tool in offering.listed()}
         up = {server.alias for server in offering.servers if server.state == "ready"}

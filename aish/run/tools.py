@@ -20,8 +20,8 @@ class Servers(Tools, Protocol):
         """One row a server, in the order of the file."""
         ...
 
-    def when_changed(self, hear: Callable[[], None]) -> None:
-        """Call `hear` each time a server has changed its tools."""
+    def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
+        """Call `hear` each time a server has changed its tools, and only tools it `offers`."""
         ...
 
 
