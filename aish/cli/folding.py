@@ -14,7 +14,7 @@ def folded(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
     for line in shown.split("\n"):
         yield for_ci_log(f"{indent}{line}").rstrip()
     if len(shown) < len(text):
-        yield f"{indent}… {_left_out(text, len(shown))}; `--full` shows all"
+        yield f"{indent}… {_left_out(text[len(shown) :])}; `--full` shows all"
 
 
 def _beginning(text: str) -> str:
@@ -24,7 +24,7 @@ def _beginning(text: str) -> str:
     return text[:_LETTERS]
 
 
-def _left_out(text: str, shown: int) -> str:
-    lines = text.count("\n", shown)
-    letters = f"{len(text) - shown} more characters"
-    return f"{letters} in {lines + 1} lines" if lines else letters
+def _left_out(rest: str) -> str:
+    lines = rest.strip("\n").count("\n") + 1
+    letters = f"{len(rest)} more characters"
+    return f"{letters} in {lines} lines" if lines > 1 else letters

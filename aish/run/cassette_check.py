@@ -13,6 +13,9 @@ from aish.errors import AishError
 from aish.run.staleness import Staleness, staleness
 from aish.vocab.frozen import frozen
 
+PARTIAL = ".partial"
+"""How the names of recordings end that are not complete."""
+
 
 @frozen
 class Subject:
@@ -47,6 +50,8 @@ def named_in(pipeline: Pipeline) -> tuple[Subject, ...]:
 def check(subject: Subject, allow: Sequence[str] = ()) -> Checked:
     """Look at one cassette."""
     path = subject.settings.path
+    if path.name.endswith(PARTIAL) and path.exists():
+        return Checked(path, findings=("this recording was interrupted: nothing plays it",))
     try:
         cassette = load(path)
     except AishError as error:

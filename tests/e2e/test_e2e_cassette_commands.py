@@ -227,7 +227,7 @@ def test_cassettes_are_checked_with_their_pipelines(
     project.pipeline(PIPELINE)
     project.pipeline(PIPELINE.replace("Be brief", "Be brief and kind"), "changed.yaml")
 
-    clean = project.aish("cassette", "check", "p.yaml", "run.yaml")
+    clean = project.aish("cassette", "check", "p.yaml", "run.yaml", "./run.yaml")
     stale = project.aish("cassette", "check", "changed.yaml")
     given = project.aish("cassette", "check", "run.yaml", "--pipeline", "changed.yaml")
     keys = project.aish("cassette", "check", "keys")

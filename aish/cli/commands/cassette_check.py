@@ -1,5 +1,6 @@
 """`aish cassette check PATH…`."""
 
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -65,9 +66,9 @@ def _lines(one: Checked) -> Iterator[str]:
         if one.unreadable.hint:
             yield f"  hint: {for_line(one.unreadable.hint)}"
         return
-    exchanges = _counted(one.exchanges, "exchange")
-    told = _counted(len(one.findings), "finding") if one.findings else "ok"
-    yield f"{path}: {told}, {exchanges}"
+    told = [_counted(len(one.findings), "finding") if one.findings else "ok"]
+    told += [_counted(one.exchanges, "exchange")] if one.exchanges else []
+    yield f"{path}: {', '.join(told)}"
     yield from (f"  {for_line(text)}" for text in one.findings)
     yield from (f"  note: {for_line(text)}" for text in one.notes)
 
@@ -84,7 +85,8 @@ def _row(one: Checked) -> JsonObject:
 
 def _shown(path: Path) -> str:
     """The path as a person would type it here."""
-    return str(path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path)
+    plain, here = Path(os.path.normpath(path)), Path.cwd()
+    return str(plain.relative_to(here) if plain.is_relative_to(here) else plain)
 
 
 def _counted(count: int, noun: str) -> str:

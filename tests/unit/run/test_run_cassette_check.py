@@ -196,7 +196,7 @@ def test_interrupted_recordings_are_reported(tmp_path: Path) -> None:
     found = [check(subject) for subject in subjects([tmp_path], None)]
 
     assert found[0].findings == ("`a.yaml.partial`: a recording of it was interrupted",)
-    assert found[1].unreadable is not None
+    assert found[1].findings == ("this recording was interrupted: nothing plays it",)
     assert len(found) == 2
 
 
@@ -210,6 +210,16 @@ def test_folders_are_searched_for_cassettes_and_nothing_else(tmp_path: Path) -> 
     assert [str(path) for path in found] == ["z.yaml", "deep/er/a.yml"]
 
 
+def test_what_is_named_twice_is_checked_once_and_with_its_pipeline(tmp_path: Path) -> None:
+    path = write(tmp_path / "run.yaml", run_of())
+    file = tmp_path / "p.yaml"
+    file.write_text(PIPELINE)
+
+    (subject,) = subjects([path, file, tmp_path / "." / "run.yaml", file], None)
+
+    assert subject.pipeline is not None
+
+
 def test_cassettes_of_tests_are_checked_with_what_each_allows(tmp_path: Path) -> None:
     tests = """
     tests:
@@ -219,7 +229,7 @@ def test_cassettes_of_tests_are_checked_with_what_each_allows(tmp_path: Path) ->
     """
     (tmp_path / "p.yaml").write_text(PIPELINE + dedent(tests))
 
-    found = list(subjects([tmp_path / "p.yaml"], None))
+    found = subjects([tmp_path / "p.yaml"], None)
 
     assert [(one.settings.path.name, one.settings.allow) for one in found] == [
         ("run.yaml", ("sk-*",)),
@@ -233,7 +243,7 @@ def test_a_cassette_takes_its_settings_from_the_pipeline_that_is_given(tmp_path:
     (tmp_path / "p.yaml").write_text(PIPELINE.replace("cassette: run.yaml", f"cassette: {named}"))
     pipeline = load_checked(tmp_path / "p.yaml", ())
 
-    (subject,) = subjects([path], pipeline)
+    (subject,) = subjects([path, path], pipeline)
 
     assert check(subject).findings == ()
 
@@ -243,11 +253,11 @@ def test_what_leads_to_no_cassette_is_a_mistake(tmp_path: Path) -> None:
     (tmp_path / "broken.yaml").write_text("aish: 1\nrum: [ls]\n")
 
     with pytest.raises(UsageError, match="names no cassette"):
-        list(subjects([tmp_path / "p.yaml"], None))
+        subjects([tmp_path / "p.yaml"], None)
     with pytest.raises(PipelineError):
-        list(subjects([tmp_path / "broken.yaml"], None))
+        subjects([tmp_path / "broken.yaml"], None)
     with pytest.raises(UsageError, match="no cassettes in"):
-        list(subjects([tmp_path], None))
+        subjects([tmp_path], None)
 
 
 def test_files_of_plain_vcrpy_are_checked_too(tmp_path: Path) -> None:
