@@ -118,11 +118,10 @@ def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
     try:
         done = tape.finish(tape.head)
     except CassetteFileError as error:
-        failed = NotRecordedError(error.message, where=error.where, hint=error.hint)
-        if code is not ExitCode.OK:
-            # The run's own failure is the reason that is shown.
-            emit(_notice("error", failed.code, str(failed)))
-        return TapeEnd((failed,), None)
+        # In full, whatever else the run failed by; its reason is the first line.
+        emit(_notice("error", NotRecordedError.code, str(error)))
+        said = error.message.partition("\n")[0]
+        return TapeEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
     if left:
         emit(_notice("warning", "unused_interactions", str(_leftover(tape, left))))
     return TapeEnd((), CassetteUse(tape.reel.shown, "recorded", len(done)))
