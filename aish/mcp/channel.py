@@ -159,8 +159,6 @@ class Channel:
     async def _exchange(self, outgoing: Outgoing, running: _Running) -> Answer:
         if self._replay is None:
             return await self._transport.exchange(outgoing)
-        if running.call.sample is not None:
-            self._replay.begun(outgoing.number)
         answer = await self._transport.exchange(outgoing)
         # It came at once; when it was recorded, the server had its own answers first.
         while running.asked:
@@ -205,12 +203,8 @@ class Channel:
 
     def _hear(self, message: Asked | Noted, number: int | None) -> None:
         """Take what the server says unasked; `number` is the request it came with, if known."""
-        if self._replay is not None:
-            running = self._owner(number)
-            sampler = running is not None and running.call.sample is not None
-            if self._replay.holds_back(message, has_sampler=sampler):
-                return
-        self._take(message, number)
+        if self._replay is None or not self._replay.holds_back(message):
+            self._take(message, number)
 
     def _take(self, message: Asked | Noted, number: int | None) -> None:
         if isinstance(message, Asked):

@@ -101,7 +101,8 @@ class Reply:
 class HttpDoor:
     """One MCP endpoint, its connections kept alive.
 
-    `hurries` says that a recording is replayed whose pauses and time-outs nobody waits for.
+    `replays` says that nothing goes live, `hurries` that nobody waits for the pauses and time-outs
+    of a recording.
     """
 
     def __init__(
@@ -114,8 +115,10 @@ class HttpDoor:
         verify_tls: bool,
         open_http: OpenHttp | None = None,
         hurries: bool = False,
+        replays: bool = False,
     ) -> None:
         self.hurries = hurries
+        self.replays = replays
         self.url = _checked_url(url)
         base = _base_headers(token, headers)
         self._headers = {

@@ -118,6 +118,7 @@ class Opening:
             verify_tls=entry.verify_tls,
             open_http=None if border is None else border.open_http,
             hurries=border is not None and border.hurries,
+            replays=border is not None and border.replays,
         )
 
     def _behind(self, border: Border, uri: str, make: Callable[[Noise], Transport]) -> Transport:

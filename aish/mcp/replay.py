@@ -1,7 +1,7 @@
-"""Replay of what a server says of its own accord, when its time has come (C5).
+"""Replay of a server's word that its tools changed, when its time has come (C5).
 
-A stream that the server is heard on is replayed at once, though what came on it led to what stands
-further on in the recording: a list of changed tools that is asked for again, an answer of ours.
+What a server says unasked is played as soon as it may have been said, though it led to what stands
+further on in the recording: the list of tools that was asked for again.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,6 @@ from aish.mcp.border import Border
 from aish.mcp.messages import Asked, Noted
 
 TOOLS_CHANGED = "notifications/tools/list_changed"
-SAMPLING = "sampling/createMessage"
 
 
 class Replay:
@@ -23,22 +22,16 @@ class Replay:
         self._origin = origin
         self._hear = hear
         self._changes: list[Noted] = []
-        self._questions: list[Asked] = []
         self._has_list = False
         self._released = 0
         border.on_played(self._release)
 
-    def holds_back(self, message: Asked | Noted, *, has_sampler: bool) -> bool:
-        """Keep a message whose time has not come; whether it is one."""
-        if isinstance(message, Asked):
-            if message.method != SAMPLING or has_sampler:
-                return False
-            self._questions.append(message)
-        elif message.method == TOOLS_CHANGED:
-            self._changes.append(message)
-            self._release()
-        else:
+    def holds_back(self, message: Asked | Noted) -> bool:
+        """Keep a message whose time has to come; whether it is one."""
+        if not isinstance(message, Noted) or message.method != TOOLS_CHANGED:
             return False
+        self._changes.append(message)
+        self._release()
         return True
 
     def answered(self, method: str) -> None:
@@ -47,16 +40,9 @@ class Replay:
             self._has_list = True
             self._release()
 
-    def begun(self, number: int) -> None:
-        """A call is under way that can be asked for a model."""
-        questions, self._questions = self._questions, []
-        for question in questions:
-            self._hear(question, number)
-
     def end(self) -> None:
         """Nobody hears any more."""
         self._changes.clear()
-        self._questions.clear()
 
     def _release(self) -> None:
         if not self._changes or not self._has_list:

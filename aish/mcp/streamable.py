@@ -154,16 +154,19 @@ class StreamableHttp:
 
     async def _from_events(self, reply: Reply, number: int, cursor: Cursor) -> Answer | None:
         """Our answer in a stream of events, `None` where the stream ended before it."""
+        is_resumed = cursor.last is not None
         events = Events(reply)
         while (event := await events.next()) is not None:
             cursor.see(event)
-            answer = self._pass_on(event, number)
+            answer = self._pass_on(event, number, is_resumed=is_resumed)
             if answer is not None:
                 await reply.drain()
                 return answer
         return None
 
-    def _pass_on(self, event: ServerEvent, number: int | None) -> Answer | None:
+    def _pass_on(
+        self, event: ServerEvent, number: int | None, *, is_resumed: bool = False
+    ) -> Answer | None:
         """Hand on what an event holds; returns our answer if that is in it."""
         if not event.data or event.event not in {None, "message"}:
             return None
@@ -174,7 +177,12 @@ class StreamableHttp:
         for message in found:
             if not isinstance(message, Answer):
                 self._inbox(message, number)
-        return None if number is None else messages.find_answer(found, number)
+        if number is None:
+            return None
+        # A stream that is taken up again names no request: its ids are those of the recording.
+        if is_resumed and self.door.replays:
+            return next((one for one in found if isinstance(one, Answer)), None)
+        return messages.find_answer(found, number)
 
     async def _resume(self, outgoing: Outgoing, cursor: Cursor) -> Answer:
         """Ask for the rest of a stream that broke off, as its server said we may."""

@@ -71,7 +71,10 @@ class Taped:
         """The answer to a request, recorded or played."""
         body = messages.request(outgoing.number, outgoing.method, outgoing.params)
         request = self._request(body)
-        held = self._held(request, peek(request))
+        peeked = peek(request)
+        if self._is_replayed and peeked.is_volatile and not self._tape.holds(request):
+            raise LeftError
+        held = self._held(request, peeked)
         if held is not None:
             return await self._play(held, outgoing.number)
         self._end_last()
@@ -84,7 +87,7 @@ class Taped:
         """Send a notification, or an answer of ours, recorded or played."""
         request = self._request(body)
         peeked = peek(request)
-        if peeked.is_volatile:
+        if peeked.method == "notifications/cancelled":
             if self._inner is not None and self._is_open:
                 await self._inner.send(body, headers)
             return
@@ -115,6 +118,10 @@ class Taped:
         """Keep what the server said that is no message, and tell of it."""
         self._keep(line.replace("\n", " ").encode("utf-8", "replace"), None)
         self._on_noise(line)
+
+    @property
+    def _is_replayed(self) -> bool:
+        return self._tape.way("mcp") == "replay"
 
     def _request(self, body: bytes) -> Request:
         return Request("POST", self._uri, body=readable(json.loads(body)))

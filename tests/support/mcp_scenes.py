@@ -10,6 +10,7 @@ from typing import Any
 import anyio
 
 from aish.config.pipeline import ServerEntry, ServerTimeout
+from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
 from aish.system.children import Reaper, child_environment
@@ -106,6 +107,7 @@ async def registry(
     max_tool_name: int = 64,
     elicit: Any = None,
     reaper: Reaper | None = None,
+    border: Border | None = None,
 ) -> AsyncGenerator[Scene]:
     """Open a registry; its reaper is ended afterwards."""
     notices = Notices()
@@ -118,6 +120,7 @@ async def registry(
             max_tool_name=max_tool_name,
             notice=notices,
             elicit=elicit,
+            border=border,
         ) as opened:
             yield Scene(opened, notices)
     finally:

@@ -1,0 +1,127 @@
+"""A scene with tool servers, recorded into a file and played again from it."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from cassette_exchanges import HEAD
+from mcp_scenes import Scene, play, registry
+
+from aish.cassettes.file import load
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.matching import Matching
+from aish.cassettes.places import NOWHERE
+from aish.cassettes.recording import Recording
+from aish.cassettes.tape import Kind, Tape, TapeRules, Way
+from aish.mcp.connection import ServerConnection
+from aish.mcp.tape_border import TapeBorder
+from aish.system.offline import offline
+from aish.system.secrets import Secrets
+from aish.vocab.protocols import Progress
+from aish.vocab.run_parts import ServerInfo
+
+_PICTURE = "iVBORw0KGgo*"
+"""How a PNG begins: to who looks for secrets it is random."""
+
+Act = Callable[[Scene], Awaitable[Any]]
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What a run saw of its servers; `value` is what the act returned."""
+
+    value: Any
+    tools: tuple[Any, ...]
+    servers: tuple[ServerInfo, ...]
+    notices: tuple[tuple[str, str, str], ...]
+    progress: tuple[Progress, ...]
+
+
+class Reel:
+    """A cassette in a folder; what is recorded can be played, more than once."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "servers.yaml"
+        self.leftovers: Sequence[Interaction] = ()
+
+    @property
+    def interactions(self) -> Sequence[Interaction]:
+        return load(self.path).interactions
+
+    def record(self, act: Act, *connections: ServerConnection, **options: Any) -> Seen:
+        """Run with live servers, and keep it all."""
+        return self._write("record", (), act, connections, options)
+
+    def extend(self, act: Act, *connections: ServerConnection, **options: Any) -> Seen:
+        """Run with what is recorded, and live where nothing is."""
+        return self._write("extend", self.interactions, act, connections, options)
+
+    def replay(
+        self, act: Act, *connections: ServerConnection, whole: bool = True, **options: Any
+    ) -> Seen:
+        """Run again, with nothing in reach; `whole` says that nothing may be left over."""
+        paced, lenient = options.pop("paced", False), options.pop("lenient", False)
+        tape = _tape("replay", self.interactions, paced=paced, lenient=lenient)
+        with offline() as trips:
+            seen = _run(tape, act, connections, options)
+        assert trips == []
+        assert [miss.message for miss in tape.missed] == []
+        self.leftovers = [one for _, one in tape.leftovers()]
+        if whole:
+            assert [one.request for one in self.leftovers] == []
+        return seen
+
+    def _write(
+        self,
+        way: Way,
+        held: Sequence[Interaction],
+        act: Act,
+        connections: Sequence[ServerConnection],
+        options: dict[str, Any],
+    ) -> Seen:
+        with ExitStack() as stack:
+            tape = _tape(way, held, stack.enter_context(Recording(self.path, HEAD)))
+            seen = _run(tape, act, connections, options)
+            tape.finish(HEAD)
+        return seen
+
+
+def _tape(
+    way: Way,
+    held: Sequence[Interaction],
+    recording: Recording | None = None,
+    *,
+    paced: bool = False,
+    lenient: bool = False,
+) -> Tape:
+    ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
+    return Tape(
+        TapeRules(ways, (_PICTURE,), paced=paced, lenient=lenient),
+        held,
+        Matching(),
+        places=NOWHERE,
+        secrets=Secrets(),
+        monotonic=monotonic,
+        recording=recording,
+    )
+
+
+def _run(
+    tape: Tape, act: Act, connections: Sequence[ServerConnection], options: dict[str, Any]
+) -> Seen:
+    async def scene() -> Seen:
+        async with registry(*connections, border=TapeBorder(tape), **options) as s:
+            value = await act(s)
+            return Seen(
+                value,
+                s.registry.listed(),
+                s.registry.servers,
+                tuple(s.notices.said),
+                tuple(s.progress),
+            )
+
+    seen: Seen = play(scene)
+    return seen

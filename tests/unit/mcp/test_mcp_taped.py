@@ -1,0 +1,442 @@
+"""Children and packs through a cassette: recorded once, played with nothing in reach."""
+
+import json
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp_scenes import Scene, command, stdio
+from mcp_tapes import Reel
+
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.tape import LEFT
+from aish.config.pipeline import ServerEntry
+from aish.mcp.connection import ServerConnection
+from aish.vocab.json import JsonObject
+
+ERAS = pytest.mark.parametrize("era", ["both", "legacy", "modern"])
+GONE = command("/nonexistent/program")
+
+
+@pytest.fixture
+def reel(tmp_path: Path) -> Reel:
+    return Reel(tmp_path)
+
+
+class Poet:
+    """A sampler that answers with a verse, after a while."""
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        return {"role": "assistant", "content": {"type": "text", "text": f"on {params['topic']}"}}
+
+
+def said(reel: Reel, part: str = "request") -> list[str]:
+    """The methods of the messages of one side, in the order of the cassette."""
+    found = []
+    for one in reel.interactions:
+        body = one.request.body if part == "request" else one.response.body
+        for line in body.splitlines():
+            message = json.loads(line)
+            found.append(message.get("method", "error" if "error" in message else "answer"))
+    return found
+
+
+async def work(scene: Scene) -> list[Any]:
+    """Calls that end in every way in which a server can end one."""
+    return [
+        await scene.call("kid__echo", text="snow \u2028 \ud800 é"),
+        await scene.call("kid__add", a=1, b=2),
+        await scene.call("kid__add", a=1, b=2),
+        await scene.call("kid__fail"),
+        await scene.call("kid__rpc_error"),
+        await scene.call("kid__image"),
+    ]
+
+
+@ERAS
+@pytest.mark.requirement("C1", "C6")
+def test_a_child_is_played_without_its_program(era: str, reel: Reel) -> None:
+    recorded = reel.record(work, stdio("--era", era))
+
+    played = reel.replay(work, GONE)
+
+    assert played == recorded
+    assert [one.kind for one in played.value] == ["ok"] * 3 + ["handler_error", "rpc_error", "ok"]
+    assert {one.request.uri for one in reel.interactions} == {"mcp+stdio://kid"}
+
+
+@pytest.mark.requirement("C4")
+def test_numbers_of_messages_may_differ_from_run_to_run(reel: Reel) -> None:
+    async def two(scene: Scene) -> list[str]:
+        return [await scene.text("kid__echo", text=text) for text in ("a", "b")]
+
+    async def two_reversed(scene: Scene) -> list[str]:
+        return [await scene.text("kid__echo", text=text) for text in ("b", "a")]
+
+    reel.record(two, stdio())
+
+    assert reel.replay(two_reversed, GONE).value == ["b", "a"]
+
+
+@pytest.mark.requirement("C4", "C5")
+def test_equal_calls_have_their_answers_in_order(tmp_path: Path, reel: Reel) -> None:
+    script = tmp_path / "counting.py"
+    script.write_text(COUNTING)
+
+    async def three(scene: Scene) -> list[str]:
+        return [await scene.text("kid__t") for _ in range(3)]
+
+    recorded = reel.record(three, command(sys.executable, str(script)))
+
+    assert recorded.value == ["1", "2", "3"]
+    assert reel.replay(three, GONE) == recorded
+
+
+COUNTING = """
+import json, sys
+count = 0
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        result = {"protocolVersion": "2025-06-18", "capabilities": {}}
+    elif message["method"] == "tools/list":
+        result = {"tools": [{"name": "t"}]}
+    elif message["method"] == "tools/call":
+        count += 1
+        result = {"content": [{"type": "text", "text": str(count)}]}
+    if message["method"] == "server/discover":
+        fault = {"code": -32601, "message": "no"}
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "error": fault}), flush=True)
+    elif "id" in message:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.mark.requirement("C2", "C4")
+def test_calls_side_by_side_are_matched_whatever_their_order(reel: Reel) -> None:
+    async def together(scene: Scene) -> dict[int, str]:
+        found: dict[int, str] = {}
+
+        async def one(number: int) -> None:
+            found[number] = await scene.text("kid__echo", text=f"number {number}")
+            await scene.text("pal__sleep", ms=20 - number)
+
+        async with anyio.create_task_group() as tasks:
+            for number in range(20):
+                tasks.start_soon(one, number)
+        return found
+
+    pair = stdio(), stdio(alias="pal")
+    recorded = reel.record(together, *pair)
+
+    assert reel.replay(together, *pair).value == recorded.value
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_progress_reaches_its_call_again(era: str, reel: Reel) -> None:
+    async def count(scene: Scene) -> str:
+        await scene.text("kid__add", a=1, b=1)
+        return await scene.text("kid__count", steps=3)
+
+    recorded = reel.record(count, stdio("--asks", "--era", era))
+
+    assert len(recorded.progress) == 3
+    assert reel.replay(count, GONE) == recorded
+
+
+QUESTIONS: list[tuple[str, JsonObject]] = [
+    ("elicitation/create", {"message": "Go on?"}),
+    ("roots/list", {}),
+    ("sampling/createMessage", {"topic": "rain", "messages": []}),
+    ("ping", {}),
+]
+
+
+@pytest.mark.requirement("C1", "C6")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_what_a_server_asks_in_mid_call_is_answered_again(era: str, reel: Reel) -> None:
+    async def ask(scene: Scene) -> list[Any]:
+        return [
+            await scene.call("kid__ask_client", Poet(), method=method, params=params)
+            for method, params in QUESTIONS
+        ]
+
+    options: dict[str, Any] = {"sampling": "allow", "roots": (Path("/srv"),)}
+    recorded = reel.record(ask, stdio("--asks", "--era", era, **options))
+
+    assert "on rain" in recorded.value[2].content
+    played = reel.replay(ask, command("/nonexistent/program", **options))
+    assert played == recorded
+
+
+@pytest.mark.requirement("C5")
+def test_an_answer_in_replay_comes_after_what_the_server_was_answered(reel: Reel) -> None:
+    order: list[str] = []
+
+    class Slow(Poet):
+        async def sample(self, params: JsonObject) -> JsonObject:
+            found = await super().sample(params)
+            order.append("sampled")
+            return found
+
+    async def ask(scene: Scene) -> None:
+        method, params = QUESTIONS[2]
+        await scene.call("kid__ask_client", Slow(), method=method, params=params)
+        order.append("called")
+
+    kid = stdio("--asks", "--era", "legacy", sampling="allow")
+    reel.record(ask, kid)
+    reel.replay(ask, kid)
+
+    assert order == ["sampled", "called"] * 2
+
+
+@pytest.mark.requirement("C1")
+def test_tools_that_change_in_mid_session_change_again(reel: Reel) -> None:
+    async def change(scene: Scene) -> list[str]:
+        before = scene.names
+        await scene.text("kid__add", a=1, b=2)
+        await scene.notices.wait_for("tools_changed")
+        assert scene.names != before
+        return [*before, "then", await scene.text("kid__add", a=1, b=2)]
+
+    recorded = reel.record(change, stdio("--change-tools"))
+
+    assert said(reel).count("tools/list") >= 2
+    assert reel.replay(change, GONE, whole=False) == recorded
+
+
+@pytest.mark.requirement("C6")
+def test_a_child_that_died_dies_again_and_is_restarted_again(reel: Reel) -> None:
+    async def die_twice(scene: Scene) -> list[Any]:
+        return [await scene.call("kid__add", a=n, b=2) for n in (1, 2, 3, 4, 5)]
+
+    recorded = reel.record(die_twice, stdio("--die-after", "1"))
+
+    assert [one.kind for one in recorded.value] == [
+        "ok", "transport_error", "ok", "transport_error", "transport_error",
+    ]  # fmt: skip
+    assert recorded.notices == (
+        ("kid", "server_restarted", "the server was lost and is reached again"),
+    )
+    assert reel.replay(die_twice, GONE) == recorded
+
+
+@pytest.mark.requirement("C6")
+@pytest.mark.parametrize(
+    "flags", [["--die-at-start"], ["--hang-at-start"], ["--hang-at-start", "--stderr", "5"]]
+)
+def test_a_child_that_does_not_come_up_fails_with_its_last_words(
+    flags: list[str], reel: Reel
+) -> None:
+    recorded = reel.record(nothing, stdio(*flags, connect=1))
+
+    (info,) = recorded.servers
+    assert info.error is not None
+    assert ("its stderr ends with" in info.error) is (flags != ["--hang-at-start"])
+    assert reel.replay(nothing, command("/nonexistent/program", connect=1)) == recorded
+
+
+async def nothing(scene: Scene) -> None:
+    """Only connect."""
+
+
+@pytest.mark.requirement("C6")
+def test_a_program_that_is_not_there_fails_in_the_same_words(reel: Reel) -> None:
+    recorded = reel.record(nothing, command("/nonexistent/program"))
+
+    (info,) = recorded.servers
+    assert info.error == "cannot start `/nonexistent/program`: No such file or directory"
+    assert reel.replay(nothing, command("/nonexistent/program")) == recorded
+
+
+@pytest.mark.requirement("C3")
+def test_a_call_that_took_too_long_fails_at_once_in_replay(reel: Reel) -> None:
+    async def wait(scene: Scene) -> list[Any]:
+        began = anyio.current_time()
+        late = await scene.call("kid__sleep", ms=60_000)
+        return [late, await scene.call("kid__add", a=1, b=2), anyio.current_time() - began < 0.2]
+
+    recorded = reel.record(wait, stdio(seconds_by_tool={"sleep": 0.3}))
+    played = reel.replay(wait, stdio(seconds_by_tool={"sleep": 0.3}))
+    paced = reel.replay(wait, stdio(seconds_by_tool={"sleep": 0.3}), paced=True)
+
+    assert recorded.value[0].content == "[aish] tool transport error: no answer within 0.3 s"
+    assert played.value == [*recorded.value[:2], True]
+    assert paced.value == [*recorded.value[:2], False]
+    assert "notifications/cancelled" not in said(reel)
+
+
+@pytest.mark.requirement("C3")
+def test_a_probe_that_was_never_answered_costs_no_time_in_replay(
+    tmp_path: Path, reel: Reel
+) -> None:
+    script = tmp_path / "silent.py"
+    refusal = '    if message["method"] == "server/discover":'
+    script.write_text(COUNTING.replace(refusal, f"{refusal}\n        continue"))
+
+    async def connect(scene: Scene) -> list[str]:
+        return [await scene.text("kid__t")]
+
+    recorded = reel.record(connect, command(sys.executable, str(script), connect=1))
+    assert recorded.value == ["1"]
+    assert reel.interactions[0].response.broken == LEFT
+
+    # Half of this time is for the probe.
+    played = reel.replay(connect, command("/nonexistent/program", connect=10_000))
+    assert played.value == ["1"]
+
+
+@pytest.mark.requirement("C1")
+def test_noise_is_complained_of_again(reel: Reel) -> None:
+    recorded = reel.record(work, stdio("--noise"))
+
+    assert [code for _, code, _ in recorded.notices] == ["stdout_noise"]
+    assert reel.replay(work, GONE) == recorded
+
+
+@pytest.mark.requirement("C3")
+def test_the_recorded_pace_is_kept_if_that_is_wanted(reel: Reel) -> None:
+    async def nap(scene: Scene) -> float:
+        began = anyio.current_time()
+        await scene.text("kid__sleep", ms=300)
+        return anyio.current_time() - began
+
+    reel.record(nap, stdio())
+
+    assert reel.replay(nap, GONE).value < 0.2
+    assert reel.replay(nap, GONE, paced=True).value >= 0.25
+
+
+@pytest.mark.requirement("C5")
+def test_a_call_with_other_arguments_is_a_miss_and_reaches_nothing(reel: Reel) -> None:
+    reel.record(work, stdio())
+
+    async def other(scene: Scene) -> None:
+        await scene.call("kid__add", a=1, b=3)
+
+    with pytest.raises(CassetteMissError) as caught:
+        reel.replay(other, GONE)
+    assert "mcp+stdio://kid" in caught.value.message
+
+
+@pytest.mark.requirement("C5")
+def test_a_server_that_is_not_in_the_cassette_is_a_miss_of_its_own_kind(reel: Reel) -> None:
+    reel.record(nothing, stdio())
+
+    with pytest.raises(CassetteMissError):
+        reel.replay(nothing, GONE, command("/nonexistent/program", alias="other"))
+
+
+@pytest.mark.requirement("C7")
+def test_a_lenient_replay_fails_the_call_alone(reel: Reel) -> None:
+    reel.record(work, stdio())
+
+    async def other(scene: Scene) -> list[Any]:
+        return [await scene.call("kid__add", a=7, b=8), await scene.call("kid__add", a=1, b=2)]
+
+    played = reel.replay(other, GONE, lenient=True, whole=False)
+
+    assert [one.kind for one in played.value] == ["rpc_error", "ok"]
+    assert played.value[0].content == (
+        "[aish] tool dispatch failed: the cassette holds no such call"
+    )
+
+
+@pytest.mark.requirement("C5")
+def test_a_call_that_is_not_made_again_is_left_over(reel: Reel) -> None:
+    reel.record(work, stdio())
+
+    reel.replay(nothing, GONE, whole=False)
+
+    assert [b"tools/call" in one.request.body for one in reel.leftovers] == [True] * 6
+
+
+@pytest.mark.requirement("C7")
+def test_an_extended_recording_asks_for_what_it_lacks_and_for_nothing_else(
+    tmp_path: Path, reel: Reel
+) -> None:
+    script = tmp_path / "counting.py"
+    script.write_text(COUNTING)
+    kid = command(sys.executable, str(script))
+
+    async def once(scene: Scene) -> str:
+        return await scene.text("kid__t", a=1)
+
+    async def more(scene: Scene) -> list[str]:
+        return [await scene.text("kid__t", a=1), await scene.text("kid__t", a=2)]
+
+    reel.record(once, kid)
+    # The child was started anew: what it is asked is its first call.
+    assert reel.extend(more, kid).value == ["1", "1"]
+    assert said(reel).count("initialize") == 1
+    assert said(reel).count("tools/call") == 2
+    assert reel.replay(more, GONE).value == ["1", "1"]
+
+
+@dataclass(frozen=True)
+class TwinTool:
+    """A pack's tool."""
+
+    name: str
+    parallel: bool = True
+    unlisted: bool = False
+    older_of: str = ""
+    description: str = "does it"
+    input_schema: JsonObject = field(default_factory=dict)
+    output_schema: JsonObject | None = None
+    annotations: JsonObject = field(default_factory=lambda: {"readOnlyHint": True})
+
+
+class TwinPack:
+    """A pack in memory."""
+
+    def __init__(self) -> None:
+        found = (TwinTool("read"), TwinTool("old", older_of="read", unlisted=True), TwinTool("bug"))
+        self.tools: Mapping[str, TwinTool] = {one.name: one for one in found}
+
+    async def call(self, name: str, arguments: JsonObject) -> JsonObject:
+        if name == "bug":
+            raise ZeroDivisionError("oops")
+        text = f"{name} {dict(arguments)}"
+        return {"content": [{"type": "text", "text": text}], "isError": name == "old"}
+
+
+@pytest.mark.requirement("C1", "C6")
+def test_a_pack_is_played_without_being_opened(reel: Reel) -> None:
+    entry = ServerEntry(alias="repo", pack=("fs",))
+
+    async def use(scene: Scene) -> list[Any]:
+        return [
+            await scene.call("repo__read", path="a"),
+            await scene.call("repo__old"),
+            await scene.call("repo__bug"),
+        ]
+
+    recorded = reel.record(use, ServerConnection(entry, pack=TwinPack()))
+    played = reel.replay(use, ServerConnection(entry))
+
+    assert played == recorded
+    assert [one.kind for one in played.value] == ["ok", "handler_error", "rpc_error"]
+    assert all(tool.parallel for tool in played.tools)
+    assert {one.request.uri for one in reel.interactions} == {"mcp+pack://repo"}
+
+
+@pytest.mark.requirement("C6")
+def test_marks_of_a_pack_mean_nothing_on_a_strangers_list(reel: Reel) -> None:
+    entry = ServerEntry(alias="kid", pack=("fs",))
+    reel.record(nothing, ServerConnection(entry, pack=TwinPack()))
+    text = reel.path.read_text(encoding="utf-8").replace("mcp+pack://", "mcp+stdio://")
+    reel.path.write_text(text, encoding="utf-8")
+
+    played = reel.replay(nothing, GONE)
+
+    assert len(played.tools) == 3
+    assert not any(tool.parallel for tool in played.tools)

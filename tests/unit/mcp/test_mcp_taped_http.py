@@ -1,0 +1,465 @@
+"""Servers over HTTP through a cassette: recorded once, played with nothing in reach."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from mcp_emulators import (
+    Legacy,
+    LuaServer,
+    McpEndpoint,
+    Modern,
+    accepted,
+    event,
+    events,
+    result,
+)
+from mcp_scenes import Scene, http, play, registry
+from mcp_tapes import Reel, Seen
+from model_endpoint import CUT, Gate, Part, Recorded, Reply, json_reply
+
+from aish.cassettes.errors import CassetteMissError
+from aish.vocab.json import JsonObject
+
+Handler = Callable[[Recorded], Reply]
+
+
+@pytest.fixture
+def reel(tmp_path: Path) -> Reel:
+    return Reel(tmp_path)
+
+
+def played(reel: Reel, handler: Handler, act: Any, **fields: Any) -> tuple[Seen, Seen]:
+    """What a run saw, and what it sees again once the server is gone."""
+    with McpEndpoint(handler) as end:
+        recorded = reel.record(act, http(end.url, **fields))
+    return recorded, reel.replay(act, http(end.url, **fields))
+
+
+async def add(scene: Scene) -> Any:
+    return await scene.call("web__add", a=1, b=2)
+
+
+async def work(scene: Scene) -> list[Any]:
+    return [
+        await scene.call("web__echo", text="é \u2028"),
+        await scene.call("web__add", a=1, b=2),
+        await scene.call("web__add", a=1, b=2),
+        await scene.call("web__fail"),
+        await scene.call("web__rpc_error"),
+    ]
+
+
+def in_events(request: Recorded) -> Reply:
+    body = b"".join(part for part in Legacy().usual(request).parts if isinstance(part, bytes))
+    return events(b": hello\n\n", b"event: message\ndata: " + body[:20], body[20:] + b"\n\n")
+
+
+@pytest.mark.requirement("C1", "C6")
+@pytest.mark.parametrize(
+    ("handler", "failed"),
+    [
+        (Legacy(), False),
+        (Legacy(version="2025-03-26"), False),
+        (Legacy(session="session-1"), False),
+        (Legacy(tools__call=in_events), False),
+        (Modern(), False),
+        (Legacy(tools__call=lambda _: json_reply(500, {"error": "no"})), True),
+        (Legacy(tools__call=lambda _: events(CUT)), True),
+        (Legacy(tools__call=lambda _: accepted()), True),
+    ],
+)
+def test_a_server_is_played_when_it_is_gone(handler: Handler, failed: bool, reel: Reel) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a column of the table
+    recorded, again = played(reel, handler, work)
+
+    assert again == recorded
+    assert (recorded.value[0].kind == "transport_error") is failed
+
+
+@pytest.mark.requirement("C1", "C6")
+def test_a_server_that_only_answers_posts_is_played(reel: Reel) -> None:
+    async def house(scene: Scene) -> list[Any]:
+        return [
+            await scene.call("web__status"),
+            await scene.call("web__set_light", room="attic", on=True),
+        ]
+
+    with LuaServer("token-of-the-house") as lua:
+        recorded = reel.record(house, http(lua.url, token="token-of-the-house"))
+
+    assert recorded.value[0].content == "all is well"
+    # Without a token: a replay needs none.
+    assert reel.replay(house, http(lua.url)) == recorded
+
+
+@pytest.mark.requirement("C8")
+def test_neither_token_nor_session_is_in_the_file(reel: Reel) -> None:
+    played(reel, Legacy(session="session-of-mine"), work, token="token-of-mine")
+
+    text = reel.path.read_text(encoding="utf-8")
+    assert "session-of-mine" not in text
+    assert "token-of-mine" not in text
+
+
+class Forgetful(Legacy):
+    """A server that forgets its first session before the second call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sessions = 0
+        self.calls = 0
+
+    def usual(self, request: Recorded) -> Reply:
+        if request.method == "POST" and request.json["method"] == "initialize":
+            self.sessions += 1
+            self.session = f"session-{self.sessions}"
+        if request.method == "POST" and request.json["method"] == "tools/call":
+            self.calls += 1
+            if self.calls == 2:
+                return json_reply(404, {"error": "unknown session"})
+        return super().usual(request)
+
+
+@pytest.mark.requirement("C1")
+def test_a_session_that_was_lost_is_lost_and_begun_again(reel: Reel) -> None:
+    recorded, again = played(reel, Forgetful(), work)
+
+    assert again == recorded
+    assert recorded.value[1].content == "3"
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.parametrize("status", [307, 308])
+def test_redirects_are_followed_again(status: int, reel: Reel) -> None:
+    usual = Legacy()
+
+    def moved(request: Recorded) -> Reply:
+        if request.path == "/mcp":
+            return Reply(status=status, headers={"location": "/elsewhere"}, framing="length")
+        return usual(request)
+
+    recorded, again = played(reel, moved, work)
+
+    assert again == recorded
+    assert recorded.value[1].content == "3"
+
+
+@pytest.mark.requirement("C1", "C3")
+def test_a_stream_that_broke_off_is_taken_up_again(reel: Reel) -> None:
+    waiting: list[Any] = []
+
+    def broken(request: Recorded) -> Reply:
+        text = f"sum {request.json['params']['arguments']['a']}"
+        content = [{"type": "text", "text": text}]
+        waiting.append({"jsonrpc": "2.0", "id": request.json["id"], "result": {"content": content}})
+        return events(f"id: e-{len(waiting)}\nretry: 1500\ndata: \n\n".encode())
+
+    def resumed(request: Recorded) -> Reply:
+        number = int(request.headers["last-event-id"].partition("-")[2])
+        return events(event(waiting[number - 1], id="later"))
+
+    async def two(scene: Scene) -> list[str]:
+        return [await scene.text("web__add", a=n, b=0) for n in (1, 2)]
+
+    async def two_reversed(scene: Scene) -> list[Any]:
+        began = anyio.current_time()
+        found = [await scene.text("web__add", a=n, b=0) for n in (2, 1)]
+        return [*found, anyio.current_time() - began < 1]
+
+    with McpEndpoint(Legacy(tools__call=broken, GET=resumed)) as end:
+        recorded = reel.record(two, http(end.url))
+
+    assert recorded.value == ["sum 1", "sum 2"]
+    assert reel.replay(two_reversed, http(end.url)).value == ["sum 2", "sum 1", True]
+
+
+class Verses:
+    """A sampler."""
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        for _ in range(5):
+            await anyio.lowlevel.checkpoint()
+        return {"role": "assistant", "content": {"type": "text", "text": f"on {params['topic']}"}}
+
+
+class Asking(Legacy):
+    """A server that asks for a verse before it answers a call: on its stream, or on another."""
+
+    def __init__(self, *, elsewhere: bool) -> None:
+        says = {"tools": {"listChanged": True}}
+        super().__init__(capabilities=says, session="s", tools__call=self.call, answer=self.heard)
+        self.question, self.reply, self.over = Gate(), Gate(), Gate()
+        self.answers: list[Any] = []
+        self.elsewhere = elsewhere
+        if elsewhere:
+            self.overrides["GET"] = lambda _: events().but(parts=self.stream())
+
+    def stream(self) -> Iterator[Part]:
+        yield b": open\n\n"
+        yield self.question
+        yield event(QUESTION)
+        yield self.over
+
+    def call(self, request: Recorded) -> Reply:
+        def parts() -> Iterator[Part]:
+            self.question.open()
+            if not self.elsewhere:
+                yield event(QUESTION)
+            yield self.reply
+            text = json.dumps(self.answers[0]["result"])
+            content = [{"type": "text", "text": text}]
+            yield event(
+                {"jsonrpc": "2.0", "id": request.json["id"], "result": {"content": content}}
+            )
+
+        return events().but(parts=parts())
+
+    def heard(self, request: Recorded) -> Reply:
+        self.answers.append(request.json)
+        self.reply.open()
+        return accepted()
+
+
+QUESTION = {
+    "jsonrpc": "2.0",
+    "id": "q1",
+    "method": "sampling/createMessage",
+    "params": {"topic": "rain"},
+}
+
+
+@pytest.mark.requirement("C1", "C6")
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_what_a_server_asks_in_mid_call_is_answered_again(elsewhere: bool, reel: Reel) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a parameter of the test
+    order: list[str] = []
+
+    class Noting(Verses):
+        async def sample(self, params: JsonObject) -> JsonObject:
+            found = await super().sample(params)
+            order.append("sampled")
+            return found
+
+    async def ask(scene: Scene) -> Any:
+        found = await scene.call("web__add", Noting(), a=1, b=2)
+        order.append("called")
+        return found
+
+    recorded, again = played(reel, Asking(elsewhere=elsewhere), ask, sampling="allow")
+
+    assert "on rain" in recorded.value.content
+    assert again == recorded
+    assert order == ["sampled", "called"] * 2
+
+
+def tool(name: str) -> dict[str, Any]:
+    return {"name": name, "inputSchema": {"type": "object", "properties": {}}}
+
+
+@pytest.mark.requirement("C1")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_tools_that_change_in_mid_session_change_at_the_same_place(era: str, reel: Reel) -> None:
+    lists = [[tool("add"), tool("old")], [tool("add"), tool("new")]]
+    note = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+    change, over = Gate(), Gate()
+
+    def listed(_: Recorded) -> Any:
+        return {"resultType": "complete", "tools": lists.pop(0)}
+
+    def stream(_: Recorded) -> Reply:
+        return events(b": open\n\n", change, event(note), over)
+
+    def call(request: Recorded) -> Reply:
+        change.open()
+        content = [{"type": "text", "text": "3"}]
+        return result(request, {"resultType": "complete", "content": content})
+
+    says = {"tools": {"listChanged": True}}
+    handler = (
+        Legacy(capabilities=says, tools__list=listed, GET=stream, tools__call=call)
+        if era == "legacy"
+        else Modern(
+            capabilities=says, tools__list=listed, subscriptions__listen=stream, tools__call=call
+        )
+    )
+
+    async def change_tools(scene: Scene) -> list[Any]:
+        before = scene.names
+        await scene.text("web__add", a=1, b=2)
+        await scene.notices.wait_for("tools_changed")
+        return [before, scene.names]
+
+    recorded, again = played(reel, handler, change_tools)
+
+    assert recorded.value == [["web__add", "web__old"], ["web__add", "web__new"]]
+    assert again == recorded
+
+
+@pytest.mark.requirement("C1")
+def test_all_pages_of_a_list_are_played(reel: Reel) -> None:
+    def paged(request: Recorded) -> Any:
+        cursor = request.json["params"].get("cursor", "0")
+        more = {"nextCursor": str(int(cursor) + 1)} if cursor != "2" else {}
+        return {"tools": [tool(f"t{cursor}")], **more}
+
+    recorded, again = played(reel, Legacy(tools__list=paged), names)
+
+    assert recorded.value == ["web__t0", "web__t1", "web__t2"]
+    assert again == recorded
+
+
+class Older:
+    """A server that has 2024's HTTP+SSE only: POSTs go to `/messages`, answers to the stream."""
+
+    def __init__(self) -> None:
+        self.gates = [Gate() for _ in range(12)]
+        self.answers: list[bytes] = []
+
+    def __call__(self, request: Recorded) -> Reply:
+        if request.method == "GET":
+            return Reply(self.stream(), headers={"content-type": "text/event-stream"})
+        if request.path == "/mcp":
+            return Reply(status=405, framing="length")
+        if "id" in request.json:
+            body = Legacy(version="2024-11-05").usual(request).parts
+            data = b"".join(part for part in body if isinstance(part, bytes))
+            self.answers.append(b"event: message\ndata: " + data + b"\n\n")
+            self.gates[len(self.answers) - 1].open()
+        return accepted()
+
+    def stream(self) -> Iterator[Part]:
+        yield event("/messages?session=1", name="endpoint")
+        for number, gate in enumerate(self.gates):
+            yield gate
+            yield self.answers[number]
+
+
+@pytest.mark.requirement("C1", "C6")
+def test_the_transport_of_2024_is_played(reel: Reel) -> None:
+    recorded, again = played(reel, Older(), work)
+
+    assert recorded.value[1].content == "3"
+    assert again == recorded
+    assert {one.request.uri.partition("://")[0] for one in reel.interactions} == {"http", "mcp+sse"}
+
+
+@pytest.mark.requirement("C3")
+@pytest.mark.parametrize("handler", [Legacy, Modern])
+def test_a_call_that_took_too_long_fails_at_once_in_replay(handler: Any, reel: Reel) -> None:
+    gate = Gate()
+    calls: list[int] = []
+
+    def slow(request: Recorded) -> Reply:
+        calls.append(1)
+        reply = Legacy().usual(request) if handler is Legacy else Modern().usual(request)
+        return reply.but(before_head=gate) if len(calls) == 1 else reply
+
+    async def wait(scene: Scene) -> list[Any]:
+        began = anyio.current_time()
+        late = await scene.call("web__add", a=1, b=2)
+        took = anyio.current_time() - began
+        return [late, await scene.call("web__add", a=1, b=2), took < 0.25]
+
+    try:
+        recorded, again = played(reel, handler(tools__call=slow), wait, call=0.3)
+    finally:
+        gate.open()
+
+    assert recorded.value[0].content == "[aish] tool transport error: no answer within 0.3 s"
+    assert recorded.value[1].content == "3"
+    assert again.value == [*recorded.value[:2], True]
+
+
+@pytest.mark.requirement("C6")
+def test_a_server_that_was_not_there_is_not_there_again(reel: Reel) -> None:
+    with McpEndpoint(Legacy()) as end:
+        url = end.url
+    recorded = reel.record(nothing, http(url))
+
+    (info,) = recorded.servers
+    assert "cannot connect to" in str(info.error)
+    assert reel.replay(nothing, http(url)) == recorded
+
+
+async def names(scene: Scene) -> list[str]:  # ruff: ignore[unused-async] - `Act`
+    return scene.names
+
+
+async def nothing(scene: Scene) -> None:
+    """Only connect."""
+
+
+@pytest.mark.requirement("C6")
+def test_credentials_that_were_refused_are_refused_again(reel: Reel) -> None:
+    with LuaServer("a") as lua:
+        recorded = reel.record(nothing, http(lua.url, token="wrong"))
+
+    (info,) = recorded.servers
+    assert info.error == 'HTTP 401: {"error":"unauthorized"}'
+    assert reel.replay(nothing, http(lua.url)) == recorded
+
+
+@pytest.mark.requirement("C5")
+def test_a_call_with_other_arguments_is_a_miss(reel: Reel) -> None:
+    with McpEndpoint(Legacy()) as end:
+        reel.record(add, http(end.url))
+
+    async def other(scene: Scene) -> None:
+        await scene.call("web__add", a=1, b=3)
+
+    with pytest.raises(CassetteMissError):
+        reel.replay(other, http(end.url))
+
+
+@pytest.mark.requirement("C7")
+def test_a_lenient_replay_fails_the_call_alone(reel: Reel) -> None:
+    with McpEndpoint(Legacy()) as end:
+        reel.record(add, http(end.url))
+
+    async def other(scene: Scene) -> list[str]:
+        found = [await scene.call("web__add", a=1, b=3), await scene.call("web__add", a=1, b=2)]
+        return [one.kind for one in found]
+
+    assert reel.replay(other, http(end.url), lenient=True).value == ["rpc_error", "ok"]
+
+
+@pytest.mark.requirement("C7")
+def test_an_extended_recording_calls_only_what_it_lacks(reel: Reel) -> None:
+    async def more(scene: Scene) -> list[str]:
+        return [await scene.text("web__add", a=1, b=b) for b in (2, 3)]
+
+    with McpEndpoint(Legacy()) as end:
+        reel.record(add, http(end.url))
+        assert end.methods.count("tools/call") == 1
+        assert reel.extend(more, http(end.url)).value == ["3", "4"]
+        assert end.methods.count("tools/call") == 2
+
+    assert reel.replay(more, http(end.url)).value == ["3", "4"]
+
+
+@pytest.mark.requirement("C2")
+def test_servers_that_connect_at_the_same_time_are_kept_apart(reel: Reel) -> None:
+    def named(name: str) -> Legacy:
+        return Legacy(tools=[tool(name)])
+
+    with ExitStack() as stack:
+        ends = [stack.enter_context(McpEndpoint(named(name))) for name in "abcd"]
+        servers = [http(end.url, alias) for end, alias in zip(ends, "abcd", strict=True)]
+        recorded = reel.record(names, *servers)
+
+    assert recorded.value == ["a__a", "b__b", "c__c", "d__d"]
+    assert reel.replay(names, *servers) == recorded
+
+
+@pytest.mark.requirement("C2")
+def test_without_a_cassette_nothing_lies_between(reel: Reel) -> None:
+    with McpEndpoint(Legacy()) as end:
+
+        async def live() -> Any:
+            async with registry(http(end.url)) as s:
+                return await add(s)
+
+        assert play(live) == reel.record(add, http(end.url)).value
