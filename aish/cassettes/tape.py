@@ -8,14 +8,15 @@ from typing import Literal
 import anyio
 
 from aish.cassettes.edits import edited_response, text_of
-from aish.cassettes.errors import CassetteFileError, CassetteMissError
+from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Chunk, Head, Headers, Interaction, Request, Response
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places, hidden
 from aish.cassettes.recording import Recording
 from aish.cassettes.redact import redact, redact_head, redact_request
+from aish.cassettes.refusal import refuse_secrets
 from aish.cassettes.rpc import message_of, peek
-from aish.cassettes.scan import scan, scan_text
+from aish.cassettes.scan import scan
 from aish.cassettes.store import Store
 from aish.system.secrets import Secrets
 from aish.vocab.frozen import frozen
@@ -28,8 +29,6 @@ Way = Literal["live", "replay", "record", "extend"]
 
 LEFT = "left"
 """`Response.broken` where the reader left before the end; to be replayed by never ending."""
-
-_SHOWN = 5
 
 
 @frozen
@@ -189,7 +188,7 @@ class Tape:
         done = _renumbered(self._kept)
         head = redact_head(head, self._secrets)
         if self._recording is not None:
-            self._refuse_secrets(head, done)
+            refuse_secrets(head, done, self.rules.allow)
             self._recording.finish(head, done)
         return done
 
@@ -198,20 +197,6 @@ class Tape:
         self._reached.add(number)
         if event := self._awaited.pop(number, None):
             event.set()
-
-    def _refuse_secrets(self, head: Head, done: Sequence[Interaction]) -> None:
-        allow = self.rules.allow
-        found = [*scan(done, allow)]
-        for name, value in head.env.items():
-            found += scan_text(f"the value of `{name}`", value, allow)
-        if not found:
-            return
-        lines = "\n".join(f"  {finding}" for finding in found[:_SHOWN])
-        more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise CassetteFileError(
-            f"the cassette is not written: it may hold a secret nobody declared\n{lines}{more}",
-            hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
-        )
 
 
 class Take:

@@ -89,11 +89,11 @@ CASSETTES: Mapping[str, str] = {
     "C6": "a replay reaches nothing: no socket, no process, no look-up, no key",
     "C7": "modes, and replays in which only tools or only a model are live",
     "C8": "no secret in a cassette, in any encoding; what looks like one is refused",
-    "C8": "no secret reaches a cassette, however it is spelled or cut",
     "C9": "a recording takes its place only when it is complete",
     "C11": "big cassettes load, and long runs replay, within their time",
     "C10": "readable in review: laid out, shown as a conversation, compared",
     "C12": "`aish test`: cases on their cassettes, processes, reports, unused cassettes",
+    "C13": "plain vcrpy reads and plays what we wrote",
 }
 
 SECURITY: Mapping[str, str] = {

@@ -1,13 +1,19 @@
+import ast
 from pathlib import Path
 
+import anyio
 import httpx
 import pytest
 import vcr
 from cassette_exchanges import HEAD, answer, chat, delta, message, streamed
+from cassette_tapes import END, Step, chunk, endpoint, pieces_of, send, tape
+from cassette_tapes import EVENTS as STREAM
 from vcr.cassette import Cassette as VcrCassette
 from vcr.errors import CannotOverwriteExistingCassetteException
 
+import aish.cassettes
 from aish.cassettes.file import load
+from aish.cassettes.http import taped
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.recording import Recording
 
@@ -24,6 +30,7 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.requirement("C1", "C13")
 def test_plain_vcrpy_replays_the_models_part_of_a_cassette(path: Path) -> None:
     asked = chat("Be brief", "Say:\nhello")
     other = chat("Be brief", "Say:\ngoodbye")
@@ -54,6 +61,7 @@ def test_plain_vcrpy_reads_every_interaction_and_the_head(path: Path) -> None:
     assert cassette.get_metadata("complete", None) is True
 
 
+@pytest.mark.requirement("C1")
 def test_a_recording_of_plain_vcrpy_can_be_replayed_by_us(tmp_path: Path, path: Path) -> None:
     theirs = VcrCassette.load(path=str(path))
     copy = VcrCassette(str(tmp_path / "copy.yaml"))
@@ -68,3 +76,49 @@ def test_a_recording_of_plain_vcrpy_can_be_replayed_by_us(tmp_path: Path, path: 
         one.request for one in load(path).interactions
     ]
     assert ours.interactions[0].response.body == b"".join(EVENTS)
+
+
+@pytest.mark.requirement("C1", "C13")
+def test_plain_vcrpy_replays_what_our_transport_recorded(tmp_path: Path) -> None:
+    body = b'{"model": "m", "messages": [{"role": "user", "content": "Gr\xc3\xbc\xc3\x9fe"}]}'
+
+    async def record() -> str:
+        with Recording(tmp_path / "c.yaml", HEAD) as recording:
+            kept = tape("record", recording=recording)
+            script: list[Step] = [STREAM, *(chunk(event) for event in EVENTS), END]
+            async with endpoint(script) as served:
+                transport = taped(kept, "model", httpx.AsyncHTTPTransport)
+                await pieces_of(await send(transport, served.url, body))
+                await transport.aclose()
+            kept.begin("mcp", message(1))
+            kept.finish(HEAD)
+        return served.url
+
+    url = anyio.run(record)
+
+    with (
+        vcr.use_cassette(str(tmp_path / "c.yaml"), record_mode="none", match_on=PARTS) as cassette,
+        httpx.Client() as client,
+    ):
+        played = client.post(url, content=body)
+
+    assert played.headers["content-type"] == "text/event-stream"
+    assert played.content == b"".join(EVENTS)
+    assert cassette.play_count == 1
+    assert not cassette.dirty
+
+
+@pytest.mark.requirement("C2")
+def test_nothing_of_vcrpy_is_imported_at_run_time() -> None:
+    package = Path(aish.cassettes.__file__ or "").parents[1]
+
+    found = [
+        path.name
+        for path in package.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        if "vcr" in {alias.name.split(".")[0] for alias in node.names}
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vcr")
+    ]
+
+    assert found == []

@@ -1,0 +1,30 @@
+"""What looks like a secret is not written (C8): a refusal that names the places."""
+
+from collections.abc import Sequence
+
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.interaction import Head, Interaction
+from aish.cassettes.scan import scan, scan_text
+
+_SHOWN = 5
+
+
+def refuse_secrets(
+    head: Head, interactions: Sequence[Interaction], allow: Sequence[str] = ()
+) -> None:
+    """Look through all that is to be written.
+
+    Raises:
+        CassetteFileError: something in it looks like a secret that nobody declared.
+    """
+    found = [*scan(interactions, allow)]
+    for name, value in head.env.items():
+        found += scan_text(f"the value of `{name}`", value, allow)
+    if not found:
+        return
+    lines = "\n".join(f"  {finding}" for finding in found[:_SHOWN])
+    more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    raise CassetteFileError(
+        f"the cassette is not written: it may hold a secret nobody declared\n{lines}{more}",
+        hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
+    )
