@@ -7,13 +7,13 @@ from aish.run.subject import Subject
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """Every call that was asked for counts."""
     most, count = _number(expectation), len(subject.calls)
-    return f"at most {most:,g} tool calls", None if count <= most else f"{count:,}"
+    return _at_most(most, "tool call"), None if count <= most else f"{count:,}"
 
 
 def max_tokens(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """Tokens read and written; a number that is not known is not small."""
     most = _number(expectation)
-    words = f"at most {most:,.0f} tokens"
+    words = _at_most(most, "token")
     if subject.usage is None:
         return words, None
     read, written = subject.usage.input, subject.usage.output
@@ -28,6 +28,10 @@ def max_seconds(expectation: Expectation, subject: Subject) -> tuple[str, str | 
     most = _number(expectation)
     within = subject.seconds <= most
     return f"at most {most:g} s", None if within else f"{subject.seconds:.2f} s"
+
+
+def _at_most(most: float, noun: str) -> str:
+    return f"at most {most:,.0f} {noun}" + ("" if most == 1 else "s")
 
 
 def _number(expectation: Expectation) -> float:
