@@ -1,7 +1,7 @@
 """Secrets, and the masks that keep them out of what is shown and written (X4, F15).
 
 A mask finds a value in every form in which it is likely to be printed: as it is, escaped in JSON
-(once or twice), escaped in a URL, in base64 at each of the three alignments. Forms that overlap
+(up to three times), escaped in a URL, in base64 at each of the three alignments. Forms that overlap
 are masked as one, so that masking never leaves the tail of a second secret behind.
 """
 
@@ -17,6 +17,7 @@ from aish.vocab.json import JsonValue
 
 SHORTEST = 8
 _SHORTEST_LINE = 16
+_NESTED = 3
 _DEEPEST = 200
 
 
@@ -170,9 +171,11 @@ def _forms(value: str) -> set[str]:
 
 
 def _escaped(text: str) -> set[str]:
-    once = _in_json(text)
-    twice = {again for form in once for again in _in_json(form)}
-    return {text} | once | twice | _in_url(text)
+    # A JSON document within the arguments of a call, which are JSON within a body of JSON.
+    forms = {text}
+    for _ in range(_NESTED):
+        forms |= {again for form in forms for again in _in_json(form)}
+    return forms | _in_url(text)
 
 
 def _in_json(text: str) -> set[str]:

@@ -186,3 +186,13 @@ def test_masking_twice_changes_nothing(values: list[str], data: st.DataObject) -
     secrets = secrets_of(**{f"N{number}": value for number, value in enumerate(values)})
     text = "".join(data.draw(st.lists(st.one_of(AROUND, st.sampled_from(values)))))
     assert secrets.mask(secrets.mask(text)) == secrets.mask(text)
+
+
+@pytest.mark.requirement("X4", "C8")
+@given(st.text('"\\/<é ab', min_size=8, max_size=14).filter(str.strip))
+def test_a_document_within_arguments_within_a_body_is_masked(value: str) -> None:
+    secrets = secrets_of(KEY=value)
+    content = json.dumps({"key": value})
+    body = json.dumps({"arguments": json.dumps({"content": content})})
+
+    assert json.dumps(json.dumps(json.dumps(value)[1:-1])[1:-1])[1:-1] not in secrets.mask(body)
