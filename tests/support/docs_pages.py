@@ -123,7 +123,8 @@ class Reader:
         if name := block.options.get("file"):
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(block.text, "utf-8")
+            before = path.read_text("utf-8") if "append" in block.options else ""
+            path.write_text(before + block.text, "utf-8")
         match block.language:
             case "test":
                 self._told(block)
