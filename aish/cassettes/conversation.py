@@ -19,7 +19,13 @@ from aish.cassettes.conversation_parts import (
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Interaction, Response
 from aish.cassettes.json_body import at, json_object, json_or_text, word
-from aish.cassettes.model_requests import Conversations, chat_request, messages_of, tool_names
+from aish.cassettes.model_requests import (
+    Conversations,
+    chat_request,
+    endpoint_of,
+    messages_of,
+    tool_names,
+)
 from aish.cassettes.server_messages import (
     arguments_of,
     is_to_server,
@@ -64,7 +70,7 @@ class _Reader:
         heard = self._conversations.hear(number, model, messages_of(body))
         return ModelTurn(
             number=number,
-            endpoint=server_of(interaction.request.uri),
+            endpoint=endpoint_of(interaction.request),
             model=model,
             news=heard.news,
             tools=tool_names(body),

@@ -20,6 +20,12 @@ def chat_request(request: Request) -> JsonObject | None:
     return body if body is not None and isinstance(body.get("messages"), list) else None
 
 
+def endpoint_of(request: Request) -> str:
+    """Where a model is, as a file names it: without a user and a query."""
+    scheme, _, rest = request.uri.partition("?")[0].removesuffix(_PLACE).partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
 def tool_names(body: JsonObject) -> tuple[str, ...]:
     """The tools that a model is shown."""
     names = (at(tool, "function", "name") for tool in items(body.get("tools")))

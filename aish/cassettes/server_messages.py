@@ -14,6 +14,7 @@ _OPENING = {
     "initialize", "server/discover", "notifications/initialized", "tools/list", "ping",
     "logging/setLevel",
 }  # fmt: skip
+_REFUSALS = range(400, 500)
 _MCP_HEADERS = {"mcp-session-id", "mcp-protocol-version"}
 
 
@@ -72,6 +73,8 @@ def opening_event(interaction: Interaction) -> str | None:
     method = word(message.get("method"))
     reply = reply_to(message, interaction)
     result = at(reply.found, "result")
+    if method == "server/discover" and (reply.failed or response.status in _REFUSALS):
+        return "knows no server/discover"
     if reply.failed or (reply.found is None and method != "notifications/initialized"):
         return f"{method}: {trouble_of(interaction) or reply.text or 'no answer'}"
     match method:

@@ -123,10 +123,10 @@ def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
     if part.exit_code is not None:
         yield f"  exit code {part.exit_code}"
     if part.stdout:
-        yield from folded(part.stdout.removesuffix("\n"), full=full)
+        yield from folded(part.stdout, full=full)
     if part.stderr:
         yield "  on stderr"
-        yield from folded(part.stderr.removesuffix("\n"), full=full, indent="    ")
+        yield from folded(part.stderr, full=full, indent="    ")
 
 
 def _word(word: str) -> str:

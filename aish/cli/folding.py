@@ -10,6 +10,7 @@ _LETTERS = 2_000
 
 def folded(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
     """The lines of a stranger's text, fit to be shown; with `full` all of them."""
+    text = text.removesuffix("\n")
     shown = text if full else _beginning(text)
     for line in shown.split("\n"):
         yield for_ci_log(f"{indent}{line}").rstrip()
