@@ -4,6 +4,7 @@ Names, answers and messages come from files and models; each passes `for_ci_log`
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import TextIO
 
@@ -44,42 +45,53 @@ def manners_for(out: TextIO, environ: Mapping[str, str], *, quiet: bool, verbose
 
 
 class CaseLines:
-    """Tells of each case as it ends."""
+    """Tells of each case as it ends; a reader who has left misses the rest, and no more."""
 
     def __init__(self, out: TextIO, manners: Manners) -> None:
         self._out = out
         self._manners = manners
         self._column = 0
 
-    def __call__(self, tried: Tried) -> None:
-        """One case has ended."""
+    def recording(self, cassette: str) -> None:
+        """A cassette is about to be recorded, which may take a while."""
+        if not self._manners.quiet:
+            self._print(f"recording {_line(cassette)}")
+
+    def ended(self, tried: Tried) -> None:
+        """A case has ended."""
         outcome, look = tried.outcome, self._manners.look
+        style = _STYLES[outcome.verdict]
         if self._manners.quiet:
-            self._dot(look.paint(_STYLES[outcome.verdict], _DOTS[outcome.verdict]))
+            self._dot(look.paint(style, _DOTS[outcome.verdict]))
             return
-        word = look.paint(_STYLES[outcome.verdict], outcome.verdict.upper())
+        word = look.paint(style, outcome.verdict.upper())
         self._print(f"{_line(tried.id)} {word} {seconds_text(outcome.seconds)}")
         if self._manners.verbose:
             for one in outcome.checked:
                 mark = "ok" if one.ok else "no"
                 self._print(f"  {mark} {_line(f'{one.kind}: {one.message}')}")
 
-    def end(self) -> None:
-        """No more cases come."""
+    def close(self, session: Session) -> None:
+        """All have: what went wrong, and what it comes to."""
         if self._column:
             self._print("")
+        for line in closing_lines(session, self._manners):
+            self._print(line)
 
     def _dot(self, dot: str) -> None:
-        self._out.write(dot)
+        self._write(dot)
         self._column += 1
         if self._column == self._manners.look.width:
             self._print("")
-        self._out.flush()
 
     def _print(self, line: str) -> None:
-        self._out.write(f"{line}\n")
-        self._out.flush()
+        self._write(f"{line}\n")
         self._column = 0
+
+    def _write(self, text: str) -> None:
+        with suppress(BrokenPipeError):
+            self._out.write(text)
+            self._out.flush()
 
 
 def closing_lines(session: Session, manners: Manners) -> Iterator[str]:
@@ -136,7 +148,6 @@ def summary(session: Session) -> str:
 
 def _remarks(session: Session, manners: Manners) -> Iterator[str]:
     written = tuple(path for tried in session.tried for path in tried.outcome.written)
-    yield from _list("recorded", session.recorded)
     yield from _list("snapshots written", tuple(dict.fromkeys(written)))
     if not manners.quiet:
         yield from _list("no tests", session.untested)

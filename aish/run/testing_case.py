@@ -85,8 +85,8 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         verdict,
         code=ExitCode(end.code),
         reason=mask(end.reason),
-        hint=_AGAIN.format(path) if verdict == "miss" else end.hint,
-        checked=examiner.checked,
+        hint=_AGAIN.format(path) if verdict == "miss" else end.hint and mask(end.hint),
+        checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
         written=examiner.written,
     )
 

@@ -1,12 +1,12 @@
 """`aish test`: files loaded, cases chosen and run, what is left over looked for (C12)."""
 
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from time import monotonic
 from types import FrameType
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 from aish.errors import ExitCode, UsageError
 from aish.run.plan_checks import check_file
@@ -36,11 +36,19 @@ class Wish:
     allow_orphans: bool = False
 
 
-Told = Callable[[Tried], None]
-"""Hears of each case as it ends."""
+class Teller(Protocol):
+    """Tells people how it goes on."""
+
+    def recording(self, cassette: str) -> None:
+        """A cassette is about to be recorded."""
+        ...
+
+    def ended(self, tried: Tried) -> None:
+        """A case has ended."""
+        ...
 
 
-def run_session(search: Search, wish: Wish, tell: Told) -> Session:
+def run_session(search: Search, wish: Wish, tell: Teller) -> Session:
     """Run the cases of the files that were found.
 
     Raises:
@@ -76,7 +84,7 @@ def run_session(search: Search, wish: Wish, tell: Told) -> Session:
 class _Trial:
     """The cases while they are run."""
 
-    def __init__(self, wish: Wish, tell: Told, jobs: Sequence[Job]) -> None:
+    def __init__(self, wish: Wish, tell: Teller, jobs: Sequence[Job]) -> None:
         self.recorded: tuple[str, ...] = ()
         self._wish = wish
         self._tell = tell
@@ -98,7 +106,7 @@ class _Trial:
         """One has ended."""
         self._ended[tried.id] = tried
         self._over = self._over or (self._wish.stop_first and tried.outcome.verdict != "passed")
-        self._tell(tried)
+        self._tell.ended(tried)
 
     def run(self) -> ExitCode | None:
         """Run all of them; the code of the signal that ended it early, if one did."""
@@ -121,7 +129,7 @@ class _Trial:
             return
         failed: Mapping[Path, Outcome] = {}
         if self._wish.record_missing:
-            self.recorded, failed = record_missing(self._jobs)
+            self.recorded, failed = record_missing(self._jobs, self._tell)
         ready: list[Job] = []
         for job in self._jobs:
             outcome = failed.get(job.cassette.path) if job.cassette else None
@@ -152,7 +160,9 @@ class _Trial:
         return run_case(job, update_snapshots=self._wish.update_snapshots)
 
 
-def record_missing(jobs: Iterable[Job]) -> tuple[tuple[str, ...], dict[Path, Outcome]]:
+def record_missing(
+    jobs: Iterable[Job], tell: Teller
+) -> tuple[tuple[str, ...], dict[Path, Outcome]]:
     """Record the cassettes that are not there, each with the first case that names it.
 
     Which were recorded, and how the recording of the others failed. A run that fails is no
@@ -164,6 +174,7 @@ def record_missing(jobs: Iterable[Job]) -> tuple[tuple[str, ...], dict[Path, Out
         path = job.cassette.path if job.cassette else None
         if path is None or path in failed or path.exists():
             continue
+        tell.recording(shown(path))
         outcome = run_case(job, "all")
         if outcome.code is ExitCode.OK:
             recorded.append(shown(path))

@@ -223,3 +223,16 @@ def test_inputs_that_do_not_fit_are_an_error(recorded: Project) -> None:
 
     assert done.code == 2
     assert "`ward`" in done.stdout
+
+
+@pytest.mark.requirement("C12", "exit-2")
+def test_a_case_without_a_cassette_is_an_error_that_says_where_to_name_one(
+    recorded: Project,
+) -> None:
+    recorded.pipeline('prompt: Say x\ntests: [{name: "::error::a ##[b]"}]\n', "none.yaml")
+
+    done = recorded.aish("test")
+
+    assert done.code == 2
+    assert "the test has no cassette to run on\nhint: name one under `cassette:`" in done.stdout
+    assert "none.yaml::::error::a #\\x23[b] ERROR" in done.stdout

@@ -13,7 +13,7 @@ from aish.cli.options import Report, ReportOption
 from aish.cli.outlets import check_writable
 from aish.cli.printing import print_json
 from aish.cli.testing_report import session_json, write_junit
-from aish.cli.testing_text import CaseLines, closing_lines, manners_for
+from aish.cli.testing_text import CaseLines, manners_for
 from aish.errors import ExitCode, UsageError
 from aish.run.testing import exit_code
 from aish.run.testing_find import find_files
@@ -92,8 +92,7 @@ def command(
     gc.freeze()
     gc.enable()
     session = run_session(find_files(paths or ()), wish, lines)
-    lines.end()
-    out.writelines(f"{line}\n" for line in closing_lines(session, manners))
+    lines.close(session)
     if format_ is Report.JSON:
         print_json(session_json(session))
     code = exit_code(session)

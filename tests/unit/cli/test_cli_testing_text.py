@@ -1,0 +1,122 @@
+"""What `aish test` shows: hostile text is harmless, the sum is right."""
+
+from io import StringIO
+from typing import Any
+
+import pytest
+
+from aish.cli.testing_text import CaseLines, Manners, manners_for, summary
+from aish.errors import ExitCode
+from aish.run.expect import Checked
+from aish.run.testing import Outcome, Session, Tried, Verdict, exit_code
+from aish.sinks.look import Look
+
+HOSTILE = "::error::a\n::set-output name=x::y\x1b[2J\u202e ##[group]z"
+
+
+def tried(verdict: Verdict, **fields: Any) -> Tried:
+    return Tried("p.yaml", f"case {verdict}", Outcome(verdict, 0.1, **fields))
+
+
+def screen(session: Session, **manners: bool) -> str:
+    out = StringIO()
+    lines = CaseLines(out, Manners(Look(width=60), **manners))
+    for one in session.tried:
+        lines.ended(one)
+    lines.close(session)
+    return out.getvalue()
+
+
+@pytest.mark.requirement("C12", "X2", "X3")
+@pytest.mark.parametrize("manners", [{}, {"quiet": True}, {"verbose": True}], ids=str)
+def test_no_text_of_strangers_commands_a_terminal_or_a_runner(manners: dict[str, bool]) -> None:
+    checked = (Checked("contains", ok=False, message=HOSTILE, where=HOSTILE),)
+    outcome = Outcome("failed", 0.1, ExitCode.FAILED, HOSTILE, HOSTILE, checked, (HOSTILE,))
+    crashed = Outcome("error", 0.1, ExitCode.INTERNAL, HOSTILE, trace=HOSTILE)
+    session = Session(
+        tried=(Tried(HOSTILE, HOSTILE, outcome), Tried(HOSTILE, HOSTILE, crashed)),
+        untested=(HOSTILE,),
+        orphans=(HOSTILE,),
+        orphans_fail=True,
+    )
+
+    shown = screen(session, **manners)
+
+    assert "\x1b" not in shown
+    assert "\u202e" not in shown
+    assert "##[" not in shown
+    assert not any(line.lstrip().startswith("::") for line in shown.splitlines())
+
+
+@pytest.mark.requirement("C12")
+def test_the_sum_names_what_there_is_and_nothing_else() -> None:
+    passed, failed, missed, broken = tried("passed"), tried("failed"), tried("miss"), tried("error")
+
+    assert summary(Session((passed,), 0.45)) == "1 passed in 0.45 s"
+    assert summary(Session((failed,), 0.45)) == "1 failed in 0.45 s"
+    assert summary(Session((), 0.45, stopped=ExitCode.INTERRUPTED, left_out=2)) == (
+        "interrupted: 0 passed, 2 not run in 0.45 s"
+    )
+    everything = Session((passed, passed, failed, missed, missed, broken), 75.0, 4, 0)
+    assert summary(everything) == (
+        "2 passed, 1 failed, 2 cassette misses, 1 error, 4 deselected in 1 min 15 s"
+    )
+
+
+@pytest.mark.requirement("C12", "exit-6")
+@pytest.mark.parametrize(
+    ("outcomes", "code"),
+    [
+        ((), 0),
+        ((Outcome("passed"),), 0),
+        ((Outcome("failed", code=ExitCode.DENIED),), 1),
+        ((Outcome("failed"), Outcome("miss", code=ExitCode.CASSETTE)), 6),
+        ((Outcome("miss", code=ExitCode.CASSETTE), Outcome("error", code=ExitCode.USAGE)), 2),
+        ((Outcome("error", code=ExitCode.USAGE), Outcome("error", code=ExitCode.INTERNAL)), 70),
+    ],
+)
+def test_the_first_code_that_applies_is_taken(outcomes: tuple[Outcome, ...], code: int) -> None:
+    assert exit_code(Session(tuple(Tried("f", "c", one) for one in outcomes))) == code
+
+
+@pytest.mark.requirement("C12")
+def test_unused_cassettes_fail_only_where_they_may() -> None:
+    assert exit_code(Session(orphans=("a.yaml",))) == 0
+    assert exit_code(Session(orphans=("a.yaml",), orphans_fail=True)) == 1
+
+
+def test_dots_fill_lines() -> None:
+    session = Session(tuple(Tried("f", str(n), Outcome("passed")) for n in range(130)))
+
+    shown = screen(session, quiet=True).splitlines()
+
+    assert [len(line) for line in shown[:3]] == [60, 60, 10]
+
+
+class Terminal(StringIO):
+    def isatty(self) -> bool:
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # a terminal has one that cannot be set
+        return "utf-8"
+
+    def fileno(self) -> int:
+        raise OSError
+
+
+@pytest.mark.parametrize(
+    ("environ", "colour"),
+    [
+        ({}, True),
+        ({"CI": "true"}, False),
+        ({"CI": "true", "FORCE_COLOR": "1"}, True),
+        ({"NO_COLOR": "1"}, False),
+        ({"NO_COLOR": "1", "FORCE_COLOR": "1"}, False),
+    ],
+    ids=str,
+)
+def test_colours_at_a_terminal_but_not_in_ci(environ: dict[str, str], *, colour: bool) -> None:
+    environ = {"TERM": "xterm", **environ}
+
+    assert manners_for(Terminal(), environ, quiet=False, verbose=False).look.color is colour
