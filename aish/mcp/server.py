@@ -121,7 +121,9 @@ class Server:
         except RpcError as error:
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
         except LeftError:
-            pass  # the time was over when it was recorded
+            if anyio.current_effective_deadline() < anyio.current_time() + seconds:
+                # A limit of the run ended the call, and does so again.
+                await anyio.sleep_forever()
         except TransportError as error:
             return _lost(error.message)
         return _lost(f"no answer within {seconds:g} s")

@@ -23,6 +23,8 @@ from aish.mcp.taped_words import answered, failure_of, in_words, readable, said
 from aish.mcp.transport import Headers, Inbox, Outgoing, Transport, hears_already
 
 CALL = "tools/call"
+PATIENCE = 2.0
+"""Seconds that a failure waits for what had been asked before it when it was recorded."""
 
 
 @dataclass(slots=True)
@@ -61,6 +63,7 @@ class Taped:
         self._last: Take | None = None
         self._kept: list[bytes] = []
         self._asked_live: set[str | int] = set()
+        self._newest = 0
 
     async def open(self, inbox: Inbox) -> None:
         """Get ready; the server is reached with the first message that goes live."""
@@ -146,12 +149,16 @@ class Taped:
     async def _record(self, take: Take, outgoing: Outgoing) -> Answer:
         number = outgoing.number
         self._running[number] = _Running(take, outgoing.method)
+        self._newest = take.number
         for line in self._kept:
             take.chunk(line)
         self._kept.clear()
         try:
             answer = await (await self._reach()).exchange(outgoing)
         except BaseException as error:
+            if self._newest > take.number:
+                # A server that ends takes with it what was asked meanwhile, and must again.
+                take.chunk(b"\n", after=self._newest)
             _break(take, error)
             raise
         finally:
@@ -207,6 +214,9 @@ class Taped:
             await anyio.sleep_forever()
         if held.broken == LEFT:
             raise LeftError
+        if earlier := max((chunk.after for chunk in held.chunks), default=0):
+            with anyio.move_on_after(PATIENCE):
+                await self._tape.reached(earlier)
         _raise_failure(held)
         raise TransportError("the cassette holds no answer to this")
 

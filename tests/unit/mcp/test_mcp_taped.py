@@ -230,6 +230,25 @@ def test_a_child_that_died_dies_again_and_is_restarted_again(reel: Reel) -> None
 
 
 @pytest.mark.requirement("C6")
+def test_calls_under_way_end_together_again_when_their_server_dies(reel: Reel) -> None:
+    async def together(scene: Scene) -> list[str]:
+        kinds: list[str] = []
+
+        async def one(name: str) -> None:
+            kinds.append((await scene.call(name, ms=20_000)).kind)
+
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one, "kid__sleep")
+            tasks.start_soon(one, "kid__crash")
+        return kinds
+
+    recorded = reel.record(together, stdio())
+
+    assert recorded.value == ["transport_error"] * 2
+    assert reel.replay(together, GONE) == recorded
+
+
+@pytest.mark.requirement("C6")
 @pytest.mark.parametrize(
     "flags", [["--die-at-start"], ["--hang-at-start"], ["--hang-at-start", "--stderr", "5"]]
 )
@@ -272,6 +291,17 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(reel: Reel) -> None:
     assert played.value == [*recorded.value[:2], True]
     assert paced.value == [*recorded.value[:2], False]
     assert "notifications/cancelled" not in said(reel)
+
+
+@pytest.mark.requirement("C3")
+def test_a_call_that_a_limit_of_the_run_cut_off_is_cut_off_by_it_again(reel: Reel) -> None:
+    async def limited(scene: Scene) -> bool:
+        with anyio.move_on_after(0.3) as limit:
+            await scene.call("kid__sleep", ms=60_000)
+        return limit.cancelled_caught
+
+    assert reel.record(limited, stdio()).value
+    assert reel.replay(limited, GONE).value
 
 
 @pytest.mark.requirement("C3")
