@@ -235,4 +235,4 @@ def test_a_case_without_a_cassette_is_an_error_that_says_where_to_name_one(
 
     assert done.code == 2
     assert "the test has no cassette to run on\nhint: name one under `cassette:`" in done.stdout
-    assert "none.yaml::::error::a #\\x23[b] ERROR" in done.stdout
+    assert "none.yaml::::error::a \\x23#[b] ERROR" in done.stdout
