@@ -10,14 +10,17 @@ _SHOWN = 5
 
 
 def refuse_secrets(
-    head: Head, interactions: Sequence[Interaction], allow: Sequence[str] = ()
+    head: Head,
+    interactions: Sequence[Interaction],
+    allow: Sequence[str] = (),
+    harmless: set[str] | None = None,
 ) -> None:
-    """Look through all that is to be written.
+    """Look through all that is to be written; `harmless` as in `scan`.
 
     Raises:
         CassetteFileError: something in it looks like a secret that nobody declared.
     """
-    found = [*scan(interactions, allow)]
+    found = [*scan(interactions, allow, harmless)]
     for name, value in head.env.items():
         found += scan_text(f"the value of `{name}`", value, allow)
     if not found:

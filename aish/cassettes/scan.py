@@ -32,7 +32,10 @@ _SHAPES = {
 }
 _KNOWN = re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in enumerate(_SHAPES.values())))
 _NAMES = tuple(_SHAPES)
-_WORD = re.compile(r"[A-Za-z0-9+_-]{32,}={0,2}")
+# The same within one segment: what comes before it can be no part of it.
+_WORD = re.compile(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{32,}={0,2}")
+_SHORTEST = 15
+_RANDOM_TEXT = "text as random as a key"
 # The value of an `id` is a name: endpoints and servers make theirs at random.
 _NAMED = re.compile(r'(?<![A-Za-z])(?:tool_call_|call_)?id\\*"\s*:\s*\\*"$')
 _NAMED_WITHIN = 24
@@ -56,20 +59,29 @@ class Finding:
         return f"{self.place}: {self.kind} (`{self.begins}…`)"
 
 
-def scan(interactions: Iterable[Interaction], allow: Sequence[str] = ()) -> tuple[Finding, ...]:
-    """What looks like a secret, the first hundred; not what a glob in `allow` matches whole."""
+def scan(
+    interactions: Iterable[Interaction],
+    allow: Sequence[str] = (),
+    harmless: set[str] | None = None,
+) -> tuple[Finding, ...]:
+    """What looks like a secret, the first hundred; not what a glob in `allow` matches whole.
+
+    `harmless` keeps what was looked through already, for the same `allow`: each request of a
+    conversation repeats all those before it.
+    """
+    seen = set() if harmless is None else harmless
     found = (
         finding
         for number, interaction in enumerate(interactions, 1)
         for where, content in _texts(interaction)
-        for finding in _findings(f"interaction {number}, {where}", content, allow)
+        for finding in _findings(f"interaction {number}, {where}", content, allow, seen)
     )
     return tuple(islice(found, _MOST))
 
 
 def scan_text(name: str, text: str, allow: Sequence[str] = ()) -> tuple[Finding, ...]:
     """The same for one text, such as a value of the head; `name` says what it is."""
-    return tuple(islice(_findings(name, text, allow), _MOST))
+    return tuple(islice(_findings(name, text, allow, set()), _MOST))
 
 
 def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
@@ -93,10 +105,21 @@ def _headers(side: str, headers: Headers) -> Iterator[tuple[str, str]]:
         yield f"{side} header `{name}`", value
 
 
-def _findings(where: str, text: str, allow: Sequence[str]) -> Iterator[Finding]:
-    for start, kind, word in _suspects(text):
-        if not any(fnmatchcase(word, glob) for glob in allow):
-            yield Finding(_place(where, text, start), kind, word[:_SHOWN])
+def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -> Iterator[Finding]:
+    """Looks at what stands between quotes, of which there are none in a secret."""
+    place = 0
+    for segment in text.split('"'):
+        if len(segment) >= _SHORTEST and segment not in harmless:
+            suspects = list(_suspects(segment))
+            for start, kind, word in suspects:
+                before = text[max(0, place + start - _NAMED_WITHIN) : place + start]
+                is_name = kind == _RANDOM_TEXT and _is_name(before, word)
+                if not is_name and not any(fnmatchcase(word, glob) for glob in allow):
+                    yield Finding(_place(where, text, place + start), kind, word[:_SHOWN])
+            # What is a name in one place is none in another.
+            if not suspects:
+                harmless.add(segment)
+        place += len(segment) + 1
 
 
 def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
@@ -110,13 +133,12 @@ def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
         while rest and rest[0].end() <= word.start():
             rest.popleft()
         is_known = bool(rest) and rest[0].start() < word.end()
-        if not is_known and _is_random(word[0]) and not _is_name(text, word):
-            yield word.start(), "text as random as a key", word[0]
+        if not is_known and _is_random(word[0]):
+            yield word.start(), _RANDOM_TEXT, word[0]
 
 
-def _is_name(text: str, word: re.Match[str]) -> bool:
-    before = text[max(0, word.start() - _NAMED_WITHIN) : word.start()]
-    return _NAMED.search(before) is not None or _RUN.fullmatch(word[0]) is not None
+def _is_name(before: str, word: str) -> bool:
+    return _NAMED.search(before) is not None or _RUN.fullmatch(word) is not None
 
 
 def _is_random(word: str) -> bool:

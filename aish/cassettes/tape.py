@@ -70,6 +70,7 @@ class Tape:
         self._store = Store(held, matching)
         self._kept: list[Interaction | Take | None] = [*held]
         self._vacant: dict[bytes, deque[int]] = {}
+        self._harmless: set[str] = set()
         self._latest = 0
         self._reached: set[int] = set()
         self._awaited: dict[int, anyio.Event] = {}
@@ -172,7 +173,7 @@ class Tape:
         """
         # Secrets first: with a folder's name in it, a secret would be another text.
         clean = hidden(redact(interaction, self._secrets), self._places)
-        if self._recording is not None and not scan([clean], self.rules.allow):
+        if self._recording is not None and not scan([clean], self.rules.allow, self._harmless):
             self._recording.append(clean)
         return clean
 
@@ -188,7 +189,7 @@ class Tape:
         done = _renumbered(self._kept)
         head = redact_head(head, self._secrets)
         if self._recording is not None:
-            refuse_secrets(head, done, self.rules.allow)
+            refuse_secrets(head, done, self.rules.allow, self._harmless)
             self._recording.finish(head, done)
         return done
 
