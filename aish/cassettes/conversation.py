@@ -34,6 +34,7 @@ from aish.cassettes.server_messages import (
     opening_event,
     opens,
     reply_to,
+    sampled_texts,
     server_of,
     trouble_of,
 )
@@ -54,12 +55,14 @@ class _Reader:
     def __init__(self, read_answer: ReadAnswer) -> None:
         self._read_answer = read_answer
         self._conversations = Conversations()
+        self._sampled: set[str] = set()
 
     def read(self, number: int, interaction: Interaction) -> Part:
         request = interaction.request
         if request.uri.startswith("exec:"):
             return _command(number, interaction)
         if is_to_server(request):
+            self._sampled.update(sampled_texts(interaction.response))
             return _exchange(number, interaction)
         if (body := chat_request(request)) is not None:
             return self._turn(number, interaction, body)
@@ -67,7 +70,8 @@ class _Reader:
 
     def _turn(self, number: int, interaction: Interaction, body: JsonObject) -> ModelTurn:
         model = word(body.get("model"))
-        heard = self._conversations.hear(number, model, messages_of(body))
+        messages = messages_of(body)
+        heard = self._conversations.hear(number, model, messages)
         return ModelTurn(
             number=number,
             endpoint=endpoint_of(interaction.request),
@@ -77,6 +81,7 @@ class _Reader:
             answer=self._read_answer(body, interaction.response),
             follows=heard.follows,
             again=heard.again,
+            sampled=bool(messages) and messages[-1].text in self._sampled,
             seconds=_seconds(interaction.response),
         )
 

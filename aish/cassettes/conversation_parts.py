@@ -41,7 +41,8 @@ class ModelTurn:
     """A request to a model and its answer.
 
     `news` are the messages that the conversation did not have before; `follows` is the number of
-    the exchange that it goes on from, `again` that of the same request, sent before.
+    the exchange that it goes on from, `again` that of the same request, sent before. `sampled` says
+    that a tool server asked for it.
     """
 
     number: int
@@ -52,6 +53,7 @@ class ModelTurn:
     answer: Answer
     follows: int | None = None
     again: int | None = None
+    sampled: bool = False
     seconds: float | None = None
 
 

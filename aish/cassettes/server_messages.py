@@ -4,17 +4,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from urllib.parse import urlsplit
 
 from aish.cassettes.edits import text_of
-from aish.cassettes.interaction import Interaction, Request
+from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.json_body import at, items, json_messages, json_object, word
 from aish.cassettes.model_requests import content_text
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
+from aish.vocab.json import JsonObject, JsonValue
 
 _OPENING = {
     "initialize", "server/discover", "notifications/initialized", "tools/list", "ping",
     "logging/setLevel",
 }  # fmt: skip
 _REFUSALS = range(400, 500)
+_SAMPLING = "sampling/createMessage"
 _MCP_HEADERS = {"mcp-session-id", "mcp-protocol-version"}
 
 
@@ -122,6 +123,23 @@ def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
         return Reply(f"error {word(code)}: {said}", failed=True, beside=told, found=found)
     failed = at(found, "result", "isError") is True
     return Reply(_result_text(found), failed=failed, beside=told, found=found)
+
+
+def sampled_texts(response: Response) -> Iterator[str]:
+    """The last texts of what a server asks the model to answer."""
+    if _SAMPLING.encode() not in response.body:
+        return
+    for message in json_messages(text_of(response.body)):
+        waiting: list[JsonValue] = [message]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, Mapping):
+                if value.get("method") == _SAMPLING:
+                    said = items(at(value, "params", "messages"))
+                    yield content_text(at(said[-1], "content")) if said else ""
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                waiting.extend(value)
 
 
 def _answers(one: JsonObject, message: JsonObject) -> bool:

@@ -65,6 +65,7 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
 def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
     after = f", goes on from {turn.follows}" if turn.follows is not None else ""
     after = f", the request of {turn.again} once more" if turn.again is not None else after
+    after += ", for a server that asked" if turn.sampled else ""
     yield f"model {_name(turn.model)} at {_name(turn.endpoint)}{after}"
     if turn.tools and turn.follows is None and turn.again is None:
         yield f"tools: {_clipped(', '.join(turn.tools))}"

@@ -49,7 +49,8 @@ def stale_prompts(
     It is not certain where every recorded conversation belongs to another prompt: the run may have
     ended before this one.
     """
-    openings = [_opening(turn) for turn in turns if turn.follows is None and turn.again is None]
+    begun = (turn for turn in turns if turn.follows is None and turn.again is None)
+    openings = [_opening(turn) for turn in begun if not turn.sampled]
     wanted = [_wanted(step, places) for step in steps]
     strangers = any(not any(one.fits(opening) for one in wanted) for opening in openings)
     unsent = [one for one in wanted if not any(one.fits(opening) for opening in openings)]

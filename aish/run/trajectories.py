@@ -26,9 +26,13 @@ from aish.vocab.json import JsonValue
 
 
 def asked_for(interactions: Iterable[Interaction]) -> Trajectory:
-    """What the models of a recording asked for and answered; results are not compared."""
-    turns = [one for one in conversation(interactions, read_answer) if _is_answered(one)]
-    models = [turn for turn in turns if isinstance(turn, ModelTurn)]
+    """What the models of a recording asked for and answered; results are not compared.
+
+    What they answered to servers is left out: the events of a run do not tell of it.
+    """
+    parts = conversation(interactions, read_answer)
+    turns = [part for part in parts if isinstance(part, ModelTurn) and not part.sampled]
+    models = [turn for turn in turns if _is_answered(turn)]
     calls = tuple(_asked(call) for turn in models for call in turn.answer.calls)
     return Trajectory(calls, _answers(models), totals=_totals(models, len(calls)))
 

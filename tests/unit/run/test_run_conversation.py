@@ -312,6 +312,29 @@ def test_odd_content_is_told_and_never_fails(uri: str, body: bytes) -> None:
         asked_for([one])
 
 
+@pytest.mark.requirement("C7")
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_what_a_server_asks_a_model_is_told_apart(*, wrapped: bool) -> None:
+    message = {"role": "user", "content": {"type": "text", "text": "Sum this up"}}
+    asked: dict[str, object] = {
+        "method": "sampling/createMessage",
+        "params": {"messages": [message]},
+    }
+    asked = {"result": {"inputRequests": {"a": asked}}} if wrapped else {**asked, "id": 3}
+    result = json.dumps({"jsonrpc": "2.0", "id": 1, "result": {"content": []}})
+    lines = json.dumps({"jsonrpc": "2.0", **asked}) + "\n" + result
+    run = [
+        Interaction(asks(USER), calls("c", "files__read", "{}")),
+        Interaction(read("a", "").request, answer(lines)),
+        Interaction(asks({"role": "user", "content": "Sum this up"}), says("A sum")),
+    ]
+
+    assert [turn.sampled for turn in turns_of(*run)] == [False, True]
+    assert asked_for(run).answers == ()
+    assert asked_for(run).totals.requests == 1
+    assert "for a server that asked" in shown(*run)
+
+
 def test_a_command_is_told_with_its_end() -> None:
     (part,) = parts_of(command("list", ["ls"], "a\n", code=2))
 
