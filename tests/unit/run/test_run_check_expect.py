@@ -236,7 +236,7 @@ def test_tests_that_cannot_run_are_found_before(tmp_path: Path) -> None:
     ]
 
 
-@pytest.mark.requirement("F3", "F12")
+@pytest.mark.requirement("F12")
 def test_a_step_that_an_expectation_reads_comes_first(tmp_path: Path) -> None:
     file = tmp_path / "p.yaml"
     file.write_text(
