@@ -339,6 +339,21 @@ def test_snapshots_are_written_anew_on_demand_and_only_then(tested: Project) -> 
     assert kept.read_text(encoding="utf-8") == "Something else\n"
 
 
+@pytest.mark.requirement("C12", "F12")
+def test_snapshots_of_steps_are_written_anew_too(tested: Project) -> None:
+    step = 'prompt: "Say bye"\nexpect: [{snapshot: snapshots/step.md}]'
+    tested.pipeline(BYE.replace('prompt: "Say bye"', step), "pipelines/bye.yaml")
+
+    missing = tested.aish("test", "-k", "bye")
+    written = tested.aish("test", "-k", "bye", "--update-snapshots")
+    holds = tested.aish("test", "-k", "bye")
+
+    assert [done.code for done in (missing, written, holds)] == [1, 0, 0]
+    assert "the run ended with 1 (failed): step `main`: " in missing.stdout
+    kept = tested.folder / "pipelines" / "snapshots" / "step.md"
+    assert kept.read_text(encoding="utf-8") == "You said: Say bye\n"
+
+
 @pytest.mark.requirement("C12", "exit-2")
 def test_nothing_to_test_does_not_look_like_success(project: Project) -> None:
     empty = project.aish("test")
