@@ -4,7 +4,7 @@ While recording, bytes reach the caller as they arrive; in replay nothing is ope
 come as they were cut. What is asked for, and what goes live, is the tape's decision.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 
 import anyio
 import httpx
@@ -18,11 +18,11 @@ from aish.cassettes.tape import LEFT, Kind, Take, Tape
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
 Cue = Callable[[], int]
-Leave = Callable[[], Awaitable[object]]
 
 PATIENCE = 5.0
 """Seconds that an answer waits for what was answered to the server when it was recorded."""
 
+_DEADLINE = "deadline: "
 _DONE = b"data: [DONE]"
 _TAIL = 64
 _NO_STREAM = Response(405, "Method Not Allowed")
@@ -38,6 +38,7 @@ def taped(
     `make` opens the real one, once something goes live. `origin` stands in what is recorded in
     place of scheme, host and port, where these differ from run to run. Where a reader left before
     the end, a replay never ends, unless the request has an extension `left` to be awaited instead.
+    Where a deadline passed, of which its extension `deadline` tells, `pass_deadline` has it pass.
     """
     return _Taped(tape, kind, make, origin)
 
@@ -61,13 +62,8 @@ class _Taped(httpx.AsyncBaseTransport):
             return await self._go_live(request, asked, said)
         # What a server says unasked on another stream, now that this is asked, is heard first.
         await checkpoint()
-        return await _Player(
-            found,
-            self._tape,
-            self._kind,
-            is_listening=said is not None and said.is_listening,
-            leave=request.extensions.get("left", anyio.sleep_forever),
-        ).play()
+        is_listening = said is not None and said.is_listening
+        return await _Player(found, self._tape, request, is_listening=is_listening).play()
 
     async def aclose(self) -> None:
         """Close what went live."""
@@ -109,11 +105,11 @@ class _Taped(httpx.AsyncBaseTransport):
             take.end(broken=in_words(error))
             raise
         except BaseException:
-            take.end(broken=LEFT)
+            take.end(broken=_how_left(request))
             raise
         take.head(response.status_code, response.reason_phrase, _pairs(response.headers))
         assert isinstance(response.stream, httpx.AsyncByteStream)
-        response.stream = _Teed(response.stream, take, cue)
+        response.stream = _Teed(response.stream, take, cue, request)
         return response
 
     def _cue_of(self, take: Take, said: Said | None) -> Cue:
@@ -135,10 +131,13 @@ class _Taped(httpx.AsyncBaseTransport):
 class _Teed(httpx.AsyncByteStream):
     """A live body; each chunk is noted and handed on at once."""
 
-    def __init__(self, stream: httpx.AsyncByteStream, take: Take, cue: Cue) -> None:
+    def __init__(
+        self, stream: httpx.AsyncByteStream, take: Take, cue: Cue, request: httpx.Request
+    ) -> None:
         self._stream = stream
         self._take = take
         self._cue = cue
+        self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
@@ -155,21 +154,23 @@ class _Teed(httpx.AsyncByteStream):
         try:
             await self._stream.aclose()
         finally:
-            self._take.end(broken=LEFT)
+            self._take.end(broken=_how_left(self._request))
 
 
 class _Player:
-    """Plays one recorded answer; `leave` is what happens where its reader left."""
+    """Plays one recorded answer."""
 
     def __init__(
-        self, found: Response, tape: Tape, kind: Kind, *, is_listening: bool, leave: Leave
+        self, found: Response, tape: Tape, request: httpx.Request, *, is_listening: bool
     ) -> None:
         self._found = found
         self._tape = tape
+        self._request = request
         self._paced = tape.rules.paced
-        self._is_left = found.broken == LEFT and not (kind == "model" and _is_done(found.body))
+        self._broken = found.broken or ""
+        self._was_left = self._broken == LEFT or self._broken.startswith(_DEADLINE)
+        self._is_left = self._was_left and not _is_done(found.body)
         self._is_listening = is_listening
-        self._leave = leave
 
     async def play(self) -> httpx.Response:
         """The answer's head; its body comes while it is read."""
@@ -181,7 +182,7 @@ class _Player:
             elif self._is_left:
                 await self._leave()
             else:
-                raise failure_of(found.broken or "")
+                raise failure_of(self._broken)
         return httpx.Response(
             found.status,
             headers=[
@@ -209,8 +210,16 @@ class _Player:
             yield data
         if self._is_left:
             await self._leave()
-        if self._found.broken not in {None, LEFT}:
-            raise failure_of(self._found.broken or "")
+        elif self._broken and not self._was_left:
+            raise failure_of(self._broken)
+
+    async def _leave(self) -> None:
+        """Never end, and have what ended it in the recording happen, where that can be had now."""
+        pass_deadline = self._request.extensions.get("pass_deadline")
+        if self._broken.startswith(_DEADLINE) and pass_deadline and not self._paced:
+            pass_deadline(self._broken.removeprefix(_DEADLINE))
+        await self._request.extensions.get("left", anyio.sleep_forever)()
+        await anyio.sleep_forever()
 
 
 class _Played(httpx.AsyncByteStream):
@@ -220,6 +229,13 @@ class _Played(httpx.AsyncByteStream):
     async def __aiter__(self) -> AsyncIterator[bytes]:
         async for data in self._player.chunks():
             yield data
+
+
+def _how_left(request: httpx.Request) -> str:
+    """Whether a deadline passed, and which."""
+    passed = request.extensions.get("deadline")
+    name = passed() if passed else None
+    return LEFT if name is None else f"{_DEADLINE}{name}"
 
 
 def _is_done(body: bytes) -> bool:

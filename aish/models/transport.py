@@ -141,6 +141,9 @@ class Exchange:
             await self._intake.ended()
 
     async def _talk(self, request: httpx.Request, check: Check) -> None:
+        # For a cassette: which deadline passed, if one did, and how to let it pass again.
+        request.extensions["deadline"] = lambda: self._watch.expired
+        request.extensions["pass_deadline"] = self._watch.expire
         response = await self._client.transport.handle_async_request(request)
         try:
             await check(response)

@@ -55,6 +55,11 @@ class Watch:
         self._turn_ends = min(self._turn_ends, self._loop.time() + seconds)
         self._rearm()
 
+    def expire(self, name: str) -> None:
+        """A deadline passes now: in a replay nobody waits for it a second time."""
+        self.expired = name
+        self._scope.cancel()
+
     def close(self) -> None:
         """Stop watching."""
         self._timer.cancel()
