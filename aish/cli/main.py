@@ -13,7 +13,7 @@ from aish.cli.options import VersionOption
 HELP = """Run language-model pipelines from a YAML file, where nobody is there to ask.
 
 Results go to stdout, everything for people to stderr. The exit code says how it ended: 0 ok,
-1 failed, 2 usage, 3 denied, 4 budget, 5 unavailable, 130 interrupted.
+1 failed, 2 usage, 3 denied, 4 budget, 5 unavailable, 6 cassette, 7 lock, 130 interrupted.
 
 Example: aish run pipelines/quickstart.yaml
 """
