@@ -139,6 +139,14 @@ def test_folders_of_another_machine_are_the_same_folders() -> None:
     assert there.show(here.hide(one.replace("-old", ""))) == other.replace("-old", "")
 
 
+def test_a_path_whose_slashes_are_escaped_is_found() -> None:
+    places = Places(root="/srv/work")
+
+    assert places.hide('{"a": "\\/srv\\/work\\/x", "b": "/srv/work"}') == (
+        '{"a": "<root>\\/x", "b": "<root>"}'
+    )
+
+
 def test_places_that_are_not_given_change_nothing() -> None:
     assert Places(root="/", home="").hide("/ and /etc") == "/ and /etc"
     assert Places().show("<root>") == "<root>"

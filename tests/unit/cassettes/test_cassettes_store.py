@@ -2,6 +2,8 @@ import json
 
 import pytest
 from cassette_exchanges import answer, chat, exchange, message, streamed
+from hypothesis import given
+from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from aish.cassettes.errors import CassetteMissError
@@ -111,3 +113,44 @@ def test_many_differences_are_cut_short() -> None:
 
     assert said.endswith("… and more")
     assert len(said.splitlines()) < 20
+
+
+@pytest.mark.requirement("C4")
+def test_a_request_that_is_spelled_in_another_way_is_the_same_request() -> None:
+    def spelled(text: bytes) -> Request:
+        return Request("POST", "http://host/v1", body=text)
+
+    first, second = spelled(b'{"a": 1, "b": 2}'), spelled(b'{"a": 1, "b": 3}')
+    store = Store([Interaction(one, answer(one.body)) for one in (first, second, first)], RULES)
+
+    assert store.take(spelled(b'{"b":2,"a":1}')).body == first.body
+    assert store.take(second).body == second.body
+    assert store.take(first).body == first.body
+    assert store.leftovers == ()
+    assert not store.holds(spelled(b'{"b":3,"a":1}'))
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=30))
+def test_whatever_way_requests_are_spelled_each_recording_is_used_once(
+    asked: list[tuple[str, bool]],
+) -> None:
+    def spelled(name: str, *, spaced: bool) -> Request:
+        body = json.dumps({"n": name}, separators=(", ", ": ") if spaced else (",", ":"))
+        return Request("POST", "http://host/v1", body=body.encode())
+
+    held = [
+        Interaction(spelled(name, spaced=True), answer(str(n)))
+        for n, name in enumerate("abcabcaab")
+    ]
+    store = Store(held, RULES)
+    played: list[str] = []
+    for name, spaced in asked:
+        if store.holds(spelled(name, spaced=spaced)):
+            played.append(store.take(spelled(name, spaced=spaced)).body.decode())
+
+    expected = {
+        name: [str(n) for n, one in enumerate("abcabcaab") if one == name] for name in "abc"
+    }
+    taken = {name: [n for n in played if n in expected[name]] for name in "abc"}
+    assert all(taken[name] == expected[name][: len(taken[name])] for name in "abc")
+    assert len(store.leftovers) == len(held) - len(played)
