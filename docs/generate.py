@@ -32,7 +32,8 @@ EXIT_MEANINGS = {
     ExitCode.UNAVAILABLE: "a model endpoint or a required server could not be reached, or refused "
     "the credentials, after retries",
     ExitCode.CASSETTE: "not used yet: kept for replay",
-    ExitCode.LOCK: "not used yet: kept for lock files",
+    ExitCode.LOCK: "a server or a tool is not as the lock file pins it, or `aish lock` found a "
+    "difference",
     ExitCode.INTERNAL: "a bug: the message names the log file and asks for a report",
     ExitCode.INTERRUPTED: "SIGINT (Ctrl-C): children are gone, the journal is closed",
     ExitCode.TERMINATED: "SIGTERM: the same",

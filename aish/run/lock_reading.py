@@ -1,5 +1,6 @@
 """Lock files: where a pipeline's is, reading it, writing it (P8)."""
 
+from json import JSONDecodeError
 from pathlib import Path
 
 from aish.config.documents import parse_json
@@ -57,6 +58,10 @@ def read_lock(path: Path, pipeline: Path) -> Lock:
         return lock_of_data(parse_json(text))
     except BadLockError as error:
         raise LockFileError(_problem(path, str(error), error.hint)) from error
+    except JSONDecodeError as error:
+        place = Position(str(path), error.lineno, error.colno)
+        message = f"the lock file is not JSON: {error.msg}"
+        raise LockFileError(Problem(place, "", message, _again(pipeline))) from error
     except ValueError as error:
         message = f"the lock file is not JSON: {error}"
         raise LockFileError(_problem(path, message, _again(pipeline))) from error

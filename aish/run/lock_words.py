@@ -90,6 +90,8 @@ def _field_lines(field: FieldChange) -> Iterator[str]:
 def _text(value: JsonValue) -> str:
     if isinstance(value, str):
         return value
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return "\n".join(map(str, value))
     return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True, default=dict)
 
 

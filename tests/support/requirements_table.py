@@ -76,6 +76,7 @@ APPROVALS: Mapping[str, str] = {
     "P5": "annotations tighten and never loosen",
     "P6": "an approval is bound to one call and used once",
     "P7": "decisions are events, and can be explained and tested",
+    "P8": "what differs from the lock is not offered, shown, and ends the run with 7",
     "P9": "descriptions are shown escaped and audited",
     "P10": "one gate on every path",
 }
@@ -126,6 +127,7 @@ EXITS: Mapping[str, str] = {
     "exit-4": "a limit was reached",
     "exit-5": "an endpoint or a required server is unavailable",
     "exit-6": "a replay that does not fit its cassette",
+    "exit-7": "something is not as the lock file pins it",
     "exit-70": "a bug in aish",
     "exit-130": "interrupted by SIGINT",
     "exit-143": "interrupted by SIGTERM",

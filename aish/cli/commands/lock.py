@@ -126,7 +126,7 @@ def _print_new(path: Path, taken: Taken) -> None:
     for found in taken.differences:
         signs = [line for line in difference_lines(found) if line.startswith("  suspicious: ")]
         for sign in signs:
-            say(f"warning: `{found.name}` is{sign.replace(':', '', 1)[1:]}")
+            say(f"warning: `{found.name}` is {sign.strip()}")
 
 
 def _row(path: Path, taken: Taken, older: Lock | None, *, wrote: bool) -> JsonObject:
