@@ -177,6 +177,54 @@ def test_a_stream_that_broke_off_is_taken_up_again(reel: Reel) -> None:
     assert reel.replay(two_reversed, http(end.url)).value == ["sum 2", "sum 1", True]
 
 
+def batched(message: Any) -> Reply:
+    return json_reply(200, [{"jsonrpc": "2.0", "method": "notifications/message"}, message])
+
+
+def bare(message: Any) -> Reply:
+    return json_reply(200, {key: value for key, value in message.items() if key != "jsonrpc"})
+
+
+def streamed(message: Any) -> Reply:
+    told = {"progressToken": message["id"], "progress": 1}
+    note = {"jsonrpc": "2.0", "method": "notifications/progress", "params": told}
+    return events(event(note), b": now\nretry: 5\n" + event(message))
+
+
+@pytest.mark.requirement("C4")
+@pytest.mark.parametrize(
+    "form",
+    [
+        lambda message: json_reply(200, message),
+        lambda message: json_reply(200, {**message, "id": str(message["id"])}),
+        lambda message: json_reply(200, {**message, "id": float(message["id"])}),
+        lambda message: Reply((json.dumps(message, indent=2).encode(),), framing="length"),
+        batched,
+        bare,
+        streamed,
+        lambda message: events(event(json.dumps([message]))),
+    ],
+)
+def test_numbers_of_messages_may_differ_from_run_to_run(form: Any, reel: Reel) -> None:
+    def call(request: Recorded) -> Any:
+        text = f"sum {request.json['params']['arguments']['a']}"
+        result = {"content": [{"type": "text", "text": text}]}
+        return form({"jsonrpc": "2.0", "id": request.json["id"], "result": result})
+
+    def act(*numbers: int) -> Any:
+        async def calls(scene: Scene) -> list[str]:
+            return [await scene.text("web__add", a=n, b=0) for n in numbers]
+
+        return calls
+
+    with McpEndpoint(Legacy(tools__call=call)) as end:
+        recorded = reel.record(act(1, 2, 3), http(end.url))
+    again = reel.replay(act(3, 1, 2), http(end.url))
+
+    assert again.value == ["sum 3", "sum 1", "sum 2"]
+    assert again.progress == recorded.progress
+
+
 class Verses:
     """A sampler."""
 
