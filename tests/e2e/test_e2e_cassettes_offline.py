@@ -48,7 +48,7 @@ def test_a_replay_needs_no_network_interface_no_path_and_no_key(
     if prefix is None:
         pytest.skip("network namespaces cannot be made here")
     calls = [ECHO, ("c2", "w__add", '{"a": 2, "b": 3}'), ("c3", "r__file_read", '{"path": "n"}')]
-    endpoint = model_endpoint([tool_reply(calls), text_reply("All is well.")])
+    endpoint = model_endpoint([tool_reply(calls), text_reply("All is well."), text_reply('"good"')])
     project.uses(endpoint)
     project.write("n", "from the pack")
     with http_server() as url:
@@ -64,6 +64,11 @@ def test_a_replay_needs_no_network_interface_no_path_and_no_key(
             steps:
               - {{id: command, run: [printf, done]}}
               - {{id: ask, prompt: "{{{{ steps.command.text }}}}"}}
+              - id: judge
+                needs: [ask]
+                prompt: Good or bad?
+                tools: []
+                output: {{schema: {{type: string, pattern: "^(good|bad)+$"}}}}
             """
         )
         recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env={"KEY": "sk-0123456789"})
@@ -74,7 +79,7 @@ def test_a_replay_needs_no_network_interface_no_path_and_no_key(
     replayed = project.run("--replay", "c.yaml", env={"PATH": "", "MODEL_URL": ""})
 
     assert replayed.code == 0, replayed.stderr
-    assert replayed.stdout == recorded.stdout == "All is well.\n"
+    assert replayed.stdout == recorded.stdout == '"good"\n'
 
 
 @pytest.mark.requirement("C3")
