@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -278,18 +279,20 @@ def test_a_program_that_is_not_there_fails_in_the_same_words(reel: Reel) -> None
 
 @pytest.mark.requirement("C3")
 def test_a_call_that_took_too_long_fails_at_once_in_replay(reel: Reel) -> None:
-    async def wait(scene: Scene) -> list[Any]:
-        began = anyio.current_time()
+    async def wait(scene: Scene) -> list[str]:
         late = await scene.call("kid__sleep", ms=60_000)
-        return [late, await scene.call("kid__add", a=1, b=2), anyio.current_time() - began < 0.2]
+        return [late.content, await scene.text("kid__add", a=1, b=2)]
 
-    recorded = reel.record(wait, stdio(seconds_by_tool={"sleep": 0.3}))
-    played = reel.replay(wait, stdio(seconds_by_tool={"sleep": 0.3}))
-    paced = reel.replay(wait, stdio(seconds_by_tool={"sleep": 0.3}), paced=True)
+    reel.record(wait, stdio(seconds_by_tool={"sleep": 0.3}))
+    began = time.monotonic()
+    played = reel.replay(wait, stdio(seconds_by_tool={"sleep": 10}))
+    took = time.monotonic() - began
+    paced = reel.replay(wait, stdio(seconds_by_tool={"sleep": 0.5}), paced=True)
 
-    assert recorded.value[0].content == "[aish] tool transport error: no answer within 0.3 s"
-    assert played.value == [*recorded.value[:2], True]
-    assert paced.value == [*recorded.value[:2], False]
+    assert played.value == ["[aish] tool transport error: no answer within 10 s", "3"]
+    assert took < 5
+    assert paced.value == ["[aish] tool transport error: no answer within 0.5 s", "3"]
+    assert time.monotonic() - began - took >= 0.5
     assert "notifications/cancelled" not in said(reel)
 
 
@@ -336,13 +339,13 @@ def test_noise_is_complained_of_again(reel: Reel) -> None:
 def test_the_recorded_pace_is_kept_if_that_is_wanted(reel: Reel) -> None:
     async def nap(scene: Scene) -> float:
         began = anyio.current_time()
-        await scene.text("kid__sleep", ms=300)
+        await scene.text("kid__sleep", ms=1000)
         return anyio.current_time() - began
 
     reel.record(nap, stdio())
 
-    assert reel.replay(nap, GONE).value < 0.2
-    assert reel.replay(nap, GONE, paced=True).value >= 0.25
+    assert reel.replay(nap, GONE).value < 0.9
+    assert reel.replay(nap, GONE, paced=True).value >= 0.9
 
 
 @pytest.mark.requirement("C5")
