@@ -76,7 +76,8 @@ def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
         return TapeEnd(missed, use)
     if missed or not left or code in _CUT_OFF:
         return TapeEnd(missed, use)
-    if found.reel.choice.strict:
+    # Of a run that failed by itself, what it did not come to is no second failure.
+    if found.reel.choice.strict and code is ExitCode.OK:
         return TapeEnd((_leftover(found, left),), use)
     emit(_notice("info", "unused_interactions", str(_leftover(found, left))))
     return TapeEnd((), use)

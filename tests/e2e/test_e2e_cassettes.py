@@ -197,6 +197,26 @@ def test_what_a_replay_leaves_unused_is_said_and_under_strict_an_error(
     assert "2: POST " in done.stderr
 
 
+@pytest.mark.requirement("C5", "exit-3")
+def test_what_a_run_that_failed_did_not_come_to_is_no_second_failure(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("one")])
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        cassette: {path: c.yaml, strict: true}
+        steps: [{id: a, run: [printf, hi]}, {id: b, needs: [a], prompt: Second}]
+        """
+    )
+    project.aish("record", "p.yaml", "--allow", "shell__run")
+
+    done = project.run("--record-mode", "none")
+
+    assert done.code == 3
+    assert "2 interactions were not used of c.yaml" in done.stderr
+
+
 @pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize(
     ("reply", "code"),
