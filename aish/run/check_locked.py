@@ -4,13 +4,12 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import CallStep, Pipeline, PromptStep
 from aish.errors import did_you_mean
-from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.globs import split_glob
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import LOCAL_COMMAND, matches_tool
 from aish.run.complaint import Complaint, step_path, within
 from aish.run.lock_words import summary
-from aish.run.locked import declared, is_wanted, known_servers, locked_tool_named
+from aish.run.locked import declared, known_servers, locked_tool_named, names_of
 from aish.system.globs import matches_word
 from aish.system.schema_problem import SchemaProblem, spell_path
 from aish.system.secrets import Secrets
@@ -117,12 +116,11 @@ def _named(step: object) -> tuple[str, str] | None:
 
 def _known(pipeline: Pipeline, lock: Lock) -> _Known:
     servers = known_servers(pipeline, lock)
-    names: set[ToolName] = set()
-    for alias in servers:
-        entry = pipeline.servers[alias]
-        own = {name for name in lock.servers[alias].tools if is_wanted(entry, name)}
-        older = {old for old, new in OLDER_NAMES.items() if new in own} if entry.pack else set()
-        names |= {ToolName(alias, name) for name in own | older}
+    names = (
+        ToolName(alias, name)
+        for alias in servers
+        for name in names_of(pipeline.servers[alias], lock.servers[alias])
+    )
     return _Known(frozenset(servers), frozenset(names))
 
 

@@ -1,4 +1,7 @@
-"""Lock files: where a pipeline's is, reading it, writing it (P8)."""
+"""Lock files: where a pipeline's is, reading it, writing it (P8).
+
+Most runs have none: what is in one is imported when there is one.
+"""
 
 from json import JSONDecodeError
 from pathlib import Path
@@ -8,7 +11,6 @@ from aish.config.pipeline import Pipeline
 from aish.config.text_file import UnreadableError, read_text
 from aish.errors import Position, Problem, UsageError
 from aish.policy.lock import Lock
-from aish.policy.lock_file import BadLockError, lock_of_data, lock_text
 
 LIMIT = 16 * 1024 * 1024
 
@@ -46,6 +48,8 @@ def read_lock(path: Path, pipeline: Path) -> Lock:
     Raises:
         LockFileError: there is none.
     """
+    from aish.policy.lock_file import BadLockError, lock_of_data
+
     try:
         text = read_text(path, LIMIT)
     except UnreadableError as error:
@@ -73,6 +77,7 @@ def write_lock(path: Path, lock: Lock) -> None:
     Raises:
         UsageError: it cannot be written, or would be larger than can be read.
     """
+    from aish.policy.lock_file import lock_text
     from aish.system.files import atomic_write
 
     data = lock_text(lock).encode()

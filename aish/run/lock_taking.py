@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aish.policy.lock import Difference, Lock, ServerPin, compare
-from aish.run.locked import declared, with_tools
+from aish.run.locked import declared, everything, with_tools
 from aish.run.plan import Plan
 from aish.run.resources import open_toolbox, require_servers
 from aish.run.surroundings import Surroundings
@@ -34,7 +34,8 @@ async def take_lock(plan: Plan, older: Lock | None, around: Surroundings) -> Tak
     async with open_toolbox(plan, around) as box:
         require_servers(plan, box.servers)
         unasked = tuple(server for server in box.servers if server.state == "failed")
-        now = with_tools(declared(plan.pipeline, plan.secrets), box.tools.listed(), plan.secrets)
+        tools = everything(box.tools, plan.pipeline)
+    now = with_tools(declared(plan.pipeline, plan.secrets), tools, plan.secrets)
     before = older or Lock({}, {}, {})
     now = replace(now, servers=_kept(now.servers, before, {server.alias for server in unasked}))
     return Taken(now, unasked, compare(before, now))

@@ -1,7 +1,9 @@
 """What a pipeline declares and a server offers, as pins; and tools known from a lock alone (P8)."""
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from hashlib import sha256
+from typing import Protocol
 
 from aish.config.pipeline import Pipeline, PromptStep, ServerEntry
 from aish.packs.catalogue import OLDER_NAMES
@@ -22,6 +24,18 @@ from aish.system.secrets import Secrets
 from aish.vocab.tools import Tool, ToolName
 
 
+class Offering(Protocol):
+    """Open servers, as far as it matters what tools they have."""
+
+    def listed(self) -> tuple[Tool, ...]:
+        """Every tool that is shown."""
+        ...
+
+    def by_name(self, name: ToolName) -> Tool | None:
+        """The tool of that name, shown or not."""
+        ...
+
+
 def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
     """The pins of what the file says, servers without their tools."""
     prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
@@ -39,8 +53,7 @@ def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
     """The same with what servers offer."""
     pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
     for tool in tools:
-        if not tool.older_of:
-            pins[tool.name.server][tool.name.name] = pin_now(tool, secrets)
+        pins[tool.name.server][pinned_name(tool)] = pin_now(tool, secrets)
     servers = {
         alias: ServerPin(server.transport, server.address, pins[alias])
         for alias, server in lock.servers.items()
@@ -65,10 +78,12 @@ def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
     found: dict[ToolName, Tool] = {}
     for alias in known_servers(pipeline, lock):
         entry = pipeline.servers[alias]
-        for own, pin in lock.servers[alias].tools.items():
-            tool = locked_tool(ToolName(alias, own), pin, trusted=entry.trust)
-            if tool is not None and is_wanted(entry, own):
-                found[tool.name] = tool
+        pins = lock.servers[alias]
+        for name, own in names_of(entry, pins).items():
+            tool = locked_tool(ToolName(alias, name), pins.tools[own], trusted=entry.trust)
+            if tool is not None:
+                older = own if own != name else ""
+                found[tool.name] = replace(tool, unlisted=bool(older), older_of=older)
     return found
 
 
@@ -81,16 +96,8 @@ def known_servers(pipeline: Pipeline, lock: Lock) -> tuple[str, ...]:
 
 
 def locked_tool_named(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | None:
-    """One tool as it was pinned; an older name of one of ours means that one (K2)."""
-    tools = locked_tools(pipeline, lock)
-    entry = pipeline.servers.get(name.server)
-    if name in tools or entry is None or not entry.pack:
-        return tools.get(name)
-    from dataclasses import replace
-
-    older_of = OLDER_NAMES.get(name.name, "")
-    own = tools.get(ToolName(name.server, older_of))
-    return own and replace(own, name=name, wire=str(name), unlisted=True, older_of=older_of)
+    """One tool as it was pinned."""
+    return locked_tools(pipeline, lock).get(name)
 
 
 def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | None:
@@ -99,10 +106,38 @@ def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | 
     return locked or presumed_tool(name, pipeline)
 
 
-def is_wanted(entry: ServerEntry, name: str) -> bool:
-    """Whether the entry's `tools` and `exclude` let a tool in."""
+def is_wanted(entry: ServerEntry, name: str, older_of: str = "") -> bool:
+    """Whether the entry's `tools` and `exclude` let a tool in, as they do when it is connected."""
     wanted = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
-    return wanted and not any(matches_word(glob, name) for glob in entry.exclude)
+    names = filter(None, (name, older_of))
+    return wanted and not any(matches_word(glob, one) for one in names for glob in entry.exclude)
+
+
+def names_of(entry: ServerEntry, pin: ServerPin) -> dict[str, str]:
+    """Every name that a locked server's tools can be called by, and the name it is pinned under."""
+    older = OLDER_NAMES if entry.pack else {}
+    return {
+        **{name: name for name in pin.tools if is_wanted(entry, name)},
+        **{
+            old: own
+            for old, own in older.items()
+            if own in pin.tools and is_wanted(entry, old, own)
+        },
+    }
+
+
+def everything(tools: Offering, pipeline: Pipeline) -> tuple[Tool, ...]:
+    """What is listed, and what of ours can only be called by an older name (K2)."""
+    listed = tools.listed()
+    here = {tool.name for tool in listed}
+    packs = [alias for alias, entry in pipeline.servers.items() if entry.pack]
+    older = (
+        tools.by_name(ToolName(alias, old))
+        for alias in packs
+        for old, own in OLDER_NAMES.items()
+        if ToolName(alias, own) not in here
+    )
+    return (*listed, *filter(None, older))
 
 
 def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:

@@ -18,7 +18,7 @@ from aish.policy.lock import (
 )
 from aish.run.lock_reading import lock_path
 from aish.run.lock_words import named, summary
-from aish.run.locked import declared, pin_now
+from aish.run.locked import declared, everything, pin_now
 from aish.run.plan import Plan
 from aish.run.tools import Servers
 from aish.vocab.events import NOWHERE, Level, Notice
@@ -34,7 +34,7 @@ class LockWatch:
         self._now = declared(plan.pipeline, plan.secrets)
         self._secrets = plan.secrets
         self._path = lock_path(plan.pipeline)
-        self._file = plan.pipeline.file
+        self._pipeline = plan.pipeline
         self._enforced = plan.lock_mode == "enforce"
         self._emit = emit
         self._offering: Servers | None = None
@@ -60,7 +60,10 @@ class LockWatch:
         self._offering = offering
         offering.hold_to(self.look_again, self.offers)
         self.look_again()
-        here = {tool.name for tool in offering.listed()}
+        here = {
+            ToolName(tool.name.server, pinned_name(tool))
+            for tool in everything(offering, self._pipeline)
+        }
         up = {server.alias for server in offering.servers if server.state == "ready"}
         for alias, server in self._known():
             for name in sorted(server.tools) if alias in up else ():
@@ -103,7 +106,7 @@ class LockWatch:
 
     def refusal(self, message: str) -> LockDiffersError:
         """An error about this lock, with what to do."""
-        hint = f"`aish lock {self._file} --diff` shows how, `--update` accepts it"
+        hint = f"`aish lock {self._pipeline.file} --diff` shows how, `--update` accepts it"
         without = "; `--lock warn` goes on without" if self._enforced else ""
         return LockDiffersError(message, where=str(self._path), hint=hint + without)
 

@@ -55,15 +55,12 @@ def look_at_lock(plan: Plan) -> Look | None:
     """The tools as they are locked, without asking a server; `None` where nothing is locked."""
     if plan.lock is None:
         return None
-    from aish.run.locked import known_servers, locked_tool_named, locked_tools
+    from aish.run.locked import known_servers, locked_tools
 
-    tools = tuple(locked_tools(plan.pipeline, plan.lock).values())
-    names = (ToolName(rule.server, rule.tool) for rule in _all_rules(plan.policy) if rule.exact)
-    older = (locked_tool_named(name, plan.pipeline, plan.lock) for name in names)
-    known = (*tools, *filter(None, older))
+    known = tuple(locked_tools(plan.pipeline, plan.lock).values())
     complete = len(known_servers(plan.pipeline, plan.lock)) == len(plan.servers)
     return Look(
-        tools=tuple(view(plan.policy, tool) for tool in tools),
+        tools=tuple(view(plan.policy, tool) for tool in known if not tool.unlisted),
         servers=(),
         unmatched=unmatched_rules(plan.policy, known) if complete else (),
     )

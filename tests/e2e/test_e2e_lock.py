@@ -371,6 +371,24 @@ def test_servers_over_http_and_packs_are_pinned_too(project: Project) -> None:
     assert done.stdout == "hello\n"
 
 
+@pytest.mark.requirement("P8", "K2")
+def test_a_tool_of_ours_that_is_let_in_by_an_older_name_only_is_pinned(project: Project) -> None:
+    project.pipeline(
+        "mcp:\n  servers: {repo: {pack: fs, root: ., tools: [read_file]}}\n"
+        "  auto_approve: [repo__read_file]\n"
+        "steps: [{id: it, call: repo__read_file, with: {path: a.txt}}]\n"
+    )
+    project.write("a.txt", "hello")
+
+    assert project.aish("lock", "p.yaml").code == 0
+    done = project.run()
+    checked = project.aish("lock", "p.yaml", "--check")
+
+    assert (done.code, done.stdout) == (0, "hello\n"), done.stderr
+    assert "lock" not in done.stderr
+    assert checked.code == 0
+
+
 @pytest.mark.requirement("P8", "M5", "exit-5")
 def test_a_required_server_that_is_not_there_is_said_and_an_optional_one_keeps_its_pins(
     locked: Project,
