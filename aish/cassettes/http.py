@@ -14,7 +14,8 @@ from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.http_failure import failure_of, in_words
 from aish.cassettes.interaction import NO_ANSWER, NO_ANSWER_REASON, Headers, Request, Response
 from aish.cassettes.rpc import Said, peek
-from aish.cassettes.tape import LEFT, Kind, Take, Tape
+from aish.cassettes.take import Take
+from aish.cassettes.tape import LEFT, Kind, Tape
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
 Cue = Callable[[], int]

@@ -9,6 +9,7 @@ import re
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatchcase
+from functools import cache
 from itertools import islice
 
 from aish.cassettes.assembled import spoken, stream_events
@@ -30,7 +31,6 @@ _SHAPES = {
     "a JSON web token": r"(?<![\w-])eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}",
     "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
 }
-_KNOWN = re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in enumerate(_SHAPES.values())))
 _NAMES = tuple(_SHAPES)
 # The same within one segment: what comes before it can be no part of it.
 _WORD = re.compile(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{32,}={0,2}")
@@ -122,9 +122,16 @@ def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -
         place += len(segment) + 1
 
 
+@cache
+def _known() -> re.Pattern[str]:
+    """Made when it is needed first: that takes milliseconds."""
+    shapes = enumerate(_SHAPES.values())
+    return re.compile("|".join(f"(?P<shape{n}>{shape})" for n, shape in shapes))
+
+
 def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
     """Where something begins, what it looks like, and the thing itself."""
-    known = list(_KNOWN.finditer(text))
+    known = list(_known().finditer(text))
     for found in known:
         kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
         yield found.start(), kind, found[0]

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.matching import Canonical, Matching
-from aish.cassettes.miss import Recorded, explain
 from aish.cassettes.renumber import renumbered
 
 _Waiting = dict[bytes, deque[int]]
@@ -120,6 +119,8 @@ class Store:
         return self._forms[index]
 
     def _miss(self, form: Canonical) -> CassetteMissError:
+        from aish.cassettes.miss import Recorded, explain
+
         recorded = [
             Recorded(index + 1, self._form(index), index in self._used)
             for index in range(len(self._interactions))

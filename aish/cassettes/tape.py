@@ -1,5 +1,6 @@
 """One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7)."""
 
+import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -8,8 +9,8 @@ from typing import Literal
 import anyio
 
 from aish.cassettes.edits import edited_response, text_of
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.interaction import Chunk, Head, Headers, Interaction, Request, Response
+from aish.cassettes.errors import CassetteFileError, CassetteMissError
+from aish.cassettes.interaction import Chunk, Head, Interaction, Request, Response
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places, hidden
 from aish.cassettes.recording import Recording
@@ -18,6 +19,7 @@ from aish.cassettes.refusal import refuse_secrets
 from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.scan import scan
 from aish.cassettes.store import Store
+from aish.cassettes.take import Take
 from aish.system.secrets import Secrets
 from aish.vocab.frozen import frozen
 
@@ -29,6 +31,8 @@ Way = Literal["live", "replay", "record", "extend"]
 
 LEFT = "left"
 """`Response.broken` where the reader left before the end; to be replayed by never ending."""
+
+_SOON = 0.05
 
 
 @frozen
@@ -70,6 +74,8 @@ class Tape:
         self._store = Store(held, matching)
         self._kept: list[Interaction | Take | None] = [*held]
         self._vacant: dict[bytes, deque[int]] = {}
+        self._unsettled: list[Take] = []
+        self._is_stuck = False
         self._harmless: set[str] = set()
         self._latest = 0
         self._reached: set[int] = set()
@@ -120,7 +126,7 @@ class Tape:
         """Whether there is an answer to a request that was not used yet."""
         return self._store.holds(redact_request(request, self._secrets))
 
-    def begin(self, kind: Kind, request: Request) -> "Take | None":
+    def begin(self, kind: Kind, request: Request) -> Take | None:
         """An exchange goes live now; its place in the order of the run is this one."""
         if self.way(kind) in {"live", "replay"}:
             return None
@@ -128,7 +134,7 @@ class Tape:
         if self._vacant:
             places = self._vacant.get(self._store.key(redact_request(request, self._secrets)))
         place = places.popleft() if places else len(self._kept)
-        take = Take(request, self, place + 1)
+        take = Take(request, place + 1, self._monotonic, self._settle_soon)
         self._kept[place : place + 1] = [take]
         self._pass(take.number)
         return take
@@ -161,20 +167,39 @@ class Tape:
             if played and not _is_volatile(one):
                 yield number, one
 
-    def now(self) -> float:
-        """Seconds, for the times of chunks."""
-        return self._monotonic()
+    def _settle_soon(self, take: Take) -> None:
+        """Make a take ready to be written, once those who wait for its answer have it.
 
-    def keep(self, interaction: Interaction) -> Interaction:
+        An answer may come whole: its last byte must not keep its first from being shown.
+        """
+        self._unsettled.append(take)
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            self.settle()
+            return
+        if len(self._unsettled) == 1:
+            loop.call_later(_SOON, self.settle)
+
+    def settle(self) -> None:
+        """Make what has ended ready to be written, and write it beside the cassette."""
+        takes, self._unsettled = self._unsettled, []
+        for take in takes:
+            take.interaction = self._keep(take.interaction)
+
+    def _keep(self, interaction: Interaction) -> Interaction:
         """The interaction as it may be written; written beside the cassette if nothing looks odd.
 
-        Raises:
-            CassetteFileError: the disk is full, for one.
+        That this fails is said at the end, when everything is written once more.
         """
         # Secrets first: with a folder's name in it, a secret would be another text.
         clean = hidden(redact(interaction, self._secrets), self._places)
-        if self._recording is not None and not scan([clean], self.rules.allow, self._harmless):
-            self._recording.append(clean)
+        recording = None if self._is_stuck else self._recording
+        if recording is not None and not scan([clean], self.rules.allow, self._harmless):
+            try:
+                recording.append(clean)
+            except CassetteFileError:
+                self._is_stuck = True
         return clean
 
     def finish(self, head: Head) -> tuple[Interaction, ...]:
@@ -186,6 +211,7 @@ class Tape:
         for one in self._kept:
             if isinstance(one, Take):
                 one.end(broken=LEFT)
+        self.settle()
         done = _renumbered(self._kept)
         head = redact_head(head, self._secrets)
         if self._recording is not None:
@@ -198,58 +224,6 @@ class Tape:
         self._reached.add(number)
         if event := self._awaited.pop(number, None):
             event.set()
-
-
-class Take:
-    """One exchange while it is recorded; ending it twice is no harm.
-
-    `number` is its place in the order of the run, counted from 1.
-    """
-
-    def __init__(self, request: Request, tape: Tape, number: int) -> None:
-        self.number = number
-        self.interaction = Interaction(request, Response())
-        self._tape = tape
-        self._began = tape.now()
-        self._chunks: list[Chunk] = []
-        self._parts: list[bytes] = []
-        self._ended = False
-
-    @property
-    def ended(self) -> bool:
-        """Whether the answer is over."""
-        return self._ended
-
-    def chunk(self, data: bytes, after: int = 0) -> None:
-        """A piece of the answer has come; `after` as in `Chunk`."""
-        if data and not self._ended:
-            self._parts.append(data)
-            self._chunks.append(Chunk(len(data), max(0.0, self._tape.now() - self._began), after))
-
-    def head(self, status: int, reason: str, headers: Headers) -> None:
-        """The head of the answer has come."""
-        response = Response(status, reason, headers)
-        self.interaction = Interaction(self.interaction.request, response)
-
-    def end(self, *, broken: str | None = None) -> None:
-        """The answer is over; `broken` says how it broke off, if it did.
-
-        Raises:
-            CassetteFileError: the recording cannot be written.
-        """
-        if self._ended:
-            return
-        self._ended = True
-        head = self.interaction.response
-        whole = Response(
-            head.status,
-            head.reason,
-            head.headers,
-            b"".join(self._parts),
-            tuple(self._chunks),
-            broken,
-        )
-        self.interaction = self._tape.keep(Interaction(self.interaction.request, whole))
 
 
 def _renumbered(kept: Sequence[Interaction | Take | None]) -> tuple[Interaction, ...]:

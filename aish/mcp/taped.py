@@ -15,7 +15,8 @@ from anyio.abc import TaskGroup
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Request, Response
 from aish.cassettes.rpc import Said, peek
-from aish.cassettes.tape import LEFT, Take, Tape
+from aish.cassettes.take import Take
+from aish.cassettes.tape import LEFT, Tape
 from aish.mcp import messages
 from aish.mcp.failures import LeftError, McpError, TransportError
 from aish.mcp.messages import Answer, Asked, NotAMessageError, Noted

@@ -70,7 +70,7 @@ def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
     played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
     left = found.leftovers()
     use = CassetteUse(found.reel.shown, "replayed", len(played) - len(left))
-    if found.following is not None:
+    if isinstance(found.following, Following):
         if code not in _CUT_OFF:
             emit(_notice("info", "comparison", _compared(found, found.following)))
         return TapeEnd(missed, use)

@@ -19,7 +19,6 @@ from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.run.trajectories import Following
 from aish.vocab.events import Event
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Clock, Emit
@@ -113,7 +112,8 @@ class RunTape(Tape):
 
     reel: Reel
     head: Head
-    following: Following | None = None
+    following: object | None = None
+    """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
 
     @property
     def info(self) -> CassetteInfo:
@@ -124,6 +124,8 @@ class RunTape(Tape):
         """The same `emit`; where another model answers, what it does is remembered."""
         if self.reel.choice.live_model is None:
             return emit
+        from aish.run.trajectories import Following
+
         following = self.following = Following()
 
         def both(event: Event) -> None:
@@ -195,6 +197,7 @@ def open_tape(
             recording=recording,
         )
         tape.reel, tape.head = reel, head
+        stack.callback(tape.settle)
         yield tape
 
 
