@@ -222,3 +222,18 @@ def test_only_the_yes_of_the_schema_worker_counts_and_only_for_approvals() -> No
     denying = RuleLists(auto_approve=(RuleEntry("fs__rm"),), deny=(hard,))
     assert verdict(denying, {"x": "aab"}) == "ask-no"
     assert len(asked) == 2
+
+
+@pytest.mark.requirement("P8", "P10")
+def test_nobody_is_asked_about_a_tool_that_was_withdrawn() -> None:
+    person = Person()
+    lists = RuleLists(auto_approve=(RuleEntry("fs__rm"),))
+    subject = Gate(compile_policy(lists), person, "r1", withdrawn=lambda tool: f"no {tool.name}")
+
+    decision = decided(subject)
+
+    assert (decision.verdict, decision.rule) == ("deny", "the lock file")
+    assert decision.reply == "no fs__rm"
+    assert not person.questions
+    with pytest.raises(ApprovalError):
+        subject.redeem(decision, CALL)
