@@ -308,6 +308,57 @@ def test_a_replay_approves_nothing_that_the_rules_do_not(
 
 
 @pytest.mark.requirement("C4")
+def test_another_folder_on_another_machine_can_replay(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    call = tool_reply([("c1", "s__echo", json.dumps({"text": f"in {project.folder}/x"}))])
+    endpoint = model_endpoint([call, text_reply(f"Look in {project.folder}.")])
+    project.uses(endpoint)
+    steps = f"""
+        mcp:
+          servers: {{s: {{command: {stdio()}}}}}
+          auto_approve: [s__echo, shell__run]
+        steps:
+          - {{id: where, run: [pwd]}}
+          - {{id: ask, prompt: "Here: {{{{ steps.where.text }}}}"}}
+        """
+    project.pipeline(steps)
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml")
+    project.pipeline(steps, "elsewhere/deep/p.yaml")
+
+    replayed = project.aish(
+        *("run", "elsewhere/deep/p.yaml", "--replay", "c.yaml"), env={"HOME": "/nowhere"}
+    )
+
+    assert recorded.code == 0, recorded.stderr
+    assert str(project.folder) not in (project.folder / "c.yaml").read_text()
+    assert (replayed.code, replayed.stdout) == (
+        0,
+        f"Look in {project.folder / 'elsewhere' / 'deep'}.\n",
+    ), replayed.stderr
+
+
+@pytest.mark.requirement("C4", "C6", "L18")
+@pytest.mark.parametrize("flags", [("", "--ephemeral"), ("--ephemeral", "")])
+def test_whether_a_long_result_is_kept_makes_no_difference(
+    project: Project, model_endpoint: ModelEndpoints, flags: tuple[str, str]
+) -> None:
+    long = json.dumps({"text": "a long line\n" * 9000})
+    endpoint = model_endpoint([tool_reply([("c1", "s__echo", long)]), text_reply("done")])
+    project.uses(endpoint)
+    project.pipeline(
+        f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__echo]}}\nprompt: Echo\n"
+    )
+    first, second = ([flag] if flag else [] for flag in flags)
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", *first)
+
+    replayed = project.run("--replay", "c.yaml", *second)
+
+    assert recorded.code == 0, recorded.stderr
+    assert (replayed.code, replayed.stdout) == (0, "done\n"), replayed.stderr
+
+
+@pytest.mark.requirement("C4")
 def test_what_the_file_ignores_does_not_count(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
