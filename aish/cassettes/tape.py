@@ -130,6 +130,8 @@ class Tape:
         """An exchange goes live now; its place in the order of the run is this one."""
         if self.way(kind) in {"live", "replay"}:
             return None
+        # Should we be killed now, everything up to here is beside the cassette.
+        self.settle()
         places = None
         if self._vacant:
             places = self._vacant.get(self._store.key(redact_request(request, self._secrets)))

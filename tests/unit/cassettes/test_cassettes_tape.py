@@ -12,6 +12,7 @@ from pathlib import Path
 from urllib.parse import quote
 
 import anyio
+import anyio.lowlevel
 import httpx
 import pytest
 from cassette_exchanges import CHAT, HEAD, answer, chat, delta, exchange, message
@@ -320,6 +321,25 @@ def test_no_yaml_is_imported_before_the_first_answer_is_complete(tmp_path: Path)
 
     assert done.stdout.split() == ["False", "False"]
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.requirement("C9")
+@pytest.mark.anyio
+async def test_what_has_ended_is_beside_the_cassette_before_anything_else_is_asked(
+    tmp_path: Path,
+) -> None:
+    with Recording(tmp_path / "c.yaml", HEAD) as recording:
+        kept = tape("record", recording=recording)
+        keep(kept, chat("first"), b"one")
+        before = partial(tmp_path / "c.yaml").read_text()
+        await anyio.lowlevel.checkpoint()
+        kept.begin("model", chat("second"))
+        after = partial(tmp_path / "c.yaml").read_text()
+
+    assert not before
+    assert "complete: false" in after
+    assert "first" in after
+    assert "second" not in after
 
 
 @pytest.mark.requirement("C9")
