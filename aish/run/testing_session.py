@@ -3,6 +3,7 @@
 import signal
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -14,6 +15,7 @@ from aish.run.testing import Job, Outcome, PipelineFile, Session, Tried
 from aish.run.testing_case import run_case
 from aish.run.testing_find import Search, may_have_tests, orphans, shown
 from aish.run.testing_select import Selection, everything
+from aish.run.testing_workers import Workers
 from aish.vocab.frozen import frozen
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -127,87 +129,68 @@ class _Trial:
     def _outcomes(self, stack: ExitStack) -> Iterator[tuple[Job, Outcome]]:
         if self._over:
             return
-        failed: Mapping[Path, Outcome] = {}
+        failed: Mapping[str, Outcome] = {}
         if self._wish.record_missing:
             self.recorded, failed = record_missing(self._jobs, self._tell)
         ready: list[Job] = []
         for job in self._jobs:
-            outcome = failed.get(job.cassette.path) if job.cassette else None
+            outcome = failed.get(shown(job.cassette.path)) if job.cassette else None
             if outcome is None:
                 ready.append(job)
             else:
                 yield job, outcome
         count = min(self._wish.processes, len(ready))
-        if count > 1:
-            yield from self._parallel(ready, count, stack)
-        else:
-            for job in ready:
-                outcome = self._one(job)
-                # A run gives signals back to the system, not to us.
-                _arm()
-                yield job, outcome
-
-    def _parallel(
-        self, jobs: Sequence[Job], count: int, stack: ExitStack
-    ) -> Iterator[tuple[Job, Outcome]]:
-        from aish.run.testing_workers import Workers
-
-        workers = stack.enter_context(Workers(count, lambda number: self._one(jobs[number])))
-        for number, outcome in workers.outcomes(range(len(jobs))):
-            yield jobs[number], outcome
+        workers = stack.enter_context(Workers(count, lambda number: self._one(ready[number])))
+        for number, outcome in workers.outcomes(range(len(ready))):
+            yield ready[number], outcome
 
     def _one(self, job: Job) -> Outcome:
         return run_case(job, update_snapshots=self._wish.update_snapshots)
 
 
-def record_missing(
-    jobs: Iterable[Job], tell: Teller
-) -> tuple[tuple[str, ...], dict[Path, Outcome]]:
+def record_missing(jobs: Sequence[Job], tell: Teller) -> tuple[tuple[str, ...], dict[str, Outcome]]:
     """Record the cassettes that are not there, each with the first case that names it.
 
     Which were recorded, and how the recording of the others failed. A run that fails is no
     recording to test with, so it leaves none.
     """
     recorded: list[str] = []
-    failed: dict[Path, Outcome] = {}
+    failed: dict[str, Outcome] = {}
+    firsts: dict[str, Job] = {}
     for job in jobs:
-        path = job.cassette.path if job.cassette else None
-        if path is None or path in failed or path.exists():
-            continue
-        tell.recording(shown(path))
-        outcome = run_case(job, "all")
-        if outcome.code is ExitCode.OK:
-            recorded.append(shown(path))
-            continue
-        if outcome.code is not ExitCode.USAGE:
-            # Not where it never began: another process may be recording this one.
-            path.unlink(missing_ok=True)
-        said = f"`{shown(path)}` could not be recorded: {outcome.reason}"
-        failed[path] = Outcome(
-            "error", outcome.seconds, outcome.code, said, outcome.hint, trace=outcome.trace
-        )
-        if outcome.code in _STOPS:
-            break
+        if job.cassette and not job.cassette.path.exists():
+            firsts.setdefault(shown(job.cassette.path), job)
+    waiting = list(firsts.items())
+    with Workers(min(1, len(waiting)), lambda n: run_case(waiting[n][1], "all")) as workers:
+        for number, (cassette, _) in enumerate(waiting):
+            tell.recording(cassette)
+            ((_, outcome),) = workers.outcomes([number])
+            if outcome.code is ExitCode.OK:
+                recorded.append(cassette)
+            else:
+                failed[cassette] = _not_recorded(cassette, outcome)
     return tuple(recorded), failed
+
+
+def _not_recorded(cassette: str, outcome: Outcome) -> Outcome:
+    if outcome.code is not ExitCode.USAGE:
+        # Not where it never began: another process may be recording this one.
+        Path(cassette).unlink(missing_ok=True)
+    said = f"`{cassette}` could not be recorded: {outcome.reason}"
+    return replace(outcome, verdict="error", reason=said)
 
 
 @contextmanager
 def _armed() -> Generator[None]:
     """While cases run, the signals that end a process end them in order."""
-    kept = {kind: signal.getsignal(kind) for kind in _ENDS}
-    _arm()
+    # What whoever started us had ignored (`nohup`) stays so.
+    kinds = [kind for kind in _ENDS if signal.getsignal(kind) is not signal.SIG_IGN]
+    kept = [(kind, signal.signal(kind, _stop)) for kind in kinds]
     try:
         yield
     finally:
-        for kind, handler in kept.items():
+        for kind, handler in kept:
             signal.signal(kind, handler)
-
-
-def _arm() -> None:
-    for kind in _ENDS:
-        # What whoever started us had ignored (`nohup`) stays so.
-        if signal.getsignal(kind) is not signal.SIG_IGN:
-            signal.signal(kind, _stop)
 
 
 def _stop(_number: int, _frame: FrameType | None) -> NoReturn:

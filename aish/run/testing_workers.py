@@ -1,7 +1,8 @@
-"""Cases in several processes at once (C12): forked, so that nothing is loaded twice.
+"""Cases in processes of their own (C12): forked, so that nothing is loaded twice.
 
-A fork is safe here: no thread and no event loop runs while one is made. A worker that dies costs
-the one case that it was at.
+The parent runs no case itself, not even where there is one process only. So a fork is safe (no
+thread, no event loop), a case that takes its process down costs itself alone, and a signal to the
+parent never meets an event loop that is being set up.
 """
 
 import signal
@@ -20,6 +21,7 @@ Run = Callable[[int], Outcome]
 """Runs the case of a number."""
 
 _PATIENCE = 5.0
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
@@ -95,7 +97,12 @@ class Workers:
         others = [ours, *(worker.pipe for worker in self._workers)]
         arguments = (theirs, self._run, others)
         process = self._context.Process(target=_work, args=arguments, daemon=True)
-        process.start()
+        # Not before the child knows what to do with them.
+        kept = signal.pthread_sigmask(signal.SIG_BLOCK, _SIGNALS)
+        try:
+            process.start()
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, kept)
         theirs.close()
         return _Worker(process, ours)
 
@@ -112,6 +119,7 @@ def _work(
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _SIGNALS)
     with suppress(EOFError, OSError):
         while True:
             pipe.send(run(pipe.recv()))
