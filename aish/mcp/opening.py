@@ -74,7 +74,8 @@ class Opening:
         """The server's address up to its path, as a cassette names it."""
         if self._door is not None:
             return self._door.origin
-        return f"mcp+{self.transport}://{self._connection.entry.alias}"
+        scheme = "sse" if self.transport == "http" else self.transport
+        return f"mcp+{scheme}://{self._connection.entry.alias}"
 
     def first(self) -> Transport:
         """The transport to try first.
@@ -101,10 +102,12 @@ class Opening:
         if self._around.border is None:
             return HttpEvents(door, self._around.tasks)
         await door.close()
+        self._door = None
         # Its answers come on another stream than their requests: to HTTP they are no exchange.
-        uri = f"mcp+sse://{self._connection.entry.alias}"
         return self._behind(
-            self._around.border, uri, lambda _: HttpEvents(self._open_door(), self._around.tasks)
+            self._around.border,
+            self.origin,
+            lambda _: HttpEvents(self._open_door(), self._around.tasks),
         )
 
     def _open_door(self, border: Border | None = None) -> HttpDoor:

@@ -358,11 +358,17 @@ def test_all_pages_of_a_list_are_played(reel: Reel) -> None:
     assert again == recorded
 
 
+CHANGED = {"jsonrpc": "2.0", "method": "notifications/tools/list_changed"}
+
+
 class Older:
-    """A server that has 2024's HTTP+SSE only: POSTs go to `/messages`, answers to the stream."""
+    """A server that has 2024's HTTP+SSE only: POSTs go to `/messages`, answers to the stream.
+
+    After each call it says that its tools changed.
+    """
 
     def __init__(self) -> None:
-        self.gates = [Gate() for _ in range(12)]
+        self.gates = [Gate() for _ in range(20)]
         self.answers: list[bytes] = []
 
     def __call__(self, request: Recorded) -> Reply:
@@ -373,7 +379,8 @@ class Older:
         if "id" in request.json:
             body = Legacy(version="2024-11-05").usual(request).parts
             data = b"".join(part for part in body if isinstance(part, bytes))
-            self.answers.append(b"event: message\ndata: " + data + b"\n\n")
+            change = event(CHANGED) if request.json["method"] == "tools/call" else b""
+            self.answers.append(b"event: message\ndata: " + data + b"\n\n" + change)
             self.gates[len(self.answers) - 1].open()
         return accepted()
 
@@ -391,6 +398,8 @@ def test_the_transport_of_2024_is_played(reel: Reel) -> None:
     assert recorded.value[1].content == "3"
     assert again == recorded
     assert {one.request.uri.partition("://")[0] for one in reel.interactions} == {"http", "mcp+sse"}
+    lists = [one for one in reel.interactions if b'"tools/list"' in one.request.body]
+    assert len(lists) > 1
 
 
 @pytest.mark.requirement("C3")
