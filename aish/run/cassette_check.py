@@ -68,10 +68,19 @@ def check(subject: Subject, allow: Sequence[str] = ()) -> Checked:
         (
             *(f"may be a secret: {text}" for text in secrets),
             *(f"stale: {text}" for text in stale.findings),
+            *_for_others(path, cassette),
             *left,
         ),
         stale.notes,
     )
+
+
+def _for_others(path: Path, cassette: Cassette) -> Iterator[str]:
+    """What other readers of the format would make of it (C1)."""
+    from aish.cassettes.vcrpy import difference
+
+    if (said := difference(path, cassette)) is not None:
+        yield said
 
 
 def _secrets(cassette: Cassette, allow: Sequence[str]) -> Iterator[str]:

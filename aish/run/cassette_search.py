@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aish.config.pipeline import CassetteSettings, Pipeline
@@ -41,12 +41,35 @@ def _named(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Subject
         if path.is_file() and _is_pipeline(path):
             yield from _of_pipeline(path)
             continue
-        found = [*_within(path)] if path.is_dir() else [path]
-        if not found:
-            raise UsageError(f"there are no cassettes in `{path}`")
-        for one in found:
-            settings = known[one.resolve()].settings if one.resolve() in known else None
-            yield Subject(settings or CassetteSettings(one), pipeline)
+        if path.is_dir():
+            yield from _of_folder(path, known, pipeline)
+        else:
+            yield _alone(path, known, pipeline)
+
+
+def _of_folder(
+    folder: Path, known: Mapping[Path, Subject], pipeline: Pipeline | None
+) -> Iterator[Subject]:
+    """Its cassettes, and those that its pipelines name."""
+    found = False
+    for path in _within(folder):
+        if _is_pipeline(path):
+            named = named_in(load_checked(path, (), locked=False))
+            yield from named
+            found = found or bool(named)
+        else:
+            yield _alone(path, known, pipeline)
+            found = True
+    if not found:
+        raise UsageError(
+            f"there are no cassettes in `{folder}`, and no pipelines that name some",
+            hint="give files, or folders of cassettes or pipelines",
+        )
+
+
+def _alone(path: Path, known: Mapping[Path, Subject], pipeline: Pipeline | None) -> Subject:
+    same = known.get(path.resolve())
+    return Subject(same.settings if same else CassetteSettings(path), pipeline)
 
 
 def _of_pipeline(path: Path) -> Iterator[Subject]:
@@ -60,7 +83,7 @@ def _of_pipeline(path: Path) -> Iterator[Subject]:
 
 
 def _within(folder: Path) -> Iterator[Path]:
-    """The cassettes in a folder and below it, those that were interrupted too; no hidden ones."""
+    """The cassettes, interrupted ones too, and pipelines in a folder and below; no hidden ones."""
     for place, folders, files in os.walk(folder):
         folders[:] = sorted(name for name in folders if not name.startswith("."))
         for name in sorted(files):
@@ -70,7 +93,7 @@ def _within(folder: Path) -> Iterator[Path]:
                 continue
             if whole != name and (path.parent / whole).exists():
                 continue  # told of with the cassette beside it
-            if _CASSETTE.search(_beginning(path)):
+            if _CASSETTE.search(_beginning(path)) or _is_pipeline(path):
                 yield path
 
 

