@@ -200,14 +200,14 @@ def test_interrupted_recordings_are_reported(tmp_path: Path) -> None:
     assert len(found) == 2
 
 
-def test_folders_are_searched_for_cassettes_and_nothing_else(tmp_path: Path) -> None:
+def test_folders_are_searched_for_cassettes_and_what_pipelines_name(tmp_path: Path) -> None:
     for name in ("z.yaml", "deep/er/a.yml", ".hidden/b.yaml", ".c.yaml", "d.txt"):
         write(tmp_path / name, [exchange()])
     (tmp_path / "p.yaml").write_text(PIPELINE)
 
     found = [one.settings.path.relative_to(tmp_path) for one in subjects([tmp_path], None)]
 
-    assert [str(path) for path in found] == ["z.yaml", "deep/er/a.yml"]
+    assert [str(path) for path in found] == ["run.yaml", "z.yaml", "deep/er/a.yml"]
 
 
 def test_what_is_named_twice_is_checked_once_and_with_its_pipeline(tmp_path: Path) -> None:
@@ -256,6 +256,9 @@ def test_what_leads_to_no_cassette_is_a_mistake(tmp_path: Path) -> None:
         subjects([tmp_path / "p.yaml"], None)
     with pytest.raises(PipelineError):
         subjects([tmp_path / "broken.yaml"], None)
+    with pytest.raises(PipelineError):
+        subjects([tmp_path], None)
+    (tmp_path / "broken.yaml").unlink()
     with pytest.raises(UsageError, match="no cassettes in"):
         subjects([tmp_path], None)
 
