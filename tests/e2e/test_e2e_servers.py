@@ -89,7 +89,7 @@ def test_a_picture_goes_to_the_run_folder_and_a_line_to_the_model(
     reply = endpoint.asked[1]["messages"][-1]
     assert reply["role"] == "tool"
     assert "image/png" in reply["content"]
-    assert picture.name in reply["content"]
+    assert f"saved as files/{picture.name}" in done.stderr
 
 
 @pytest.mark.requirement("M6", "L2")
