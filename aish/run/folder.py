@@ -63,19 +63,13 @@ class RunFolder:
 
         The name on disk is a counter and a tame form of `name`, never the data's own (X9).
         """
-        return None if self.path is None else self.keep_or_name(name, content)
-
-    def keep_or_name(self, name: str, content: bytes) -> str:
-        """The same path where nothing is kept either.
-
-        A model is told of it, and what is in a cassette must not depend on what was kept.
-        """
+        if self.path is None:
+            return None
         self._kept += 1
         tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
-        file = f"{self._kept:04d}-{tame}"
-        if self.path is not None:
-            write_private(private_folder(self.path / "files") / file, _masked(content, self.mask))
-        return f"files/{file}"
+        place = private_folder(self.path / "files") / f"{self._kept:04d}-{tame}"
+        write_private(place, _masked(content, self.mask))
+        return f"files/{place.name}"
 
     def write_plan(self, plan: JsonValue) -> None:
         """Keep the resolved file, secrets already masked."""

@@ -54,6 +54,7 @@ def usage_view(usage: Usage) -> dict[str, JsonValue]:
 
 
 def _call_view(call: UsedCall) -> dict[str, JsonValue]:
+    # Not how long it took: a prompt that told it could not be replayed (C6).
     return {
         "tool": call.tool,
         "arguments": call.arguments,
@@ -61,7 +62,6 @@ def _call_view(call: UsedCall) -> dict[str, JsonValue]:
         "kind": call.kind,
         "content": call.content,
         "structured": call.structured,
-        "seconds": call.seconds,
     }
 
 

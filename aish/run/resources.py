@@ -156,7 +156,7 @@ def _equipment(
         clock=around.clock,
         limits=LoopLimits(),
         on_denied=plan.pipeline.on_denied,
-        keep=around.folder.keep if around.tape is None else around.folder.keep_or_name,
+        keep=around.folder.keep,
         check_arguments=check,
     )
 
