@@ -36,6 +36,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, Self
 
+TURNS_TO_ACCEPT = 5
 PATIENCE = 20.0
 
 
@@ -351,6 +352,9 @@ class ModelEndpoint:
         self._ready.set()
         await self._stop.wait()
         server.close()
+        # A connection that was accepted a moment ago gets its task some turns of the loop later.
+        for _ in range(TURNS_TO_ACCEPT):
+            await asyncio.sleep(0)
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
