@@ -8,7 +8,7 @@ from pathlib import Path
 from aish.cli.option_groups import RecordMode, ReplayPace, Taping
 from aish.config.pipeline import CassetteSettings, Pipeline
 from aish.errors import UsageError
-from aish.run.taping import Mode, Reel, TapeChoice, load_reel
+from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel
 
 _MODES: dict[RecordMode, Mode] = {
     RecordMode.NONE: "none",

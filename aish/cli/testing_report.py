@@ -5,7 +5,7 @@ from pathlib import Path
 
 from aish.cli.testing_text import explanation
 from aish.errors import ExitCode
-from aish.run.testing import Outcome, Session, Tried, exit_code
+from aish.run.testing.outcome import Outcome, Session, Tried, exit_code
 from aish.sinks.junit import CaseResult, Suite, Trouble, junit_xml
 from aish.system.files import atomic_write
 from aish.vocab.json import JsonObject, JsonValue

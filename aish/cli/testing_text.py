@@ -10,7 +10,7 @@ from typing import TextIO
 
 from aish.errors import ExitCode
 from aish.run.final import NAMES
-from aish.run.testing import Outcome, Session, Tried, Verdict
+from aish.run.testing.outcome import Outcome, Session, Tried, Verdict
 from aish.sinks.look import Look, Style, look_of
 from aish.sinks.tally import counted, seconds_text
 from aish.text import for_ci_log, for_line

@@ -8,7 +8,7 @@ from aish.config.loader import lookup_position
 from aish.config.pipeline import ModelEntry, Pipeline, ServerEntry
 from aish.errors import PipelineError, Problem, UsageError
 from aish.models.headers import check_endpoint
-from aish.run.check_tools import WEB_URL, WEB_URL_HINT
+from aish.run.checks.tools import WEB_URL, WEB_URL_HINT
 from aish.system.children import child_environment
 from aish.system.secrets import SHORTEST, Secrets
 from aish.vocab.frozen import frozen

@@ -271,7 +271,7 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
     state = FinalState(records, progress.error, interrupt.code, others)
     cassette: CassetteUse | None = None
     if around.tape is not None:
-        from aish.run.tape_end import end_tape
+        from aish.run.taping.ending import end_tape
 
         ended = end_tape(around.tape, state, around.emit)
         state, cassette = replace(state, others=state.others + ended.errors), ended.use

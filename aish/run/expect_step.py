@@ -5,10 +5,10 @@ from dataclasses import replace
 
 from aish.config.pipeline import Step
 from aish.errors import ExitCode
-from aish.run.expect import Checked, check
+from aish.run.expectations.check import Checked, check
+from aish.run.expectations.subject import step_subject
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
-from aish.run.subject import step_subject
 from aish.vocab.events import ExpectChecked, Failure, Place
 
 

@@ -5,11 +5,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from aish.run.command_result import ended, not_started
 from aish.run.surroundings import AnyTape
 from aish.system.children import Reaper, child_environment, run_command
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Annotations, ResultKind, Tool, ToolName, ToolResult
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import Annotations, Tool, ToolName, ToolResult
 
 # A command that prints without end or never ends is stopped here (X6); a run's own limit is
 # usually tighter.
@@ -61,8 +62,8 @@ class LocalCommands:
         """
         if self.tape is None:
             return await self._run(arguments)
-        from aish.run.borders import tape_of
-        from aish.run.taped_command import through_tape
+        from aish.run.taping.borders import tape_of
+        from aish.run.taping.command import through_tape
 
         return await through_tape(tape_of(self.tape), self.step, arguments, self._run)
 
@@ -92,15 +93,3 @@ def argv_of(arguments: JsonObject) -> tuple[str, ...]:
     words = arguments.get("argv")
     assert isinstance(words, Sequence)
     return tuple(str(word) for word in words)
-
-
-def ended(exit_code: int, stdout: str, stderr: str) -> ToolResult:
-    """The result of a command that ran."""
-    structured: JsonValue = {"exit_code": exit_code, "stdout": stdout, "stderr": stderr}
-    kind: ResultKind = "ok" if exit_code == 0 else "handler_error"
-    return ToolResult(kind, stdout or stderr, structured=structured)
-
-
-def not_started(why: str) -> ToolResult:
-    """The result of a command that did not run."""
-    return ToolResult("handler_error", why)

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aish.policy.lock import Difference, Lock, ServerPin, compare
-from aish.run.locked import declared, everything, with_tools
+from aish.run.locks.pins import declared, everything, with_tools
 from aish.run.plan import Plan
 from aish.run.resources import open_toolbox, require_servers
 from aish.run.surroundings import Surroundings

@@ -16,9 +16,9 @@ from aish.policy.lock import (
     stale_differences,
     tool_difference,
 )
-from aish.run.lock_reading import lock_path
-from aish.run.lock_words import named, summary
-from aish.run.locked import declared, everything, pin_now
+from aish.run.locks.file import lock_path
+from aish.run.locks.pins import declared, everything, pin_now
+from aish.run.locks.words import named, summary
 from aish.run.plan import Plan
 from aish.run.tools import Servers
 from aish.vocab.events import NOWHERE, Level, Notice

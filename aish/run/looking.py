@@ -55,7 +55,7 @@ def look_at_lock(plan: Plan) -> Look | None:
     """The tools as they are locked, without asking a server; `None` where nothing is locked."""
     if plan.lock is None:
         return None
-    from aish.run.locked import known_servers, locked_tools
+    from aish.run.locks.pins import known_servers, locked_tools
 
     known = tuple(locked_tools(plan.pipeline, plan.lock).values())
     complete = len(known_servers(plan.pipeline, plan.lock)) == len(plan.servers)

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import CallStep, Pipeline, PromptStep, RunStep, Step
 from aish.errors import UsageError
-from aish.run.expect_names import all_names_read
+from aish.run.expectations.names import all_names_read
 from aish.templates.references import references
 from aish.vocab.json import JsonValue
 

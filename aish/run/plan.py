@@ -22,7 +22,7 @@ from aish.run.credentials import (
     resolve_model,
     resolve_server,
 )
-from aish.run.lock_reading import lock_of
+from aish.run.locks.file import lock_of
 from aish.run.options import LockMode, RunOptions
 from aish.run.order import in_order, reads, texts
 from aish.run.plan_checks import check_file

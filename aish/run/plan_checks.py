@@ -10,13 +10,13 @@ from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.errors import Problem
-from aish.run.check_expect import expect_complaints
-from aish.run.check_names import name_complaints
-from aish.run.check_schemas import schema_complaints
-from aish.run.check_templates import template_complaints
-from aish.run.check_tools import tool_complaints
-from aish.run.complaint import Complaint
-from aish.run.lock_reading import LockFileError, lock_of
+from aish.run.checks.complaint import Complaint
+from aish.run.checks.expectations import expect_complaints
+from aish.run.checks.names import name_complaints
+from aish.run.checks.schemas import schema_complaints
+from aish.run.checks.templates import template_complaints
+from aish.run.checks.tools import tool_complaints
+from aish.run.locks.file import LockFileError, lock_of
 
 
 def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
@@ -48,7 +48,7 @@ def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...
         return () if stale else (error.problem,)
     if lock is None:
         return ()
-    from aish.run.check_locked import locked_complaints, stale_complaints
+    from aish.run.checks.locked import locked_complaints, stale_complaints
 
     found = stale_complaints(pipeline, lock) if stale else locked_complaints(pipeline, lock)
     return _placed(pipeline, found)

@@ -2,7 +2,7 @@
 
 from aish.config.pipeline import PromptStep
 from aish.run.context import template_context
-from aish.run.lock_reading import lock_path
+from aish.run.locks.file import lock_path
 from aish.run.looking import Look
 from aish.run.opening import limits_of, model_name, origin
 from aish.run.options import RunOptions

@@ -188,7 +188,7 @@ async def _open_models(
 def _pace(around: Surroundings) -> Pace:
     if around.tape is None:
         return Pace()
-    from aish.run.borders import pace_of
+    from aish.run.taping.borders import pace_of
 
     return pace_of(around.tape)
 
@@ -196,7 +196,7 @@ def _pace(around: Surroundings) -> Pace:
 def _client(model: ResolvedModel, around: Surroundings) -> MakeClient:
     if around.tape is None:
         return open_client
-    from aish.run.borders import client_of
+    from aish.run.taping.borders import client_of
 
     return client_of(model, around.tape)
 
@@ -205,7 +205,7 @@ async def _embedded(
     resolved: ResolvedModel, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> ResolvedModel:
     if around.tape is not None:
-        from aish.run.borders import is_replayed, unstarted
+        from aish.run.taping.borders import is_replayed, unstarted
 
         if is_replayed(around.tape):
             return unstarted(resolved)

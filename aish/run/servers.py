@@ -52,7 +52,7 @@ def _border(tape: AnyTape | None) -> Border | None:
     if tape is None:
         return None
     from aish.mcp.tape_border import TapeBorder
-    from aish.run.borders import tape_of
+    from aish.run.taping.borders import tape_of
 
     found = tape_of(tape)
     return None if found.way("mcp") == "live" else TapeBorder(found)

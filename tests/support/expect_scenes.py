@@ -9,9 +9,9 @@ import anyio
 from aish.config.loader import load_pipeline
 from aish.config.pipeline import Expectation
 from aish.loop.equipment import UsedCall
-from aish.run.expect import Checked, check
+from aish.run.expectations.check import Checked, check
+from aish.run.expectations.subject import Subject, run_subject
 from aish.run.records import StepRecord
-from aish.run.subject import Subject, run_subject
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
 from aish.vocab.deltas import Usage

@@ -10,8 +10,8 @@ import typer
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json
 from aish.errors import ExitCode
-from aish.run.cassette_check import Checked, check
-from aish.run.cassette_search import subjects
+from aish.run.cassette_check.check import Checked, check
+from aish.run.cassette_check.search import subjects
 from aish.run.plan import load_checked
 from aish.text import for_ci_log, for_line
 from aish.vocab.json import JsonObject

@@ -12,7 +12,7 @@ from aish.cassettes.trajectory import Comparison, compare
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json
 from aish.errors import ExitCode
-from aish.run.trajectories import sent
+from aish.run.taping.trajectories import sent
 from aish.text import for_ci_log
 
 

@@ -13,7 +13,7 @@ from aish.cassettes.interaction import Cassette
 from aish.cli.conversation_text import head_lines, part_lines
 from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json
-from aish.run.recorded_answer import read_answer
+from aish.run.taping.recorded_answer import read_answer
 
 
 def command(

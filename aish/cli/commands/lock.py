@@ -23,9 +23,9 @@ from aish.cli.printing import print_json
 from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, LockDiffersError, UsageError
 from aish.policy.lock import Lock
-from aish.run.lock_reading import lock_path, read_lock, write_lock
 from aish.run.lock_taking import Taken, take_lock
-from aish.run.lock_words import difference_lines, difference_row, named
+from aish.run.locks.file import lock_path, read_lock, write_lock
+from aish.run.locks.words import difference_lines, difference_row, named
 from aish.run.options import RunOptions
 from aish.system.secrets import Secrets
 from aish.text import for_ci_log

@@ -20,9 +20,9 @@ from aish.config.documents import parse_json
 from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
-from aish.run.check_locked import locked_misfits
-from aish.run.lock_reading import lock_of
-from aish.run.locked import locked_tool_named
+from aish.run.checks.locked import locked_misfits
+from aish.run.locks.file import lock_of
+from aish.run.locks.pins import locked_tool_named
 from aish.run.plan import load_checked
 from aish.run.presumed import presumed_tool
 from aish.text import for_terminal

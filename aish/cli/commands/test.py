@@ -15,10 +15,10 @@ from aish.cli.printing import print_json
 from aish.cli.testing_report import session_json, write_junit
 from aish.cli.testing_text import CaseLines, manners_for
 from aish.errors import ExitCode, UsageError
-from aish.run.testing import exit_code
-from aish.run.testing_find import find_files
-from aish.run.testing_select import parse_selection
-from aish.run.testing_session import Wish, run_session
+from aish.run.testing.files import find_files
+from aish.run.testing.outcome import exit_code
+from aish.run.testing.selection import parse_selection
+from aish.run.testing.session import Wish, run_session
 
 PathsArgument = Annotated[
     list[Path] | None,

@@ -12,8 +12,8 @@ from aish.config.loader import lookup_position
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
-from aish.run.lock_reading import lock_of
-from aish.run.locked import known_tool
+from aish.run.locks.file import lock_of
+from aish.run.locks.pins import known_tool
 from aish.run.plan_checks import check_file, lock_check
 from aish.vocab.json import JsonValue
 

@@ -32,8 +32,8 @@ from aish.cassettes.conversation_parts import (
 )
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cli.conversation_text import head_lines, part_lines
-from aish.run.recorded_answer import read_answer
-from aish.run.trajectories import Following, asked_for, sent
+from aish.run.taping.recorded_answer import read_answer
+from aish.run.taping.trajectories import Following, asked_for, sent
 from aish.vocab.deltas import Usage
 from aish.vocab.events import NOWHERE, Asked, TurnFinished
 

@@ -5,8 +5,8 @@ import anyio
 import pytest
 from expect_scenes import call, checked, expectation, record, run
 
-from aish.run.expect import check_all
-from aish.run.subject import Subject
+from aish.run.expectations.check import check_all
+from aish.run.expectations.subject import Subject
 from aish.vocab.deltas import Usage
 from aish.vocab.json import JsonObject, JsonValue
 

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline
-from aish.run.check_names import circles
+from aish.run.checks.names import circles
 from aish.run.plan_checks import check_file, cross_check
 
 HEAD = "aish: 1\nmodels: {local: {embedded: smollm2}}\n"

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.config.nodes import join
-from aish.run.result_path import NotThereError, find, parse_path
+from aish.run.expectations.result_path import NotThereError, find, parse_path
 
 KEYS = st.one_of(st.text(min_size=1, max_size=20), st.integers(0, 999_999))
 PATHS = st.tuples(st.text(min_size=1, max_size=20), st.lists(KEYS, max_size=6))

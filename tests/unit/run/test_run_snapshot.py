@@ -4,9 +4,9 @@ import pytest
 from expect_scenes import checked, expectation, record, run
 
 from aish.errors import UsageError
-from aish.run.result_path import NotThereError
-from aish.run.snapshot import project_of, snapshot_text, write_snapshot
-from aish.run.subject import Subject
+from aish.run.expectations.result_path import NotThereError
+from aish.run.expectations.snapshot import project_of, snapshot_text, write_snapshot
+from aish.run.expectations.subject import Subject
 
 
 def said(text: str | None = "# Notes\n", **changes: object) -> Subject:

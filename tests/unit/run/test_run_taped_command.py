@@ -15,7 +15,7 @@ from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.run.local_command import LocalCommands, command_arguments
-from aish.run.taping import RunTape
+from aish.run.taping.reel import RunTape
 from aish.system.children import Reaper
 from aish.system.offline import offline
 from aish.system.secrets import Secrets

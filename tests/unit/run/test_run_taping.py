@@ -18,7 +18,7 @@ from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, make_plan
 from aish.run.surroundings import Surroundings
-from aish.run.taping import Mode, Reel, TapeChoice, load_reel, open_tape
+from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, open_tape
 from aish.system.clock import SystemClock
 from aish.system.offline import OfflineError
 from aish.terminal.unattended import Unattended

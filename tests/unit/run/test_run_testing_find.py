@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aish.errors import UsageError
-from aish.run.testing_find import find_files, may_have_tests, orphans, shown
+from aish.run.testing.files import find_files, may_have_tests, orphans, shown
 
 PIPELINE = "aish: 1\nprompt: x\n"
 CASSETTE = "metadata:\n  complete: true\nversion: 1\ninteractions:\n  []\n...\n"

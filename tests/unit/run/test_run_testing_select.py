@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.errors import UsageError
-from aish.run.testing_select import parse_selection
+from aish.run.testing.selection import parse_selection
 
 NAME = "pipelines/notes.yaml::writes One section per type"
 

@@ -1,0 +1,1 @@
+"""Cassettes of a repository, held against the pipelines that play them."""

@@ -1,0 +1,132 @@
+"""Servers, the tools steps name, and the globs of rules (F11, M3, M4, P1)."""
+
+import re
+from collections.abc import Iterator
+
+from aish.config.environment import variables
+from aish.config.pipeline import CallStep, Pipeline, PromptStep, ServerEntry
+from aish.errors import UsageError, did_you_mean
+from aish.packs.catalogue import PACKS
+from aish.policy.commands import is_command_tool
+from aish.policy.globs import split_glob
+from aish.policy.rules import matches_tool
+from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.checks.names import RESERVED, alias_complaints
+from aish.system.globs import matches_word
+from aish.vocab.rules import RuleEntry
+from aish.vocab.tools import ToolName
+
+WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
+WEB_URL_HINT = "it looks like `https://host/mcp`"
+_CHOICES = ("auto", "required", "none")
+
+
+def tool_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
+    """About servers, rules, and what steps say of tools."""
+    yield from alias_complaints(pipeline.servers, "mcp.servers")
+    for alias, entry in pipeline.servers.items():
+        yield from _server(alias, entry)
+    rules = pipeline.rules
+    lists = (rules.auto_approve, rules.ask, rules.deny, rules.parallel, rules.idempotent)
+    for entries in lists:
+        for rule in entries:
+            yield from _rule(rule, pipeline)
+    for test in pipeline.policy_tests:
+        yield from _named(test.tool, f"{test.path}.tool", pipeline, local=True)
+    listed = "steps" in pipeline.data
+    for index, step in enumerate(pipeline.steps):
+        path = step_path(index, listed=listed)
+        if isinstance(step, CallStep):
+            yield from _named(step.call, within(path, "call"), pipeline, local=False)
+        elif isinstance(step, PromptStep):
+            yield from _shown(step, path, pipeline)
+
+
+def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
+    path = f"mcp.servers.{alias}"
+    if alias == RESERVED:
+        message = f"the alias `{RESERVED}` is taken by the local commands of `run` steps"
+        yield Complaint(path, message)
+    if entry.url is not None and not variables(entry.url) and not WEB_URL.match(entry.url):
+        message = "this is not the URL of a server"
+        yield Complaint(f"{path}.url", message, WEB_URL_HINT)
+    if entry.url is not None and "@" in entry.url.partition("//")[2].partition("/")[0]:
+        message = "a user or a password in a URL would be shown in logs"
+        yield Complaint(f"{path}.url", message, "use `auth_env`, or `headers` with a `${VAR}`")
+    for name in entry.pack:
+        if name not in PACKS:
+            known = ", ".join(f"`{pack}`" for pack in PACKS)
+            hint = did_you_mean(name, PACKS) or f"packs: {known}"
+            yield Complaint(f"{path}.pack", f"unknown pack `{name}`", hint)
+    if entry.auth_token is not None:
+        message = "a token stands in the file"
+        hint = "`auth_env: NAME` takes it from the environment"
+        yield Complaint(f"{path}.auth_token", message, hint, warning=True)
+    if not entry.verify_tls:
+        message = "the certificate of this server is not checked"
+        yield Complaint(f"{path}.verify_tls", message, warning=True)
+
+
+def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Complaint]:
+    yield from glob_complaints(rule.tool, rule.path, pipeline, local=True)
+    if rule.command is not None and "__" in rule.tool:
+        server, _, name = rule.tool.partition("__")
+        if not is_command_tool(ToolName(server, name)):
+            message = "`command` is for rules about `shell__run` or a pack's `shell_run`"
+            yield Complaint(f"{rule.path}.command", message)
+
+
+def glob_complaints(
+    glob: str, path: str, pipeline: Pipeline, *, local: bool
+) -> Iterator[Complaint]:
+    """A glob that is none, or that no declared server can ever match."""
+    try:
+        server, _ = split_glob(glob)
+    except UsageError as error:
+        yield Complaint(path, error.message, error.hint)
+        return
+    known = [*pipeline.servers, *((RESERVED,) if local else ())]
+    if not any(matches_word(server, alias) for alias in known):
+        hint = did_you_mean(server, known) or _servers(pipeline)
+        yield Complaint(path, f"`{glob}` can match no server of this file", hint)
+
+
+def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Complaint]:
+    """A tool named in full; its server has to be declared."""
+    try:
+        server, _ = split_glob(tool)
+    except UsageError as error:
+        yield Complaint(path, error.message, "a tool is named `alias__tool`")
+        return
+    if server == RESERVED and not local:
+        hint = "write `run:` with the command, and approve `shell__run`"
+        yield Complaint(path, f"`{RESERVED}` is no server: a local command is a `run` step", hint)
+    elif server not in pipeline.servers and server != RESERVED:
+        hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
+        yield Complaint(path, f"unknown server `{server}`", hint)
+
+
+def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
+    for index, glob in enumerate(step.tools or ()):
+        yield from glob_complaints(glob, within(path, f"tools[{index}]"), pipeline, local=False)
+    choice, place = step.tool_choice, within(path, "tool_choice")
+    if choice in _CHOICES:
+        if choice == "required" and (step.tools == () or not pipeline.servers):
+            yield Complaint(place, "a tool is required, and this step has none")
+    elif "__" not in choice:
+        listed = ", ".join(f"`{word}`" for word in _CHOICES)
+        hint = did_you_mean(choice, _CHOICES) or f"{listed}, or one tool as `alias__tool`"
+        yield Complaint(place, f"unknown tool choice `{choice}`", hint)
+    else:
+        yield from _named(choice, place, pipeline, local=False)
+        server, _, name = choice.partition("__")
+        globs = [glob for glob in step.tools or () if "__" in glob.strip("_")]
+        if step.tools is not None and not any(
+            matches_tool(glob, ToolName(server, name)) for glob in globs
+        ):
+            yield Complaint(place, f"`{choice}` is not among the `tools` of this step")
+
+
+def _servers(pipeline: Pipeline) -> str:
+    names = ", ".join(f"`{alias}`" for alias in pipeline.servers)
+    return f"servers: {names}" if names else "`mcp.servers` declares none"

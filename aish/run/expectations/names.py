@@ -1,0 +1,39 @@
+"""What expectations read, as dotted names like those of templates (F3, F11)."""
+
+from collections.abc import Iterable, Iterator
+
+from aish.config.pipeline import Expectation
+from aish.run.expectations.result_path import parse_path
+from aish.templates.references import references_of_expression
+
+
+def names_read(expectation: Expectation) -> frozenset[str]:
+    """The places that an expectation reads; nothing where its path is none.
+
+    Raises:
+        UsageError: it is an expression that is none.
+    """
+    if expectation.kind == "expression":
+        return references_of_expression(str(expectation.value))
+    if expectation.path is None:
+        return frozenset()
+    try:
+        path = parse_path(expectation.path)
+    except ValueError:
+        return frozenset()
+    names: list[str] = []
+    for key in path:
+        if isinstance(key, int):
+            break
+        names.append(key)
+    return frozenset({".".join(names)})
+
+
+def all_names_read(expectations: Iterable[Expectation]) -> Iterator[str]:
+    """The places that several read.
+
+    Raises:
+        UsageError: one is an expression that is none.
+    """
+    for expectation in expectations:
+        yield from names_read(expectation)

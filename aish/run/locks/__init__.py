@@ -1,0 +1,1 @@
+"""Lock files: read and written, as pins, and in words."""

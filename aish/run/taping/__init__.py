@@ -1,0 +1,1 @@
+"""A run on a cassette: what is chosen, where it is put in, how it ends."""

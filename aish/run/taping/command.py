@@ -1,0 +1,87 @@
+"""Local commands through a cassette: what was run, and how it ended (C1, C6).
+
+Imported only by runs that have a tape.
+"""
+
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import NoReturn
+
+import anyio
+
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.interaction import Request, Response
+from aish.cassettes.tape import LEFT, Tape
+from aish.run.command_result import ended, not_started
+from aish.vocab.json import JsonObject
+from aish.vocab.tools import ToolResult
+
+_VERB = "EXEC"
+
+
+async def through_tape(
+    tape: Tape,
+    step: str,
+    arguments: JsonObject,
+    run: Callable[[JsonObject], Awaitable[ToolResult]],
+) -> ToolResult:
+    """A command's end, recorded or played; `run` is what really runs it.
+
+    Raises:
+        CassetteMissError: the cassette does not hold this command.
+    """
+    request = Request(_VERB, f"exec://{step}", body=_readable(arguments))
+    try:
+        held = tape.recorded("exec", request)
+    except CassetteMissError:
+        if not tape.rules.lenient:
+            raise
+        return not_started("the cassette holds no such call")
+    if held is not None:
+        return await _play(held, paced=tape.rules.paced)
+    take = tape.begin("exec", request)
+    if take is None:
+        return await run(arguments)
+    try:
+        result = await run(arguments)
+    except BaseException:
+        take.end(broken=LEFT)
+        raise
+    take.chunk(_readable(_ending(result)))
+    take.end()
+    return result
+
+
+def _ending(result: ToolResult) -> JsonObject:
+    """All that a result is made of."""
+    if isinstance(result.structured, Mapping):
+        return result.structured
+    return {"error": result.content}
+
+
+async def _play(held: Response, *, paced: bool) -> ToolResult:
+    if held.broken == LEFT:
+        await _never()
+    if paced and held.chunks:
+        await anyio.sleep(held.chunks[-1].seconds)
+    try:
+        found = json.loads(held.body)
+        if "error" in found:
+            return not_started(str(found["error"]))
+        return ended(int(found["exit_code"]), str(found["stdout"]), str(found["stderr"]))
+    except (ValueError, TypeError, LookupError):
+        return not_started("the cassette holds no answer to this")
+
+
+async def _never() -> NoReturn:
+    """What ended the recorded run ends this one too: its limit, or a person."""
+    await anyio.sleep_forever()
+    raise AssertionError("nothing wakes it")
+
+
+def _readable(value: JsonObject) -> bytes:
+    try:
+        return json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8.
+        return json.dumps(value).encode()

@@ -1,0 +1,156 @@
+"""How a run ends that has a cassette: misses, leftovers, the file, the comparison (C5, C7, C9).
+
+Imported only by runs that have a tape. By now everything that was open is closed.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+
+from aish.cassettes.comparison_text import comparison_lines
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import partial
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.tape import kind_of
+from aish.cassettes.trajectory import compare
+from aish.errors import AishError, ExitCode
+from aish.run.final import FinalState, decide_exit
+from aish.run.surroundings import AnyTape
+from aish.run.taping.borders import tape_of
+from aish.run.taping.reel import RunTape
+from aish.run.taping.trajectories import Following, asked_for
+from aish.vocab.events import NOWHERE, Event, Level, Notice
+from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Emit
+from aish.vocab.run_parts import CassetteUse
+
+# However these ended, the recording has all of it.
+_WHOLE = frozenset(
+    {
+        ExitCode.OK,
+        ExitCode.FAILED,
+        ExitCode.DENIED,
+        ExitCode.BUDGET,
+        ExitCode.UNAVAILABLE,
+        ExitCode.LOCK,
+    }
+)
+_CUT_OFF = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL})
+_SHOWN = 5
+
+
+class LeftoverError(AishError):
+    """A replay under `strict` did not use all of its cassette (C5)."""
+
+    exit_code = ExitCode.CASSETTE
+    code = "cassette_leftovers"
+
+
+class NotRecordedError(AishError):
+    """The run is over, and its cassette could not be written."""
+
+    code = "not_recorded"
+
+
+@frozen
+class TapeEnd:
+    """What the end of a tape adds to the final state, and what became of the cassette."""
+
+    errors: tuple[AishError, ...]
+    use: CassetteUse | None
+
+
+def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
+    """Write the cassette, or say how the one that was played fits."""
+    found = tape_of(tape)
+    missed = _missed(found)
+    code = ExitCode(decide_exit(replace(state, others=(*state.others, *missed))).code)
+    if found.reel.records:
+        return _recorded(found, code, emit)
+    played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
+    left = found.leftovers()
+    use = CassetteUse(found.reel.shown, "replayed", len(played) - len(left))
+    if isinstance(found.following, Following):
+        if code not in _CUT_OFF:
+            emit(_notice("info", "comparison", _compared(found, found.following)))
+        return TapeEnd(missed, use)
+    if missed or not left or code in _CUT_OFF:
+        return TapeEnd(missed, use)
+    # Of a run that failed by itself, what it did not come to is no second failure.
+    if found.reel.choice.strict and code is ExitCode.OK:
+        return TapeEnd((_leftover(found, left),), use)
+    emit(_notice("info", "unused_interactions", str(_leftover(found, left))))
+    return TapeEnd((), use)
+
+
+def _compared(tape: RunTape, following: Following) -> str:
+    """What the live model did otherwise than the recorded one (C7)."""
+    recorded = asked_for(_interactions(tape))
+    title = f"`{tape.reel.choice.live_model}` compared with {tape.reel.shown}"
+    return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
+
+
+def _interactions(tape: RunTape) -> tuple[Interaction, ...]:
+    cassette = tape.reel.cassette
+    return cassette.interactions if cassette is not None else ()
+
+
+def _missed(tape: RunTape) -> tuple[AishError, ...]:
+    """The first miss; the others follow from it more often than not."""
+    if not tape.missed:
+        return ()
+    first, more = tape.missed[0], len(tape.missed) - 1
+    return (first,) if not more else (_with_more(first, more),)
+
+
+def _with_more(miss: AishError, more: int) -> AishError:
+    said = "1 more request was missed" if more == 1 else f"{more} more requests were missed"
+    return type(miss)(f"{miss.message}\n{said} after it", where=miss.where, hint=miss.hint)
+
+
+def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
+    path = tape.reel.choice.path
+    if code not in _WHOLE:
+        there = partial(path)
+        if there.exists():
+            emit(_notice("warning", "recording_incomplete", f"what was recorded is in {there}"))
+        return TapeEnd((), None)
+    left = tape.leftovers()
+    try:
+        done = tape.finish(tape.head)
+    except CassetteFileError as error:
+        # In full, whatever else the run failed by; its reason is the first line.
+        emit(_notice("error", NotRecordedError.code, str(error)))
+        said = error.message.partition("\n")[0]
+        return TapeEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
+    if left:
+        emit(_notice("warning", "unused_interactions", str(_leftover(tape, left))))
+    return TapeEnd((), CassetteUse(tape.reel.shown, "recorded", len(done)))
+
+
+def _leftover(tape: RunTape, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
+    many = "interaction was" if len(left) == 1 else "interactions were"
+    lines = [f"{len(left)} {many} not used of {tape.reel.shown}"]
+    lines += [f"{number}: {_named(one)}" for number, one in left[:_SHOWN]]
+    if len(left) > _SHOWN:
+        lines.append(f"and {len(left) - _SHOWN} more")
+    return LeftoverError("\n".join(lines), hint="record it again if the change is meant")
+
+
+def _named(one: Interaction) -> str:
+    """An interaction as a person knows it: where it went, and what for."""
+    request = one.request
+    said = ""
+    if kind_of(request) == "mcp":
+        try:
+            message = json.loads(request.body)
+            said = f" {message['method']}"
+            said += f" {message['params']['name']}"
+        except (ValueError, RecursionError, KeyError, TypeError):
+            # The parts that it has are told.
+            pass
+    return f"{request.method} {request.uri}{said}"
+
+
+def _notice(level: Level, code: str, text: str) -> Event:
+    return Notice(NOWHERE, level, code, text)

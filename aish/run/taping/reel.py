@@ -1,0 +1,205 @@
+"""A run's cassette: which file, what is played from it and what is recorded to it (C1, C5, C7).
+
+Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
+"""
+
+from collections.abc import Generator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import load
+from aish.cassettes.interaction import Cassette, Head, Interaction
+from aish.cassettes.matching import Matching
+from aish.cassettes.places import Places
+from aish.cassettes.recording import Recording
+from aish.cassettes.tape import Kind, Tape, TapeRules, Way
+from aish.run.folder import RunFolder
+from aish.run.options import RunOptions
+from aish.run.plan import Plan
+from aish.vocab.events import Event
+from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Clock, Emit
+from aish.vocab.run_parts import CassetteInfo, CassetteMode
+
+Mode = CassetteMode
+"""`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
+what the cassette does not hold; `all` records everything (vcrpy's names, C7)."""
+
+
+@frozen
+class TapeChoice:
+    """What the file and the command line say about a run's cassette.
+
+    `strict` makes an error of what a replay leaves unused (C5). `live_tools` replays the models
+    and runs the tools; `live_model` is the alias that answers every prompt while the tools are
+    replayed. `paced` replays with the recorded times.
+    """
+
+    path: Path
+    mode: Mode = "none"
+    ignore: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    strict: bool = False
+    live_tools: bool = False
+    live_model: str | None = None
+    paced: bool = False
+
+
+@frozen
+class Reel:
+    """A choice and the cassette it plays from; none where everything is recorded."""
+
+    choice: TapeChoice
+    cassette: Cassette | None = None
+
+    @property
+    def ways(self) -> Mapping[Kind, Way]:
+        """What happens to each kind of exchange."""
+        if self.cassette is None:
+            return {"model": "record", "mcp": "record", "exec": "record"}
+        if self.choice.mode == "new_episodes":
+            return {"model": "extend", "mcp": "extend", "exec": "extend"}
+        model: Way = "replay" if self.choice.live_model is None else "live"
+        tools: Way = "live" if self.choice.live_tools else "replay"
+        return {"model": model, "mcp": tools, "exec": tools}
+
+    @property
+    def records(self) -> bool:
+        """Whether a cassette is written."""
+        return bool({"record", "extend"} & set(self.ways.values()))
+
+    @property
+    def replays(self) -> bool:
+        """Whether anything is answered from the cassette alone."""
+        return "replay" in self.ways.values()
+
+    @property
+    def replays_models(self) -> bool:
+        """Whether no model is asked, so that none needs a key."""
+        return self.ways["model"] == "replay"
+
+    @property
+    def replays_servers(self) -> bool:
+        """Whether no server is opened."""
+        return self.ways["mcp"] == "replay"
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """The variables that were recorded; `None` where another program recorded it (C6)."""
+        head = self.cassette.head if self.cassette is not None else None
+        return head.env if head is not None else None
+
+    def opened(
+        self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
+    ) -> AbstractContextManager["RunTape"]:
+        """`open_tape` for this reel."""
+        return open_tape(self, plan, options, folder, clock)
+
+    @property
+    def shown(self) -> str:
+        """The cassette's path as a person would type it."""
+        try:
+            return str(self.choice.path.relative_to(Path.cwd()))
+        except ValueError:
+            return str(self.choice.path)
+
+
+class RunTape(Tape):
+    """The tape of a run, with what its end needs to know."""
+
+    reel: Reel
+    head: Head
+    following: object | None = None
+    """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
+
+    @property
+    def info(self) -> CassetteInfo:
+        """For `run.started`."""
+        return CassetteInfo(self.reel.shown, self.reel.choice.mode)
+
+    def followed(self, emit: Emit) -> Emit:
+        """The same `emit`; where another model answers, what it does is remembered."""
+        if self.reel.choice.live_model is None:
+            return emit
+        from aish.run.taping.trajectories import Following
+
+        following = self.following = Following()
+
+        def both(event: Event) -> None:
+            following.take(event)
+            emit(event)
+
+        return both
+
+
+class _Lasting(Recording):
+    """Goes on where a run can go on: `finish` writes everything anew, and says what failed."""
+
+    _is_stuck = False
+
+    def append(self, interaction: Interaction) -> None:
+        """Keep an interaction, unless the disk is full."""
+        if not self._is_stuck:
+            try:
+                super().append(interaction)
+            except CassetteFileError:
+                self._is_stuck = True
+
+
+def load_reel(choice: TapeChoice) -> Reel:
+    """Read the cassette, where the choice plays from it.
+
+    Raises:
+        CassetteFileError: it is missing, incomplete, or no cassette at all.
+    """
+    fresh = choice.mode in {"once", "new_episodes"} and not choice.path.exists()
+    if choice.mode == "all" or fresh:
+        return Reel(choice)
+    return Reel(choice, load(choice.path))
+
+
+@contextmanager
+def open_tape(
+    reel: Reel, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
+) -> Generator[RunTape]:
+    """The tape of a run; where it records, the place beside the cassette is taken.
+
+    Raises:
+        CassetteFileError: the cassette cannot be written there, or is being recorded.
+        UsageError: a path in `ignore` is of a kind that is not supported.
+    """
+    choice = reel.choice
+    places = Places(
+        root=str(plan.pipeline.file.parent.resolve()),
+        run="" if folder.path is None else str(folder.path),
+        home=options.environ.get("HOME", ""),
+    )
+    matching = Matching(ignore=choice.ignore, places=places)
+    head = Head(False, folder.id, _time(clock), {**(reel.variables or {}), **plan.variables})
+    with ExitStack() as stack:
+        recording = None
+        if reel.records:
+            # What is not complete is never read, so it need not tell of any variable.
+            opened = _Lasting(choice.path, replace(head, env={}))
+            recording = stack.enter_context(opened)
+        tape = RunTape(
+            TapeRules(
+                reel.ways, choice.allow, paced=choice.paced, lenient=choice.live_model is not None
+            ),
+            reel.cassette.interactions if reel.cassette is not None else (),
+            matching,
+            places=places,
+            secrets=plan.secrets,
+            monotonic=clock.monotonic,
+            recording=recording,
+        )
+        tape.reel, tape.head = reel, head
+        stack.callback(tape.settle)
+        yield tape
+
+
+def _time(clock: Clock) -> str:
+    return datetime.fromtimestamp(int(clock.now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

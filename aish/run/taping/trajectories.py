@@ -1,0 +1,121 @@
+"""What a run did, as a `Trajectory`: out of a cassette, or out of a run's events (C7, C10).
+
+asked_for(interactions) -> Trajectory          # of a recording: what its models asked for
+Following().take(event), .trajectory           # the same of a run, from its events
+sent(interactions) -> Trajectory               # what went to servers and commands
+"""
+
+from collections.abc import Iterable, Sequence
+
+from aish.cassettes.conversation import conversation
+from aish.cassettes.conversation_parts import (
+    AskedCall,
+    LocalCommand,
+    ModelTurn,
+    Part,
+    ServerExchange,
+)
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.json_body import json_or_text
+from aish.cassettes.trajectory import Call, Totals, Trajectory
+from aish.loop.usage import add_usage
+from aish.run.taping.recorded_answer import read_answer
+from aish.vocab.deltas import Usage
+from aish.vocab.events import Event, TurnFinished
+from aish.vocab.json import JsonValue
+
+
+def asked_for(interactions: Iterable[Interaction]) -> Trajectory:
+    """What the models of a recording asked for and answered; results are not compared.
+
+    What they answered to servers is left out: the events of a run do not tell of it.
+    """
+    parts = conversation(interactions, read_answer)
+    turns = [part for part in parts if isinstance(part, ModelTurn) and not part.sampled]
+    models = [turn for turn in turns if _is_answered(turn)]
+    calls = tuple(_asked(call) for turn in models for call in turn.answer.calls)
+    return Trajectory(calls, _answers(models), totals=_totals(models, len(calls)))
+
+
+def sent(interactions: Iterable[Interaction]) -> Trajectory:
+    """What a recording holds of calls, with their results, prompts and answers."""
+    parts = conversation(interactions, read_answer)
+    models = [one for one in parts if isinstance(one, ModelTurn) and _is_answered(one)]
+    calls = tuple(call for part in parts for call in _sent(part))
+    prompts = tuple(
+        (message.role, message.text)
+        for part in parts
+        if isinstance(part, ModelTurn) and part.again is None
+        for message in part.news
+        if message.role in {"system", "user", "developer"}
+    )
+    return Trajectory(calls, _answers(models), prompts, _totals(models, len(calls)))
+
+
+class Following:
+    """Gathers what a run does from its events."""
+
+    def __init__(self) -> None:
+        self._turns: list[TurnFinished] = []
+
+    def take(self, event: Event) -> None:
+        """Look at the next event."""
+        if isinstance(event, TurnFinished):
+            self._turns.append(event)
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """What the models asked for and answered so far."""
+        calls = tuple(
+            Call(one.name, json_or_text(one.arguments))
+            for turn in self._turns
+            for one in turn.calls
+        )
+        usage: Usage | None = None
+        for turn in self._turns:
+            usage = add_usage(usage, turn.usage)
+        return Trajectory(
+            calls,
+            tuple(turn.text for turn in self._turns if not turn.calls),
+            totals=Totals(
+                len(self._turns),
+                len(calls),
+                usage or Usage(),
+                sum(turn.seconds for turn in self._turns),
+            ),
+        )
+
+
+def _is_answered(part: Part) -> bool:
+    return isinstance(part, ModelTurn) and part.answer.trouble is None
+
+
+def _answers(turns: Iterable[ModelTurn]) -> tuple[str, ...]:
+    return tuple(turn.answer.text for turn in turns if not turn.answer.calls)
+
+
+def _asked(call: AskedCall) -> Call:
+    return Call(call.name, json_or_text(call.arguments))
+
+
+def _sent(part: Part) -> Iterable[Call]:
+    if isinstance(part, ServerExchange) and part.method == "tools/call":
+        yield Call(f"{part.server} · {part.name}", part.arguments, part.trouble or part.text)
+    elif isinstance(part, LocalCommand):
+        command: JsonValue = part.command if isinstance(part.command, str) else list(part.command)
+        yield Call(f"run {part.step}", command, _output(part))
+
+
+def _output(part: LocalCommand) -> str:
+    if part.trouble is not None:
+        return part.trouble
+    code = [f"exit code {part.exit_code}"] if part.exit_code else []
+    return "\n".join(text for text in (*code, part.stdout, part.stderr) if text)
+
+
+def _totals(turns: Sequence[ModelTurn], calls: int) -> Totals:
+    usage: Usage | None = None
+    for turn in turns:
+        usage = add_usage(usage, turn.answer.usage)
+    times = [turn.seconds for turn in turns if turn.seconds is not None]
+    return Totals(len(turns), calls, usage or Usage(), sum(times) if times else None)

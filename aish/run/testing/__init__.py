@@ -1,0 +1,1 @@
+"""`aish test`: cases chosen, run in processes of their own, and judged."""

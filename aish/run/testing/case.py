@@ -1,0 +1,118 @@
+"""One case: the same way as `aish run`, on its cassette, with nobody to ask (C12)."""
+
+import os
+import traceback
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+import anyio
+
+from aish.cassettes.file import partial
+from aish.config.inputs import fits
+from aish.errors import AishError, ExitCode, UsageError, did_you_mean
+from aish.run.execute import execute
+from aish.run.folder import RunsPlace, open_folder
+from aish.run.options import RunOptions
+from aish.run.plan import make_plan
+from aish.run.surroundings import Surroundings
+from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape
+from aish.run.testing.examiner import Examiner, without_snapshots
+from aish.run.testing.files import shown
+from aish.run.testing.outcome import Job, Outcome, verdict_of
+from aish.system.clock import SystemClock
+from aish.system.schema import spell_path
+from aish.terminal.unattended import Unattended
+from aish.vocab.events import Event
+from aish.vocab.json import JsonValue
+
+_NO_CASSETTE = "the test has no cassette to run on"
+_NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
+_AGAIN = "if the change is meant, delete `{}` and run `aish test --record-missing`"
+_RECORD = "`aish test --record-missing` records it, live"
+
+
+def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -> Outcome:
+    """Run a case and say how it ended; with `mode="all"` live, to record its cassette.
+
+    Whatever goes wrong is part of the answer.
+    """
+    begun = monotonic()
+    try:
+        outcome = _run(job, mode, update_snapshots=update_snapshots)
+    except AishError as error:
+        code = error.exit_code
+        outcome = Outcome(verdict_of(code, ()), code=code, reason=str(error), hint=error.hint)
+    except Exception as error:  # ruff: ignore[blind-except] - a bug met in one case must not hide how the others end
+        said = f"this is a bug in aish: {type(error).__name__}: {error}"
+        trace = "".join(traceback.format_exception(error))
+        outcome = Outcome("error", code=ExitCode.INTERNAL, reason=said, trace=trace)
+    return replace(outcome, seconds=monotonic() - begun)
+
+
+def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
+    settings = job.cassette
+    if settings is None:
+        raise UsageError(_NO_CASSETTE, hint=_NAME)
+    path = Path(shown(settings.path))
+    if mode == "none" and not (path.exists() or partial(path).exists()):
+        raise UsageError(f"there is no cassette `{path}`", hint=_RECORD)
+    strict = settings.strict is not False
+    reel = load_reel(TapeChoice(path, mode, settings.ignore, settings.allow, strict))
+    options = RunOptions(inputs=_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
+    plan = make_plan(job.pipeline, options, reel=reel)
+    if update_snapshots:
+        plan = without_snapshots(plan)
+    clock = SystemClock()
+    place = RunsPlace(job.pipeline.file.parent)
+    mask = plan.secrets.mask
+    folder = open_folder(job.pipeline.name, place, clock.now(), ephemeral=True, mask=mask)
+    with open_tape(reel, plan, options, folder, clock) as tape:
+        around = Surroundings(
+            emit=_unheard,
+            approver=Unattended(),
+            clock=clock,
+            folder=folder,
+            environ=options.environ,
+            tape=tape,
+        )
+        examiner = Examiner(job.case.expect, update_snapshots=update_snapshots)
+        look = examiner if mode == "none" else None
+        end = anyio.run(execute, plan, options, around, look)
+    verdict = verdict_of(ExitCode(end.code), examiner.checked)
+    return Outcome(
+        verdict,
+        code=ExitCode(end.code),
+        reason=mask(end.reason),
+        hint=_AGAIN.format(path) if verdict == "miss" else end.hint and mask(end.hint),
+        checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
+        written=examiner.written,
+    )
+
+
+def _unheard(event: Event) -> None:
+    del event
+
+
+def _inputs(job: Job) -> dict[str, JsonValue]:
+    """Every input of the pipeline with its value in this case (F9)."""
+    schemas, given = job.pipeline.inputs, job.case.inputs
+    defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    values = {**defaults, **given}
+    if complaints := list(_complaints(job, values)):
+        raise UsageError("\n".join(complaints), where=f"{job.case.where}.inputs")
+    return {name: values[name] for name in schemas}
+
+
+def _complaints(job: Job, values: dict[str, JsonValue]) -> Iterator[str]:
+    schemas = job.pipeline.inputs
+    for name, value in values.items():
+        if name not in schemas:
+            near = did_you_mean(name, schemas)
+            yield f"there is no input `{name}`" + (f", {near}" if near else "")
+            continue
+        for found in fits(schemas[name], value):
+            place = f" at {spell_path(found.path)}" if found.path else ""
+            yield f"the input `{name}`{place}: {found.message}"
+    yield from (f"the input `{name}` is missing" for name in schemas if name not in values)

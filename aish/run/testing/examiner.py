@@ -1,0 +1,74 @@
+"""What a case expects, checked on the finished run; its snapshots renewed on demand (F12)."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from time import monotonic
+
+from aish.config.pipeline import Expectation
+from aish.run.expectations.check import Checked, check_all
+from aish.run.expectations.result_path import NotThereError
+from aish.run.expectations.snapshot import project_of, write_snapshot
+from aish.run.expectations.subject import Subject, run_subject, step_subject
+from aish.run.plan import Plan
+from aish.run.stage import Stage
+from aish.run.testing.files import shown
+from aish.vocab.json import JsonValue
+
+
+class Examiner:
+    """Looks at a run that has succeeded; `checked` and `written` say what it found and did."""
+
+    def __init__(self, expect: Sequence[Expectation], *, update_snapshots: bool) -> None:
+        self.checked: tuple[Checked, ...] = ()
+        self.written: tuple[str, ...] = ()
+        self._expect = expect
+        self._update = update_snapshots
+        self._begun = monotonic()
+
+    async def __call__(self, stage: Stage, outputs: JsonValue) -> None:
+        """Check every expectation of the case.
+
+        Raises:
+            UsageError: a snapshot cannot be written.
+        """
+        plan, seconds = stage.plan, monotonic() - self._begun
+        subject = run_subject(stage.context(), stage.records, outputs, seconds=seconds)
+        if self._update:
+            self.written = tuple(dict.fromkeys(self._renewed(stage, subject)))
+        fits = stage.resources.equipment.check_arguments
+        self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask)
+
+    def _renewed(self, stage: Stage, subject: Subject) -> Iterator[str]:
+        """Write the snapshots of the case and of the steps; the paths of those that changed."""
+        records = stage.records
+        yield from _written(self._expect, subject, stage.plan)
+        for step in stage.plan.pipeline.steps:
+            if _has_snapshot(step.expect) and step.id in records:
+                own = step_subject(stage.context(), records[step.id])
+                yield from _written(step.expect, own, stage.plan)
+
+
+def without_snapshots(plan: Plan) -> Plan:
+    """The plan with steps that do not fail because of a snapshot which is about to be renewed."""
+    steps = tuple(
+        replace(step, expect=tuple(one for one in step.expect if one.kind != "snapshot"))
+        for step in plan.steps
+    )
+    return replace(plan, steps=steps)
+
+
+def _has_snapshot(expect: Sequence[Expectation]) -> bool:
+    return any(one.kind == "snapshot" for one in expect)
+
+
+def _written(expect: Sequence[Expectation], subject: Subject, plan: Plan) -> Iterator[str]:
+    project = project_of(plan.pipeline.file)
+    for one in expect:
+        if one.kind != "snapshot" or one.file is None:
+            continue
+        try:
+            if write_snapshot(one, subject, project, plan.secrets.mask):
+                yield shown(one.file)
+        except NotThereError:
+            # There is nothing to keep; the check says so.
+            continue

@@ -1,0 +1,133 @@
+"""What `aish test` speaks of: files, their cases, how each ended, and the exit code of it all."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Literal
+
+from aish.config.pipeline import Case, CassetteSettings, Pipeline
+from aish.errors import ExitCode
+from aish.run.expectations.check import Checked
+from aish.run.final import PRECEDENCE
+from aish.vocab.frozen import frozen
+
+Verdict = Literal["passed", "failed", "miss", "error"]
+"""`miss`: the cassette does not fit; `error`: the case could not be tried."""
+
+
+@frozen
+class PipelineFile:
+    """A pipeline file; `name` is its path as a person would type it.
+
+    `problems` are what stands in the way of its cases; `pipeline` is there if nothing does.
+    """
+
+    name: str
+    path: Path
+    pipeline: Pipeline | None = None
+    problems: tuple[str, ...] = ()
+
+
+@frozen
+class Job:
+    """A case of a file, to be run."""
+
+    file: str
+    pipeline: Pipeline
+    case: Case
+
+    @property
+    def id(self) -> str:
+        """How the case is called: `pipelines/notes.yaml::writes notes`."""
+        return f"{self.file}::{self.case.name}"
+
+    @property
+    def cassette(self) -> CassetteSettings | None:
+        """Its own cassette, else the file's."""
+        return self.case.cassette or self.pipeline.cassette
+
+
+@frozen
+class Outcome:
+    """How a case ended.
+
+    `code` is the one of the run, `reason` says why it is not 0; `trace` is a bug's traceback;
+    `written` are snapshots that were renewed.
+    """
+
+    verdict: Verdict
+    seconds: float = 0.0
+    code: ExitCode = ExitCode.OK
+    reason: str = ""
+    hint: str | None = None
+    checked: tuple[Checked, ...] = ()
+    written: tuple[str, ...] = ()
+    trace: str = ""
+
+    @property
+    def unmet(self) -> tuple[Checked, ...]:
+        """The expectations that did not hold."""
+        return tuple(one for one in self.checked if not one.ok)
+
+
+@frozen
+class Tried:
+    """A case, or a file as a whole (`case` is then empty), and how it ended."""
+
+    file: str
+    case: str
+    outcome: Outcome
+
+    @property
+    def id(self) -> str:
+        """How it is called on the screen."""
+        return f"{self.file}::{self.case}" if self.case else self.file
+
+
+@frozen
+class Session:
+    """All that was done; `left_out` counts the cases after the first failure (`-x`).
+
+    `stopped` is the code of a signal that ended it early.
+    """
+
+    tried: Sequence[Tried] = ()
+    seconds: float = 0.0
+    deselected: int = 0
+    left_out: int = 0
+    untested: tuple[str, ...] = ()
+    recorded: tuple[str, ...] = ()
+    orphans: tuple[str, ...] = ()
+    orphans_fail: bool = False
+    stopped: ExitCode | None = None
+
+
+def verdict_of(code: ExitCode, checked: Iterable[Checked]) -> Verdict:
+    """What the end of a run and its expectations mean for the case."""
+    if code is ExitCode.CASSETTE:
+        return "miss"
+    if code in {ExitCode.USAGE, ExitCode.INTERNAL, ExitCode.INTERRUPTED, ExitCode.TERMINATED}:
+        return "error"
+    held = code is ExitCode.OK and all(one.ok for one in checked)
+    return "passed" if held else "failed"
+
+
+def exit_code(session: Session) -> ExitCode:
+    """The exit code of it all: the first that applies, in the order of design 11."""
+    codes = {_code_of(tried.outcome) for tried in session.tried}
+    if session.orphans and session.orphans_fail:
+        codes.add(ExitCode.FAILED)
+    if session.stopped is not None:
+        codes.add(session.stopped)
+    return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
+
+
+def _code_of(outcome: Outcome) -> ExitCode:
+    match outcome.verdict:
+        case "passed":
+            return ExitCode.OK
+        case "failed":
+            return ExitCode.FAILED
+        case "miss":
+            return ExitCode.CASSETTE
+        case "error":
+            return outcome.code

@@ -1,0 +1,243 @@
+"""`aish test`: files loaded, cases chosen and run, what is left over looked for (C12)."""
+
+import signal
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+from types import FrameType
+from typing import NoReturn, Protocol
+
+from aish.errors import ExitCode, UsageError
+from aish.run.plan_checks import check_file
+from aish.run.testing.case import run_case
+from aish.run.testing.files import Search, may_have_tests, orphans, shown
+from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
+from aish.run.testing.selection import Selection, everything
+from aish.run.testing.workers import Workers
+from aish.vocab.frozen import frozen
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+_STOPS = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+
+
+class StoppedError(BaseException):
+    """SIGTERM or SIGHUP came; like `KeyboardInterrupt`, it is nobody's to handle on the way."""
+
+
+@frozen
+class Wish:
+    """What the command line wants."""
+
+    select: Selection = everything
+    processes: int = 1
+    stop_first: bool = False
+    record_missing: bool = False
+    update_snapshots: bool = False
+    allow_orphans: bool = False
+
+
+class Teller(Protocol):
+    """Tells people how it goes on."""
+
+    def recording(self, cassette: str) -> None:
+        """A cassette is about to be recorded."""
+        ...
+
+    def ended(self, tried: Tried) -> None:
+        """A case has ended."""
+        ...
+
+
+def run_session(search: Search, wish: Wish, tell: Teller) -> Session:
+    """Run the cases of the files that were found.
+
+    Raises:
+        UsageError: there is no case at all, or none that is selected.
+    """
+    begun = monotonic()
+    files = tuple(_file(path) for path in search.files)
+    broken = tuple(file for file in files if file.problems and _counts(file, search))
+    jobs = tuple(_jobs(files))
+    chosen = tuple(job for job in jobs if wish.select(job.id))
+    if not broken:
+        _demand(jobs, chosen, search)
+    trial = _Trial(wish, tell, chosen)
+    for file in broken:
+        trial.end(Tried(file.name, "", _broken(file)))
+    stopped = trial.run()
+    whole = search.whole and not broken
+    ended = stopped is None and not trial.left_out
+    left = tuple(map(shown, orphans(_used(files)))) if whole and ended else ()
+    return Session(
+        tried=trial.tried(files),
+        seconds=monotonic() - begun,
+        deselected=len(jobs) - len(chosen),
+        left_out=trial.left_out,
+        untested=tuple(file.name for file in files if file not in broken and not _tests(file)),
+        recorded=trial.recorded,
+        orphans=left,
+        orphans_fail=len(chosen) == len(jobs) and not wish.allow_orphans,
+        stopped=stopped,
+    )
+
+
+class _Trial:
+    """The cases while they are run."""
+
+    def __init__(self, wish: Wish, tell: Teller, jobs: Sequence[Job]) -> None:
+        self.recorded: tuple[str, ...] = ()
+        self._wish = wish
+        self._tell = tell
+        self._jobs = jobs
+        self._ended: dict[str, Tried] = {}
+        self._over = False
+
+    @property
+    def left_out(self) -> int:
+        """How many cases were not come to."""
+        return sum(job.id not in self._ended for job in self._jobs)
+
+    def tried(self, files: Iterable[PipelineFile]) -> tuple[Tried, ...]:
+        """What was tried, in the order of the files."""
+        ids = (id for file in files for id in (file.name, *(job.id for job in _jobs([file]))))
+        return tuple(self._ended[id] for id in ids if id in self._ended)
+
+    def end(self, tried: Tried) -> None:
+        """One has ended."""
+        self._ended[tried.id] = tried
+        self._over = self._over or (self._wish.stop_first and tried.outcome.verdict != "passed")
+        self._tell.ended(tried)
+
+    def run(self) -> ExitCode | None:
+        """Run all of them; the code of the signal that ended it early, if one did."""
+        try:
+            with _armed(), ExitStack() as stack:
+                for job, outcome in self._outcomes(stack):
+                    if outcome.code in _STOPS:
+                        return outcome.code
+                    self.end(Tried(job.file, job.case.name, outcome))
+                    if self._over:
+                        break
+        except KeyboardInterrupt:
+            return ExitCode.INTERRUPTED
+        except StoppedError:
+            return ExitCode.TERMINATED
+        return None
+
+    def _outcomes(self, stack: ExitStack) -> Iterator[tuple[Job, Outcome]]:
+        if self._over:
+            return
+        failed: Mapping[str, Outcome] = {}
+        if self._wish.record_missing:
+            self.recorded, failed = record_missing(self._jobs, self._tell)
+        ready: list[Job] = []
+        for job in self._jobs:
+            outcome = failed.get(shown(job.cassette.path)) if job.cassette else None
+            if outcome is None:
+                ready.append(job)
+            else:
+                yield job, outcome
+        count = min(self._wish.processes, len(ready))
+        workers = stack.enter_context(Workers(count, lambda number: self._one(ready[number])))
+        for number, outcome in workers.outcomes(range(len(ready))):
+            yield ready[number], outcome
+
+    def _one(self, job: Job) -> Outcome:
+        return run_case(job, update_snapshots=self._wish.update_snapshots)
+
+
+def record_missing(jobs: Sequence[Job], tell: Teller) -> tuple[tuple[str, ...], dict[str, Outcome]]:
+    """Record the cassettes that are not there, each with the first case that names it.
+
+    Which were recorded, and how the recording of the others failed. A run that fails is no
+    recording to test with, so it leaves none.
+    """
+    recorded: list[str] = []
+    failed: dict[str, Outcome] = {}
+    firsts: dict[str, Job] = {}
+    for job in jobs:
+        if job.cassette and not job.cassette.path.exists():
+            firsts.setdefault(shown(job.cassette.path), job)
+    waiting = list(firsts.items())
+    with Workers(min(1, len(waiting)), lambda n: run_case(waiting[n][1], "all")) as workers:
+        for number, (cassette, _) in enumerate(waiting):
+            tell.recording(cassette)
+            ((_, outcome),) = workers.outcomes([number])
+            if outcome.code is ExitCode.OK:
+                recorded.append(cassette)
+            else:
+                failed[cassette] = _not_recorded(cassette, outcome)
+    return tuple(recorded), failed
+
+
+def _not_recorded(cassette: str, outcome: Outcome) -> Outcome:
+    if outcome.code is not ExitCode.USAGE:
+        # Not where it never began: another process may be recording this one.
+        Path(cassette).unlink(missing_ok=True)
+    said = f"`{cassette}` could not be recorded: {outcome.reason}"
+    return replace(outcome, verdict="error", reason=said)
+
+
+@contextmanager
+def _armed() -> Generator[None]:
+    """While cases run, the signals that end a process end them in order."""
+    # What whoever started us had ignored (`nohup`) stays so.
+    kinds = [kind for kind in _ENDS if signal.getsignal(kind) is not signal.SIG_IGN]
+    kept = [(kind, signal.signal(kind, _stop)) for kind in kinds]
+    try:
+        yield
+    finally:
+        for kind, handler in kept:
+            signal.signal(kind, handler)
+
+
+def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise StoppedError
+
+
+def _file(path: Path) -> PipelineFile:
+    pipeline, problems = check_file(path)
+    wrong = [problem for problem in problems if not problem.warning]
+    if pipeline is not None and not wrong:
+        return PipelineFile(shown(path), path, pipeline)
+    said = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)
+    return PipelineFile(shown(path), path, None, said)
+
+
+def _counts(file: PipelineFile, search: Search) -> bool:
+    """Whether a broken file is an error: one found in a folder may be a base of others."""
+    return file.path not in search.searched or may_have_tests(file.path)
+
+
+def _broken(file: PipelineFile) -> Outcome:
+    return Outcome("error", code=ExitCode.USAGE, reason="\n".join(file.problems))
+
+
+def _tests(file: PipelineFile) -> bool:
+    return file.pipeline is not None and bool(file.pipeline.tests)
+
+
+def _jobs(files: Iterable[PipelineFile]) -> Iterator[Job]:
+    for file in files:
+        if file.pipeline is not None:
+            yield from (Job(file.name, file.pipeline, case) for case in file.pipeline.tests)
+
+
+def _demand(jobs: Sequence[Job], chosen: Sequence[Job], search: Search) -> None:
+    """Nothing tested must not look like everything passed."""
+    if not jobs:
+        count = len(search.files)
+        said = f"no tests in {count} pipeline file{'' if count == 1 else 's'}"
+        raise UsageError(said, hint="cases stand under `tests:` in a pipeline file")
+    if not chosen:
+        raise UsageError(f"none of {len(jobs)} cases is selected", where="-k")
+
+
+def _used(files: Iterable[PipelineFile]) -> Iterator[Path]:
+    """The cassettes that the files speak of."""
+    for file in files:
+        if file.pipeline is not None:
+            settings = (file.pipeline.cassette, *(case.cassette for case in file.pipeline.tests))
+            yield from (one.path for one in settings if one is not None)
