@@ -36,7 +36,7 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Literal, Self
 
-TURNS_TO_ACCEPT = 5
+TURNS = 5
 PATIENCE = 20.0
 
 
@@ -254,6 +254,12 @@ def cut_up(body: bytes, *cuts: int) -> tuple[bytes, ...]:
 # The server
 
 
+async def _settled() -> None:
+    """A connection gets its task, and loses its socket, some turns of the loop later."""
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+
 class ModelEndpoint:
     """The server; a context manager with its own thread."""
 
@@ -351,13 +357,13 @@ class ModelEndpoint:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
+        # What was accepted a moment ago cannot be attached to a closed server.
+        await _settled()
         server.close()
-        # A connection that was accepted a moment ago gets its task some turns of the loop later.
-        for _ in range(TURNS_TO_ACCEPT):
-            await asyncio.sleep(0)
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        await _settled()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with self._changed:
