@@ -8,6 +8,8 @@ was killed is no obstacle.
 
 import fcntl
 import os
+import re
+import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,6 +20,8 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import partial
 from aish.cassettes.interaction import Head, Interaction
 
+_KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
+_BEGINNING = 1 << 12
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
@@ -30,14 +34,14 @@ class Recording:
         """Take the place beside `path`.
 
         Raises:
-            CassetteFileError: the folder cannot be written to, or another run records this one.
+            CassetteFileError: the folder cannot be written to, another run records this one, or
+                what stands there is something else.
         """
         self._path = path
         self._head = replace(head, complete=False)
         self._is_empty = True
         with _said(path):
-            if path.is_dir():
-                raise CassetteFileError(f"`{path}` is a folder")
+            _refuse_others(path)
             path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
             self._descriptor = _locked(path)
             os.ftruncate(self._descriptor, 0)
@@ -93,6 +97,34 @@ class Recording:
             rest = memoryview(text.encode())
             while rest:
                 rest = rest[os.write(self._descriptor, rest) :]
+
+
+def _refuse_others(path: Path) -> None:
+    """A typing error must not cost anybody a pipeline, or a device.
+
+    Raises:
+        CassetteFileError: what stands there is no cassette, or the name is that of a recording.
+    """
+    if path.suffix == partial(path).suffix:
+        raise CassetteFileError(
+            f"`{path}` is the name of a recording that has not ended",
+            hint=f"name the cassette itself: `{path.with_suffix('')}`",
+        )
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return
+    if stat.S_ISDIR(mode):
+        raise CassetteFileError(f"`{path}` is a folder", hint=f"for example `{path}/run.yaml`")
+    if not stat.S_ISREG(mode):
+        raise CassetteFileError(f"`{path}` is no plain file, and a cassette has to be one")
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if beginning.strip() and not _KEYS.search(beginning):
+        raise CassetteFileError(
+            f"`{path}` is no cassette, and a recording would take its place",
+            hint="give another path, or delete the file first",
+        )
 
 
 def _locked(path: Path) -> int:

@@ -10,6 +10,7 @@ from e2e_project import ModelEndpoints, Project
 from model_endpoint import Gate, ModelEndpoint, delta, sse, stream_reply, text_reply, usage
 
 STEPS = "steps: [{id: a, prompt: First}, {id: b, prompt: Second}]\n"
+OLDER = "# The older one\ninteractions: []\nversion: 1\n"
 
 
 def stuck(project: Project, model_endpoint: ModelEndpoints) -> tuple[Running, Gate, ModelEndpoint]:
@@ -20,7 +21,7 @@ def stuck(project: Project, model_endpoint: ModelEndpoints) -> tuple[Running, Ga
     endpoint = model_endpoint([text_reply("one"), stream_reply(beginning, gate, rest)])
     project.uses(endpoint)
     project.pipeline(STEPS)
-    project.write("c.yaml", "the older cassette\n")
+    project.write("c.yaml", OLDER)
     running = project.aish.start("record", "p.yaml", "-o", "c.yaml", "--format", "jsonl")
     running.wait_for_line("It was", where="stdout")
     return running, gate, endpoint
@@ -45,7 +46,7 @@ def test_an_interrupted_recording_stays_beside_the_older_cassette(
     replayed = project.run("--replay", "c.yaml.partial")
 
     assert done.code == code, done.stderr
-    assert (project.folder / "c.yaml").read_text() == "the older cassette\n"
+    assert (project.folder / "c.yaml").read_text() == OLDER
     kept = partial_of(project).read_text()
     assert "complete: false" in kept
     assert "First" in kept
@@ -151,7 +152,7 @@ def test_a_full_disk_loses_the_cassette_and_not_the_answer(
     endpoint = model_endpoint([text_reply("word " * 50_000)])
     project.uses(endpoint)
     project.pipeline("prompt: Say a lot")
-    project.write("c.yaml", "the older cassette\n")
+    project.write("c.yaml", OLDER)
     project.through_shell('ulimit -f 64; exec "$@"')
 
     done = project.aish("record", "p.yaml", "-o", "c.yaml", "--ephemeral")
@@ -159,7 +160,7 @@ def test_a_full_disk_loses_the_cassette_and_not_the_answer(
     assert done.code == 1, done.stderr
     assert len(done.stdout) > 200_000
     assert "the cassette `c.yaml` cannot be written" in done.stderr
-    assert (project.folder / "c.yaml").read_text() == "the older cassette\n"
+    assert (project.folder / "c.yaml").read_text() == OLDER
 
 
 @pytest.mark.requirement("C8", "C9", "exit-1")
@@ -170,7 +171,7 @@ def test_what_looks_like_a_secret_is_not_written_unless_the_file_allows_it(
     endpoint = model_endpoint([text_reply(f"Use {key}."), text_reply(f"Use {key}.")])
     project.uses(endpoint)
     project.pipeline("prompt: A key, please")
-    project.write("c.yaml", "the older cassette\n")
+    project.write("c.yaml", OLDER)
 
     refused = project.aish("record", "p.yaml", "-o", "c.yaml", "--format", "json")
     left = partial_of(project).read_text() if partial_of(project).exists() else ""

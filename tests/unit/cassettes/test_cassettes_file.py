@@ -274,6 +274,51 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.parametrize(
+    "content", ["aish: 1\nname: a\n", "# A page\n", "\0" * 99, "the older interactions: none"]
+)
+def test_a_recording_never_takes_the_place_of_what_is_no_cassette(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(content)
+
+    with pytest.raises(CassetteFileError, match="is no cassette") as caught:
+        Recording(path, HEAD)
+
+    assert caught.value.hint == "give another path, or delete the file first"
+    assert path.read_text() == content
+    assert not partial(path).exists()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "\n", "interactions:\n- cut sho", "# By hand\r\nmetadata:\r\n"]
+)
+def test_a_recording_takes_the_place_of_a_cassette_even_a_broken_one(
+    tmp_path: Path, content: str
+) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+
+    with Recording(path, HEAD) as recording:
+        recording.finish(HEAD, [exchange()])
+
+    assert load(path).interactions == (exchange(),)
+
+
+def test_a_recording_is_not_put_in_the_place_of_a_pipe_or_of_a_recording(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(CassetteFileError, match="is no plain file"):
+        Recording(pipe, HEAD)
+    with pytest.raises(CassetteFileError, match="a recording that has not ended") as caught:
+        Recording(tmp_path / "c.yaml.partial", HEAD)
+
+    assert caught.value.hint == f"name the cassette itself: `{tmp_path / 'c.yaml'}`"
+    assert pipe.is_fifo()
+
+
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
 def test_a_folder_that_is_read_only_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
