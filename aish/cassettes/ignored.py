@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from aish.errors import UsageError
 from aish.vocab.json import JsonValue
 
-_STEP = re.compile(
+_STEP = (
     r"""\.(?P<name>[\w-]+)|\[(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\]|\[(?P<place>\d+)\]"""
     r"""|(?P<any>\.\*|\[\*\])"""
 )
@@ -38,8 +38,9 @@ class Ignored:
 
 def _steps(path: str) -> tuple[_Step, ...]:
     steps: list[_Step] = []
+    step = re.compile(_STEP)
     place = 1
-    while path.startswith("$") and (found := _STEP.match(path, place)):
+    while path.startswith("$") and (found := step.match(path, place)):
         if found["any"]:
             steps.append(_ANY)
         else:

@@ -17,9 +17,8 @@ END = "...\n"
 """The last line of a complete file: what is cut short lacks it."""
 
 # Everything else is escaped within quotes: YAML would read it as another line end, or not at all.
-_PLAIN = re.compile(
-    r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]*"
-)
+_PLAIN = r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]*"
+_PLAIN_ASCII = re.compile(r"[\t\n\x20-\x7e]*")
 _LONG = 80
 _WIDTH = 1 << 30
 
@@ -98,6 +97,12 @@ def _dump(value: object) -> str:
 
 
 @cache
+def _plain() -> re.Pattern[str]:
+    """Made when it is needed first: that takes milliseconds."""
+    return re.compile(_PLAIN)
+
+
+@cache
 def _dumper() -> Any:
     base: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
     dumper: Any = type("CassetteDumper", (base,), {"ignore_aliases": lambda *_: True})
@@ -108,7 +113,8 @@ def _dumper() -> Any:
 def _text(dumper: Any, text: str) -> Any:
     style = None
     text = safe_utf8(text)
-    if not _PLAIN.fullmatch(text):
+    plain = _PLAIN_ASCII if text.isascii() else _plain()
+    if not plain.fullmatch(text):
         style = '"'
     elif "\n" in text or len(text) > _LONG:
         style = "|"

@@ -8,12 +8,9 @@ these are not the same.
 import json
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from urllib.parse import quote
 
-from aish.cassettes.assembled import replaced
-from aish.cassettes.edits import Edit, bytes_of, text_of
-from aish.cassettes.interaction import Interaction
+from aish.cassettes.edits import Edit
 
 ROOT, RUN, HOME = "<root>", "<run>", "<home>"
 _TAGS = re.compile(f"{ROOT}|{RUN}|{HOME}")
@@ -33,10 +30,10 @@ class Places:
         # The folder named last wins where two are the same.
         self._tags = {form: tag for path, tag in folders if path for form in _forms(path)}
         self._paths = {tag: path for path, tag in folders if path}
-        usual = _pattern(self._tags)
+        self._usual = tuple(self._tags)
         # Some writers of JSON escape the slash; to look for that always would be slow.
         self._tags |= {form.replace("/", "\\/"): tag for form, tag in self._tags.items()}
-        self._patterns = (usual, _pattern(self._tags))
+        self._patterns: dict[bool, re.Pattern[str]] = {}
         # Nearly all paths are the same text in JSON as outside of it.
         self._is_plain = all(_in_json(path) == path for path in self._paths.values())
 
@@ -55,7 +52,11 @@ class Places:
             yield found.start(), found.end(), self._tags[found[0]]
 
     def _pattern_for(self, text: str) -> re.Pattern[str]:
-        return self._patterns["\\/" in text]
+        escaped = "\\/" in text
+        if escaped not in self._patterns:
+            # Not before it is needed: that takes a millisecond.
+            self._patterns[escaped] = _pattern(self._tags if escaped else self._usual)
+        return self._patterns[escaped]
 
     def show(self, text: str) -> str:
         """The text with the paths of this machine in place of the folders' names."""
@@ -98,19 +99,6 @@ def _depth(text: str, place: int) -> int:
     while before - slashes > 0 and text[before - slashes - 1] == "\\":
         slashes += 1
     return (slashes + 1).bit_length()
-
-
-def hidden(interaction: Interaction, places: Places) -> Interaction:
-    """The interaction with the folders' names in place of their paths, as it is written."""
-    if not places:
-        return interaction
-    request = interaction.request
-    asked = replace(
-        request,
-        uri=places.hide(request.uri),
-        body=bytes_of(places.hide(text_of(request.body))),
-    )
-    return Interaction(asked, replaced(interaction.response, places))
 
 
 NOWHERE = Places()

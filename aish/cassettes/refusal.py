@@ -1,26 +1,26 @@
 """What looks like a secret is not written (C8): a refusal that names the places."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.interaction import Head, Interaction
-from aish.cassettes.scan import scan, scan_text
+from aish.cassettes.scan import scan_numbered, scan_text
 
 _SHOWN = 5
 
 
 def refuse_secrets(
     head: Head,
-    interactions: Sequence[Interaction],
+    interactions: Iterable[tuple[int, Interaction]],
     allow: Sequence[str] = (),
     harmless: set[str] | None = None,
 ) -> None:
-    """Look through all that is to be written; `harmless` as in `scan`.
+    """Look through what is to be written, with its numbers; `harmless` as in `scan_numbered`.
 
     Raises:
         CassetteFileError: something in it looks like a secret that nobody declared.
     """
-    found = [*scan(interactions, allow, harmless)]
+    found = [*scan_numbered(interactions, allow, harmless)]
     for name, value in head.env.items():
         found += scan_text(f"the value of `{name}`", value, allow)
     if not found:

@@ -64,7 +64,16 @@ def scan(
     allow: Sequence[str] = (),
     harmless: set[str] | None = None,
 ) -> tuple[Finding, ...]:
-    """What looks like a secret, the first hundred; not what a glob in `allow` matches whole.
+    """What looks like a secret, the first hundred; not what a glob in `allow` matches whole."""
+    return scan_numbered(enumerate(interactions, 1), allow, harmless)
+
+
+def scan_numbered(
+    interactions: Iterable[tuple[int, Interaction]],
+    allow: Sequence[str] = (),
+    harmless: set[str] | None = None,
+) -> tuple[Finding, ...]:
+    """The same of interactions with their numbers.
 
     `harmless` keeps what was looked through already, for the same `allow`: each request of a
     conversation repeats all those before it.
@@ -72,7 +81,7 @@ def scan(
     seen = set() if harmless is None else harmless
     found = (
         finding
-        for number, interaction in enumerate(interactions, 1)
+        for number, interaction in interactions
         for where, content in _texts(interaction)
         for finding in _findings(f"interaction {number}, {where}", content, allow, seen)
     )

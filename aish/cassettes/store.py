@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.matching import Canonical, Matching
-from aish.cassettes.renumber import renumbered
 
 _Waiting = dict[bytes, deque[int]]
 
@@ -87,6 +86,8 @@ class Store:
         Raises:
             CassetteMissError: no unused interaction matches.
         """
+        from aish.cassettes.renumber import renumbered
+
         index = self._next(request)
         if index is None:
             raise self._miss(self._matching.canonical(request))

@@ -1,4 +1,8 @@
-"""One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7)."""
+"""One run and its cassette: what is answered from it, what goes live, what is kept (C1, C5, C7).
+
+The first byte of a run that is recorded does not wait for what plays, nor for what cleans and
+writes: both are imported when they are needed.
+"""
 
 import asyncio
 from collections import deque
@@ -12,12 +16,9 @@ from aish.cassettes.edits import edited_response, text_of
 from aish.cassettes.errors import CassetteFileError, CassetteMissError
 from aish.cassettes.interaction import Chunk, Head, Interaction, Request, Response
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import Places, hidden
+from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
-from aish.cassettes.redact import redact, redact_head, redact_request
-from aish.cassettes.refusal import refuse_secrets
 from aish.cassettes.rpc import message_of, peek
-from aish.cassettes.scan import scan
 from aish.cassettes.store import Store
 from aish.cassettes.take import Take
 from aish.system.secrets import Secrets
@@ -77,6 +78,7 @@ class Tape:
         self._unsettled: list[Take] = []
         self._is_stuck = False
         self._harmless: set[str] = set()
+        self._looked_through: set[int] = set()
         self._latest = 0
         self._reached: set[int] = set()
         self._awaited: dict[int, anyio.Event] = {}
@@ -102,7 +104,7 @@ class Tape:
         way = self.way(kind)
         if way in {"live", "record"}:
             return None
-        asked = redact_request(request, self._secrets)
+        asked = self._as_written(request)
         if way == "extend" and not self._store.holds(asked):
             return None
         try:
@@ -124,7 +126,7 @@ class Tape:
 
     def holds(self, request: Request) -> bool:
         """Whether there is an answer to a request that was not used yet."""
-        return self._store.holds(redact_request(request, self._secrets))
+        return self._store.holds(self._as_written(request))
 
     def begin(self, kind: Kind, request: Request) -> Take | None:
         """An exchange goes live now; its place in the order of the run is this one."""
@@ -134,7 +136,7 @@ class Tape:
         self.settle()
         places = None
         if self._vacant:
-            places = self._vacant.get(self._store.key(redact_request(request, self._secrets)))
+            places = self._vacant.get(self._store.key(self._as_written(request)))
         place = places.popleft() if places else len(self._kept)
         take = Take(request, place + 1, self._monotonic, self._settle_soon)
         self._kept[place : place + 1] = [take]
@@ -194,10 +196,16 @@ class Tape:
 
         That this fails is said at the end, when everything is written once more.
         """
+        from aish.cassettes.hiding import hidden
+        from aish.cassettes.redact import redact
+        from aish.cassettes.scan import scan
+
         # Secrets first: with a folder's name in it, a secret would be another text.
         clean = hidden(redact(interaction, self._secrets), self._places)
         recording = None if self._is_stuck else self._recording
         if recording is not None and not scan([clean], self.rules.allow, self._harmless):
+            # It is kept as long as this is, so that no other has its identity.
+            self._looked_through.add(id(clean))
             try:
                 recording.append(clean)
             except CassetteFileError:
@@ -210,6 +218,9 @@ class Tape:
         Raises:
             CassetteFileError: something looks like a secret (C8), or it cannot be written.
         """
+        from aish.cassettes.redact import redact_head
+        from aish.cassettes.refusal import refuse_secrets
+
         for one in self._kept:
             if isinstance(one, Take):
                 one.end(broken=LEFT)
@@ -217,9 +228,16 @@ class Tape:
         done = _renumbered(self._kept)
         head = redact_head(head, self._secrets)
         if self._recording is not None:
-            refuse_secrets(head, done, self.rules.allow, self._harmless)
+            numbered = enumerate(done, 1)
+            new = [(n, one) for n, one in numbered if id(one) not in self._looked_through]
+            refuse_secrets(head, new, self.rules.allow, self._harmless)
             self._recording.finish(head, done)
         return done
+
+    def _as_written(self, request: Request) -> Request:
+        from aish.cassettes.redact import redact_request
+
+        return redact_request(request, self._secrets)
 
     def _pass(self, number: int) -> None:
         self._latest = number

@@ -7,18 +7,15 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aish.cassettes.comparison_text import comparison_lines
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import partial
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import kind_of
-from aish.cassettes.trajectory import compare
 from aish.errors import AishError, ExitCode
 from aish.run.final import FinalState, decide_exit
 from aish.run.surroundings import AnyTape
 from aish.run.taping.borders import tape_of
 from aish.run.taping.reel import RunTape
-from aish.run.taping.trajectories import Following, asked_for
 from aish.vocab.events import NOWHERE, Event, Level, Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
@@ -70,9 +67,9 @@ def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
     played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
     left = found.leftovers()
     use = CassetteUse(found.reel.shown, "replayed", len(played) - len(left))
-    if isinstance(found.following, Following):
+    if found.following is not None:
         if code not in _CUT_OFF:
-            emit(_notice("info", "comparison", _compared(found, found.following)))
+            emit(_notice("info", "comparison", _compared(found)))
         return TapeEnd(missed, use)
     if missed or not left or code in _CUT_OFF:
         return TapeEnd(missed, use)
@@ -83,8 +80,15 @@ def end_tape(tape: AnyTape, state: FinalState, emit: Emit) -> TapeEnd:
     return TapeEnd((), use)
 
 
-def _compared(tape: RunTape, following: Following) -> str:
+def _compared(tape: RunTape) -> str:
     """What the live model did otherwise than the recorded one (C7)."""
+    # Only here: these take milliseconds, and hardly any run compares.
+    from aish.cassettes.comparison_text import comparison_lines
+    from aish.cassettes.trajectory import compare
+    from aish.run.taping.trajectories import Following, asked_for
+
+    following = tape.following
+    assert isinstance(following, Following), "`RunTape.followed` makes them"
     recorded = asked_for(_interactions(tape))
     title = f"`{tape.reel.choice.live_model}` compared with {tape.reel.shown}"
     return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
