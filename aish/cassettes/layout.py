@@ -16,6 +16,9 @@ FORMAT = 1
 END = "...\n"
 """The last line of a complete file: what is cut short lacks it."""
 
+NOTHING = "  []\n"
+"""What stands in place of the interactions where there are none."""
+
 # Everything else is escaped within quotes: YAML would read it as another line end, or not at all.
 _PLAIN = r"[\t\n\x20-\x7e\xa0-\u2027\u202a-\ud7ff\ue000-\ufefe\uff00-\ufffd\U00010000-\U0010fffd]*"
 _PLAIN_ASCII = re.compile(r"[\t\n\x20-\x7e]*")
@@ -59,7 +62,7 @@ def entry(interaction: Interaction) -> str:
 def whole(head: Head, interactions: Iterable[Interaction]) -> str:
     """A complete file."""
     entries = [entry(interaction) for interaction in interactions]
-    return "".join((opening(head), *(entries or ["  []\n"]), END))
+    return "".join((opening(head), *(entries or [NOTHING]), END))
 
 
 def document(tree: object) -> str:

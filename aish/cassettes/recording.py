@@ -40,6 +40,8 @@ class Recording:
         self._path = path
         self._head = replace(head, complete=False)
         self._is_empty = True
+        self._size = 0
+        self._written: dict[int, tuple[Interaction, slice]] = {}
         with _said(path):
             _refuse_others(path)
             path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
@@ -60,9 +62,13 @@ class Recording:
         """
         from aish.cassettes.layout import entry, opening
 
-        beginning = opening(self._head) if self._is_empty else ""
-        self._is_empty = False
-        self._write(beginning + entry(interaction))
+        if self._is_empty:
+            self._is_empty = False
+            self._write(opening(self._head).encode())
+        data = entry(interaction).encode()
+        began = self._size
+        self._write(data)
+        self._written[id(interaction)] = interaction, slice(began, self._size)
 
     def finish(self, head: Head, interactions: Iterable[Interaction]) -> None:
         """Write everything anew, in the given order, and put it in its place.
@@ -70,10 +76,16 @@ class Recording:
         Raises:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
         """
-        from aish.cassettes.layout import whole
+        from aish.cassettes.layout import END, NOTHING, opening
 
         self._is_empty = False
-        self._write(whole(replace(head, complete=True), interactions), fresh=True)
+        with _said(self._path):
+            entries = [self._read_back(one) for one in interactions]
+            os.ftruncate(self._descriptor, 0)
+            os.lseek(self._descriptor, 0, os.SEEK_SET)
+        beginning = opening(replace(head, complete=True))
+        for data in (beginning.encode(), *(entries or [NOTHING.encode()]), END.encode()):
+            self._write(data)
         with _said(self._path):
             os.fsync(self._descriptor)
             partial(self._path).replace(self._path)
@@ -89,14 +101,24 @@ class Recording:
                 partial(self._path).unlink()
         os.close(descriptor)
 
-    def _write(self, text: str, *, fresh: bool = False) -> None:
+    def _read_back(self, interaction: Interaction) -> bytes:
+        """An interaction as it was laid out when it was appended, which takes a while."""
+        from aish.cassettes.layout import entry
+
+        known, there = self._written.get(id(interaction), (None, slice(0)))
+        if known is interaction:
+            data = os.pread(self._descriptor, there.stop - there.start, there.start)
+            if len(data) == there.stop - there.start:
+                return data
+        return entry(interaction).encode()
+
+    def _write(self, data: bytes) -> None:
         with _said(self._path):
-            if fresh:
-                os.ftruncate(self._descriptor, 0)
-                os.lseek(self._descriptor, 0, os.SEEK_SET)
-            rest = memoryview(text.encode())
+            rest = memoryview(data)
             while rest:
-                rest = rest[os.write(self._descriptor, rest) :]
+                written = os.write(self._descriptor, rest)
+                self._size += written
+                rest = rest[written:]
 
 
 def _refuse_others(path: Path) -> None:

@@ -218,6 +218,7 @@ def test_a_recording_takes_its_place_only_at_the_end(tmp_path: Path) -> None:
         recording.finish(HEAD, [exchange(), other])
 
     assert load(path) == Cassette(HEAD, (exchange(), other))
+    assert path.read_bytes() == saved([exchange(), other])
     assert "complete: true" in path.read_text()
     assert list(path.parent.iterdir()) == [path]
     assert path.stat().st_mode & 0o777 == 0o600
