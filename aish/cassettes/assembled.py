@@ -52,6 +52,18 @@ class Part:
     text: str
 
 
+def documents(text: str) -> list[StreamEvent]:
+    """What a body is made of: events, or messages a line each, or one document."""
+    if "data:" in text and (events := stream_events(text)):
+        return events
+    if text.lstrip()[:1] not in {"{", "["}:
+        return []
+    if whole := _event(0, len(text), [text]):
+        return whole
+    lines = (line for line in _LINE.finditer(text) if line[1][:1] in {"{", "["})
+    return [event for line in lines for event in _event(line.start(), line.end(1), [line[1]])]
+
+
 def stream_events(text: str) -> list[StreamEvent]:
     """The events whose data is JSON."""
     events: list[StreamEvent] = []
@@ -79,9 +91,9 @@ def spoken(events: Sequence[StreamEvent]) -> Mapping[_Path, list[Part]]:
 
 def masks(text: str, finder: Finder) -> list[Edit]:
     """The edits that replace what is found only once the pieces are put together."""
-    if not finder or "data:" not in text:
+    if not finder:
         return []
-    events = stream_events(text)
+    events = documents(text)
     changed: dict[int, dict[int, str]] = {}
     for parts in spoken(events).values():
         for part, new in _masked(parts, finder):

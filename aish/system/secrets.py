@@ -9,7 +9,7 @@ import base64
 import json
 import re
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
 from aish.errors import UsageError
@@ -20,12 +20,16 @@ _SHORTEST_LINE = 16
 _NESTED = 3
 _DEEPEST = 200
 
+_Spelled = Callable[[str], Iterator[tuple[int, int, str]]]
+
 
 class Secrets:
     """The secrets of a run; more may be added at any time."""
 
     def __init__(self) -> None:
         self._tags: dict[str, str] = {}
+        self._values: list[tuple[str, str]] = []
+        self._spellings: _Spelled | None = None
         self._forms: list[str] = []
         self._starts: frozenset[str] = frozenset()
         self._pattern: re.Pattern[str] | None = None
@@ -45,8 +49,11 @@ class Secrets:
                 f"the secret `{name}` is shorter than {SHORTEST} characters",
                 hint="a secret that short would be masked wherever its letters occur",
             )
+        tag = f"<secret:{name}>"
         for form in _forms(value):
-            self._tags.setdefault(form, f"<secret:{name}>")
+            self._tags.setdefault(form, tag)
+        self._values.append((tag, value))
+        self._spellings = None
         # A value that is part of a tag must not be masked within the tag once more.
         for tag in set(self._tags.values()):
             if any(form in tag and form != tag for form in self._tags):
@@ -79,6 +86,24 @@ class Secrets:
             while found and found.start() < end:
                 end = max(end, found.end())
                 found = pattern.search(text, found.start() + 1)
+            yield begin, end, tag
+
+    def spans_in_any_spelling(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """The same, however single letters of a secret are escaped: slower, for what is kept."""
+        if self._spellings is None:
+            # Most runs keep nothing of which every spelling would have to be thought of.
+            from aish.system.spellings import Spellings
+
+            known = Spellings()
+            for tag, value in self._values:
+                for one in _plain(value):
+                    known.add(tag, one, _in_base64(one))
+            self._spellings = known.spans
+        found = sorted((*self.spans(text), *self._spellings(text)))
+        while found:
+            begin, end, tag = found.pop(0)
+            while found and found[0][0] < end:
+                end = max(end, found.pop(0)[1])
             yield begin, end, tag
 
     def beginning(self, text: str) -> int:
@@ -159,15 +184,22 @@ class StreamMask:
 
 def _forms(value: str) -> set[str]:
     """Every form in which a value is looked for."""
+    forms: set[str] = set()
+    for text in _plain(value):
+        forms.update(_escaped(text), _in_base64(text))
+        # What holds a document that holds the value, in base64.
+        for again in _in_json(text) - {text}:
+            forms.update(_in_base64(again))
+    return forms
+
+
+def _plain(value: str) -> set[str]:
+    """The value, and its longer lines: each may turn up alone."""
     lines = value.splitlines()
     plain = {value, value.strip()}
     if len(lines) > 1:
         plain.update(line.strip() for line in lines if len(line.strip()) >= _SHORTEST_LINE)
-    forms: set[str] = set()
-    for text in plain:
-        if len(text) >= SHORTEST:
-            forms.update(_escaped(text), _in_base64(text))
-    return forms
+    return {text for text in plain if len(text) >= SHORTEST}
 
 
 def _escaped(text: str) -> set[str]:
