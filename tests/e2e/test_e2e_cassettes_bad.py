@@ -4,9 +4,11 @@ import json
 import signal
 from pathlib import Path
 
+import httpx
 import pytest
+import vcr
 from cli_process import Running
-from e2e_project import ModelEndpoints, Project
+from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import Gate, ModelEndpoint, delta, sse, stream_reply, text_reply, usage
 
 STEPS = "steps: [{id: a, prompt: First}, {id: b, prompt: Second}]\n"
@@ -91,6 +93,7 @@ def test_a_second_recording_of_one_cassette_is_refused_before_it_asks_anybody(
     assert project.run("--replay", "c.yaml").stdout == "It was long\n"
 
 
+RECORDED = (REPO / "tests" / "cassettes" / "quickstart.yaml").read_text()
 INCOMPLETE = """
 metadata: {complete: false, version: 1, run: r, clock: c, env: {}}
 version: 1
@@ -104,6 +107,9 @@ BROKEN = {
     "a tag": ("!!python/object/apply:os.system [ls]\n", "error: "),
     "another version": ("version: 2\ninteractions: []\n", "of version 2"),
     "interrupted": (INCOMPLETE, "not complete"),
+    "cut off": (RECORDED[: len(RECORDED) // 2], "cut short"),
+    "edited by hand": (RECORDED.replace("chunks: ", "chunks: 1000000@0 ", 1), "chunks"),
+    "full of tags": ("interactions: !!map [!!str a, !<!b> c]\nversion: 1\n", "error: "),
 }
 
 
@@ -126,6 +132,55 @@ def test_a_cassette_that_cannot_be_used_is_said_before_anybody_is_asked(
     assert "c.yaml" in done.stderr
     assert "Traceback" not in done.stderr
     assert endpoint.requests == []
+
+
+@pytest.mark.requirement("X6", "exit-2")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["run", "p.yaml", "--replay", "c.yaml"],
+        ["run", "p.yaml", "--cassette", "c.yaml", "--record-mode", "new_episodes"],
+        ["cassette", "show", "c.yaml"],
+        ["cassette", "check", "c.yaml"],
+    ],
+)
+def test_a_cassette_of_a_gigabyte_is_refused_and_not_read(
+    project: Project, model_endpoint: ModelEndpoints, arguments: list[str]
+) -> None:
+    endpoint = model_endpoint([text_reply("live")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    with (project.folder / "c.yaml").open("wb") as file:
+        file.truncate(1 << 30)
+    # Had it to be read, there would be no room for it.
+    project.through_shell('ulimit -v 1000000; exec "$@"')
+
+    done = project.aish(*arguments)
+
+    assert done.code == 2
+    assert "c.yaml" in done.stdout + done.stderr
+    assert "is larger than 64 MB" in done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    assert endpoint.requests == []
+
+
+@pytest.mark.requirement("C1", "C5", "exit-6")
+def test_a_recording_of_another_program_by_plain_vcrpy_is_a_miss(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(lambda _: text_reply("theirs"))
+    with vcr.use_cassette(str(project.folder / "c.yaml"), decode_compressed_response=True):
+        httpx.post(f"{endpoint.base_url}/chat/completions", json={"model": "x", "messages": []})
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    asked = len(endpoint.requests)
+
+    done = project.run("--replay", "c.yaml")
+
+    assert (done.code, done.stdout) == (6, ""), done.stderr
+    assert "c.yaml" in done.stderr
+    assert "Say hello" in done.stderr
+    assert len(endpoint.requests) == asked == 1
 
 
 @pytest.mark.requirement("C9", "exit-2")

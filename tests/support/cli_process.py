@@ -11,6 +11,7 @@ with run_aish.start("run", "slow.yaml") as running:
 
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -184,3 +185,15 @@ def clean_environment(home: Path) -> dict[str, str]:
         "TERM": "xterm-256color",
         "PYTHONFAULTHANDLER": "1",
     }
+
+
+def without_network() -> tuple[str, ...] | None:
+    """The command that starts a program without any network interface, where that is allowed."""
+    program = shutil.which("unshare")
+    for flags in (["-n"], ["-rn"]):
+        if program is None:
+            return None
+        done = subprocess.run([program, *flags, "true"], capture_output=True, check=False)
+        if done.returncode == 0:
+            return program, *flags
+    return None

@@ -94,7 +94,7 @@ CASSETTES: Mapping[str, str] = {
     "C11": "big cassettes load, and long runs replay, within their time",
     "C10": "readable in review: laid out, shown as a conversation, compared",
     "C12": "`aish test`: cases on their cassettes, processes, reports, unused cassettes",
-    "C13": "plain vcrpy reads and plays what we wrote",
+    "C13": "our own tests use the same cassettes; plain vcrpy reads and plays them",
 }
 
 SECURITY: Mapping[str, str] = {
