@@ -7,6 +7,8 @@ body; it stands in the strings that share a path within the events.
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import field
+from functools import lru_cache
 from itertools import starmap
 from typing import Protocol
 
@@ -18,6 +20,7 @@ from aish.vocab.json import JsonValue
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _DATA = re.compile(r"data: ?")
 _DEEPEST = 64
+_WALKED = (str, dict, list)
 
 _Path = tuple[str | int, ...]
 
@@ -44,12 +47,27 @@ class StreamEvent:
 
 
 @frozen
-class Part:
-    """One string of one event; `number` counts the strings within the event."""
+class Strand:
+    """The strings of all events that share a path, in their order.
 
-    event: int
-    number: int
-    text: str
+    `places` has for each the number of its event, and its number among that event's strings.
+    """
+
+    texts: list[str] = field(default_factory=list)
+    places: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        """What they say, put together."""
+        return "".join(self.texts)
+
+
+@frozen
+class Spoken:
+    """A body taken apart."""
+
+    events: Sequence[StreamEvent]
+    strands: Mapping[_Path, Strand]
 
 
 def documents(text: str) -> list[StreamEvent]:
@@ -80,30 +98,29 @@ def stream_events(text: str) -> list[StreamEvent]:
     return events
 
 
-def spoken(events: Sequence[StreamEvent]) -> Mapping[_Path, list[Part]]:
-    """The strings of all events, those with the same path together in their order."""
-    spoken: dict[_Path, list[Part]] = {}
+@lru_cache(maxsize=1)
+def spoken(text: str) -> Spoken:
+    """What a body says; the last one is kept, since it is asked for once by each who looks."""
+    events = documents(text)
+    root = _Node()
     for index, event in enumerate(events):
-        for number, (path, text) in enumerate(_strings(event.value, ())):
-            spoken.setdefault(path, []).append(Part(index, number, text))
-    return spoken
+        _gather(event.value, root, (index, 0), 0)
+    return Spoken(events, dict(root.strands(())))
 
 
 def masks(text: str, finder: Finder) -> list[Edit]:
     """The edits that replace what is found only once the pieces are put together."""
     if not finder:
         return []
-    events = documents(text)
+    said = spoken(text)
     changed: dict[int, dict[int, str]] = {}
-    for parts in spoken(events).values():
-        for part, new in _masked(parts, finder):
-            changed.setdefault(part.event, {})[part.number] = new
+    for strand in said.strands.values():
+        for (event, number), new in _masked(strand, finder):
+            changed.setdefault(event, {})[number] = new
+    events = said.events
     edits = []
     for index, made in sorted(changed.items()):
-        strings = [said for _, said in _strings(events[index].value, ())]
-        for number, new in made.items():
-            strings[number] = new
-        value = _with_strings(events[index].value, iter(strings), 0)
+        value, _ = _with_strings(events[index].value, made, 0, 0)
         line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
         edits.append(Edit(events[index].start, events[index].end, line))
     return edits
@@ -124,13 +141,13 @@ def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
         return []
 
 
-def _masked(parts: Sequence[Part], finder: Finder) -> Iterator[tuple[Part, str]]:
-    """The parts that something found touches, as they are without it."""
-    whole = "".join(part.text for part in parts)
+def _masked(strand: Strand, finder: Finder) -> Iterator[tuple[tuple[int, int], str]]:
+    """The strings that something found touches, as they are without it."""
+    whole = strand.text
     spans = list(finder.spans(whole))
     start = 0
-    for part in parts if spans else ():
-        end = start + len(part.text)
+    for text, where in zip(strand.texts, strand.places, strict=True) if spans else ():
+        end = start + len(text)
         pieces: list[str] = []
         place = start
         for begin, stop, tag in spans:
@@ -141,33 +158,71 @@ def _masked(parts: Sequence[Part], finder: Finder) -> Iterator[tuple[Part, str]]
                 pieces.append(tag)
             place = max(place, min(stop, end))
         if pieces:
-            yield part, "".join((*pieces, whole[place:end]))
+            yield where, "".join((*pieces, whole[place:end]))
         start = end
 
 
-def _strings(value: JsonValue, path: _Path) -> Iterator[tuple[_Path, str]]:
-    if isinstance(value, str):
-        yield path, value
-    elif len(path) > _DEEPEST:
-        return
-    elif isinstance(value, Mapping):
-        for key, below in value.items():
-            yield from _strings(below, (*path, key))
-    elif isinstance(value, Sequence):
-        for position, below in enumerate(value):
-            # Fragments of a tool call say which call they belong to by their `index`.
-            index = below.get("index") if isinstance(below, Mapping) else None
-            yield from _strings(below, (*path, index if isinstance(index, int) else position))
+class _Node:
+    """What stands at a path, and below it."""
+
+    __slots__ = ("below", "strand")
+
+    def __init__(self) -> None:
+        self.below: dict[str | int, _Node] = {}
+        self.strand = Strand()
+
+    def at(self, step: str | int) -> "_Node":
+        found = self.below.get(step)
+        if found is None:
+            found = self.below[step] = _Node()
+        return found
+
+    def strands(self, path: _Path) -> Iterator[tuple[_Path, Strand]]:
+        if self.strand.texts:
+            yield path, self.strand
+        for step, node in self.below.items():
+            yield from node.strands((*path, step))
 
 
-def _with_strings(value: JsonValue, texts: Iterator[str], depth: int) -> JsonValue:
-    """The value with its strings replaced, in the order of `_strings`."""
+def _gather(value: JsonValue, node: _Node, place: tuple[int, int], depth: int) -> tuple[int, int]:
+    """Put the strings of an event where they belong; the place of the next one."""
     if isinstance(value, str):
-        return next(texts)
+        node.strand.texts.append(value)
+        node.strand.places.append(place)
+        return place[0], place[1] + 1
     if depth > _DEEPEST:
-        return value
-    if isinstance(value, Mapping):
-        return {key: _with_strings(below, texts, depth + 1) for key, below in value.items()}
-    if isinstance(value, Sequence):
-        return [_with_strings(below, texts, depth + 1) for below in value]
-    return value
+        return place
+    if isinstance(value, dict):
+        for key, below in value.items():
+            if isinstance(below, _WALKED):
+                place = _gather(below, node.at(key), place, depth + 1)
+    elif isinstance(value, list):
+        for position, below in enumerate(value):
+            if isinstance(below, _WALKED):
+                # Fragments of a tool call say which call they belong to by their `index`.
+                index = below.get("index") if isinstance(below, dict) else None
+                step = index if isinstance(index, int) else position
+                place = _gather(below, node.at(step), place, depth + 1)
+    return place
+
+
+def _with_strings(
+    value: JsonValue, new: Mapping[int, str], number: int, depth: int
+) -> tuple[JsonValue, int]:
+    """The value with strings replaced by their numbers, which count as `_gather` does."""
+    if isinstance(value, str):
+        return new.get(number, value), number + 1
+    if depth > _DEEPEST:
+        return value, number
+    if isinstance(value, dict):
+        made: dict[str, JsonValue] = {}
+        for key, below in value.items():
+            made[key], number = _with_strings(below, new, number, depth + 1)
+        return made, number
+    if isinstance(value, list):
+        items: list[JsonValue] = []
+        for below in value:
+            item, number = _with_strings(below, new, number, depth + 1)
+            items.append(item)
+        return items, number
+    return value, number

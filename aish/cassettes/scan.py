@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
 
-from aish.cassettes.assembled import spoken, stream_events
+from aish.cassettes.assembled import spoken
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Headers, Interaction
 from aish.vocab.frozen import frozen
@@ -101,11 +101,9 @@ def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
     yield from _headers("response", response.headers)
     text = text_of(response.body)
     yield "response body", text
-    if "data:" in text:
-        for path, parts in spoken(stream_events(text)).items():
-            if len(parts) > 1:
-                name = ".".join(map(str, path))
-                yield f"response stream `{name}`", "".join(part.text for part in parts)
+    for path, strand in spoken(text).strands.items():
+        if len(strand.texts) > 1:
+            yield f"response stream `{'.'.join(map(str, path))}`", strand.text
     yield "response error", response.broken or ""
 
 
