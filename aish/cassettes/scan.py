@@ -15,6 +15,7 @@ from itertools import islice
 from aish.cassettes.assembled import spoken
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Headers, Interaction
+from aish.cassettes.media import media, without_media
 from aish.vocab.frozen import frozen
 
 _SHAPES = {
@@ -104,6 +105,7 @@ def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
     for path, strand in spoken(text).strands.items():
         if len(strand.texts) > 1:
             yield f"response stream `{'.'.join(map(str, path))}`", strand.text
+    yield "response reason", response.reason
     yield "response error", response.broken or ""
 
 
@@ -114,6 +116,14 @@ def _headers(side: str, headers: Headers) -> Iterator[tuple[str, str]]:
 
 def _findings(where: str, text: str, allow: Sequence[str], harmless: set[str]) -> Iterator[Finding]:
     """Looks at what stands between quotes, of which there are none in a secret."""
+    files = list(media(text))
+    for file in files:
+        # Of what is random by nature, only shapes tell.
+        suspects = [*_shaped(text[file.start : file.end]), *_suspects(file.text)]
+        for _, kind, word in suspects:
+            if not any(fnmatchcase(word, glob) for glob in allow):
+                yield Finding(_place(where, text, file.start), kind, word[:_SHOWN])
+    text = without_media(text, files)
     place = 0
     for segment in text.split('"'):
         if len(segment) >= _SHORTEST and segment not in harmless:
@@ -138,17 +148,21 @@ def _known() -> re.Pattern[str]:
 
 def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
     """Where something begins, what it looks like, and the thing itself."""
-    known = list(_known().finditer(text))
-    for found in known:
-        kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
-        yield found.start(), kind, found[0]
-    rest = deque(known)
+    known = list(_shaped(text))
+    yield from known
+    rest = deque((start, start + len(found)) for start, _, found in known)
     for word in _WORD.finditer(text):
-        while rest and rest[0].end() <= word.start():
+        while rest and rest[0][1] <= word.start():
             rest.popleft()
-        is_known = bool(rest) and rest[0].start() < word.end()
+        is_known = bool(rest) and rest[0][0] < word.end()
         if not is_known and _is_random(word[0]):
             yield word.start(), _RANDOM_TEXT, word[0]
+
+
+def _shaped(text: str) -> Iterator[tuple[int, str, str]]:
+    for found in _known().finditer(text):
+        kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
+        yield found.start(), kind, found[0]
 
 
 def _is_name(before: str, word: str) -> bool:

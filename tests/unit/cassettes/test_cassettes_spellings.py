@@ -118,6 +118,8 @@ def decoded(text: str, depth: int) -> Iterator[str]:
                 found.add(base64.b64decode(padded).decode("utf-8", "replace"))
         with suppress(ValueError):
             found.add(json.loads(f'"{text}"'))
+        with suppress(ValueError):
+            found.update(strings(json.loads(text)))
         for one in found - {text}:
             yield from decoded(one, depth - 1)
 
