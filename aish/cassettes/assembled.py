@@ -6,7 +6,7 @@ body; it stands in the strings that share a path within the events.
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
 from itertools import starmap
@@ -62,29 +62,28 @@ class Strand:
         return "".join(self.texts)
 
 
-@frozen
-class Spoken:
-    """A body taken apart."""
-
-    events: Sequence[StreamEvent]
-    strands: Mapping[_Path, Strand]
-
-
-def documents(text: str) -> list[StreamEvent]:
+def documents(text: str) -> Iterator[StreamEvent]:
     """What a body is made of: events, or messages a line each, or one document."""
-    if "data:" in text and (events := stream_events(text)):
-        return events
-    if text.lstrip()[:1] not in {"{", "["}:
-        return []
+    found = False
+    for event in _events(text) if "data:" in text else ():
+        found = True
+        yield event
+    if found or text.lstrip()[:1] not in {"{", "["}:
+        return
     if whole := _event(0, len(text), [text]):
-        return whole
-    lines = (line for line in _LINE.finditer(text) if line[1][:1] in {"{", "["})
-    return [event for line in lines for event in _event(line.start(), line.end(1), [line[1]])]
+        yield from whole
+        return
+    for line in _LINE.finditer(text):
+        if line[1][:1] in {"{", "["}:
+            yield from _event(line.start(), line.end(1), [line[1]])
 
 
 def stream_events(text: str) -> list[StreamEvent]:
     """The events whose data is JSON."""
-    events: list[StreamEvent] = []
+    return list(_events(text))
+
+
+def _events(text: str) -> Iterator[StreamEvent]:
     start = end = -1
     data: list[str] = []
     for line in _LINE.finditer(text):
@@ -93,36 +92,36 @@ def stream_events(text: str) -> list[StreamEvent]:
             end = line.end(1)
             data.append(line[1][begun.end() :])
         elif not line[1] and data:
-            events += _event(start, end, data)
+            yield from _event(start, end, data)
             start, data = -1, []
-    return events
 
 
 @lru_cache(maxsize=1)
-def spoken(text: str) -> Spoken:
-    """What a body says; the last one is kept, since it is asked for once by each who looks."""
-    events = documents(text)
+def spoken(text: str) -> Mapping[_Path, Strand]:
+    """The strings of a body, those with the same path together.
+
+    The last body's are kept, since each who looks into it asks for them.
+    """
     root = _Node()
-    for index, event in enumerate(events):
+    for index, event in enumerate(documents(text)):
         _gather(event.value, root, (index, 0), 0)
-    return Spoken(events, dict(root.strands(())))
+    return dict(root.strands(()))
 
 
 def masks(text: str, finder: Finder) -> list[Edit]:
     """The edits that replace what is found only once the pieces are put together."""
     if not finder:
         return []
-    said = spoken(text)
     changed: dict[int, dict[int, str]] = {}
-    for strand in said.strands.values():
-        for (event, number), new in _masked(strand, finder):
-            changed.setdefault(event, {})[number] = new
-    events = said.events
+    for strand in spoken(text).values():
+        for (number, place), new in _masked(strand, finder):
+            changed.setdefault(number, {})[place] = new
     edits = []
-    for index, made in sorted(changed.items()):
-        value, _ = _with_strings(events[index].value, made, 0, 0)
-        line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-        edits.append(Edit(events[index].start, events[index].end, line))
+    for index, event in enumerate(documents(text) if changed else ()):
+        if made := changed.get(index):
+            value, _ = _with_strings(event.value, made, 0, 0)
+            line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+            edits.append(Edit(event.start, event.end, line))
     return edits
 
 

@@ -102,8 +102,9 @@ def _texts(interaction: Interaction) -> Iterator[tuple[str, str]]:
     yield from _headers("response", response.headers)
     text = text_of(response.body)
     yield "response body", text
-    for path, strand in spoken(text).strands.items():
-        if len(strand.texts) > 1:
+    for path, strand in spoken(text).items():
+        # What says the same in each event, such as an id, is no key.
+        if len(set(strand.texts)) > 1:
             yield f"response stream `{'.'.join(map(str, path))}`", strand.text
     yield "response reason", response.reason
     yield "response error", response.broken or ""
