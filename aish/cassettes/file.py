@@ -3,6 +3,7 @@
 Reading needs YAML, whose import takes time: only who reads or writes one pays for it.
 """
 
+import os
 from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
@@ -18,13 +19,23 @@ def partial(path: Path) -> Path:
     return path.with_name(f"{path.name}.partial")
 
 
+def shown(path: Path) -> str:
+    """A path as a person would type it here: beneath this folder, and without ways back."""
+    whole, here = Path(os.path.normpath(Path.cwd() / path)), Path.cwd()
+    if os.path.realpath(whole) != os.path.realpath(path):
+        return str(path)  # `..` behind a link leads elsewhere
+    if whole.is_relative_to(here):
+        return str(whole.relative_to(here))
+    return os.path.normpath(path)
+
+
 def load(path: Path, *, unfinished: bool = False) -> Cassette:
     """A complete cassette, or one that plain vcrpy recorded; to be looked at, `unfinished` too.
 
     Raises:
         CassetteFileError: it is missing, incomplete, of another version, or no cassette at all.
     """
-    return parse(content_of(path), str(path), unfinished=unfinished)
+    return parse(content_of(path), shown(path), unfinished=unfinished)
 
 
 def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
@@ -47,12 +58,20 @@ def content_of(path: Path) -> bytes:
     try:
         return read_capped(path, LARGEST)
     except FileNotFoundError:
-        there = partial(path)
-        hint = f"a recording was interrupted: `{there}`" if there.exists() else None
-        raise CassetteFileError(f"there is no cassette `{path}`", hint=hint) from None
+        raise CassetteFileError(f"there is no cassette `{shown(path)}`", hint=_hint(path)) from None
+    except IsADirectoryError:
+        raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette") from None
     except UsageError:
         said = f"the cassette is larger than {LARGEST >> 20} MB"
-        raise CassetteFileError(said, where=str(path)) from None
+        hint = "is it a cassette? a run of that size is recorded in parts"
+        raise CassetteFileError(said, where=shown(path), hint=hint) from None
     except OSError as error:
         said = f"the cassette cannot be read: {error.strerror}"
-        raise CassetteFileError(said, where=str(path)) from None
+        raise CassetteFileError(said, where=shown(path)) from None
+
+
+def _hint(path: Path) -> str:
+    beside = partial(path)
+    if beside.exists():
+        return f"a recording was interrupted: `{shown(beside)}`"
+    return f"`aish record FILE -o {shown(path)}` writes one"

@@ -114,7 +114,8 @@ def _address(uri: str, *, sessions: bool) -> tuple[str, tuple[tuple[str, str], .
     except ValueError:
         return uri, ()
     host = (parts.hostname or "").lower() if port else parts.netloc
-    place = f"{parts.scheme}://{host}{f':{port}' if port else ''}{parts.path or '/'}"
+    shown = f":{port}" if port and port != _PORTS.get(parts.scheme) else ""
+    place = f"{parts.scheme}://{host}{shown}{parts.path or '/'}"
     pairs = sorted(parse_qsl(parts.query, keep_blank_values=True))
     return place, tuple(pair for pair in pairs if sessions or pair[0] not in _SESSION_NAMES)
 

@@ -15,6 +15,7 @@ _LINES = 12
 _WIDTH = 200
 _BEFORE = 40
 _ABSENT = object()
+_COMMAND = "exec://"
 
 
 @frozen
@@ -28,18 +29,22 @@ class Recorded:
 
 def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
     """Several lines: what was asked, which recording is nearest, what differs."""
-    first = f"no recording matches `{for_line(asked.target)}`"
+    first = f"no recording matches {_what(asked)}"
     if not recorded:
         return f"{first}\nthe cassette is empty"
     same = [one for one in recorded if one.form.digest == asked.digest]
     if same:
         times = "once" if len(same) == 1 else f"{len(same)} times"
         return f"{first}\nit was recorded {times} and is asked for once more"
+    if all(_kind(one.form) != _kind(asked) for one in recorded):
+        others = list(dict.fromkeys(_kind(one.form) for one in recorded))
+        return f"{first}\nno {_kind(asked)} is recorded, only {' and '.join(map(_many, others))}"
     nearest = _nearest(asked, recorded)
     state = "already used" if nearest.used else "not used yet"
     lines = [first, f"nearest: interaction {nearest.number} of {len(recorded)}, {state}"]
-    if nearest.form.target != asked.target:
-        lines += _pair("request", nearest.form.target, asked.target)
+    if _what(nearest.form) != _what(asked):
+        before, after = (_what(form).replace("`", "") for form in (nearest.form, asked))
+        lines += _pair("request", before, after)
     found = _differences(nearest.form.body, asked.body, ())
     shown = list(islice(found, _DIFFERENCES + 1))
     for difference in shown[:_DIFFERENCES]:
@@ -49,15 +54,43 @@ def explain(asked: Canonical, recorded: Sequence[Recorded]) -> str:
     return "\n".join(lines)
 
 
+def _kind(form: Canonical) -> str:
+    if form.place.startswith(_COMMAND):
+        return "local command"
+    is_message = isinstance(form.body, Mapping) and "jsonrpc" in form.body
+    return "message to a server" if is_message else "request"
+
+
+def _many(kind: str) -> str:
+    return kind.replace("message", "messages") if " to " in kind else f"{kind}s"
+
+
+def _what(form: Canonical) -> str:
+    """A request as a person knows it."""
+    if form.place.startswith(_COMMAND):
+        step = form.place.removeprefix(_COMMAND).rstrip("/")
+        return f"the command of step `{for_line(step)}`"
+    if isinstance(form.body, Mapping) and isinstance(form.body.get("method"), str):
+        return f"`{for_line(_message(form.body))}` to `{for_line(form.place.rstrip('/'))}`"
+    return f"`{for_line(form.target)}`"
+
+
+def _message(body: Mapping[str, JsonValue]) -> str:
+    params = body.get("params")
+    name = params.get("name") if isinstance(params, Mapping) else None
+    return f"{body['method']} {name}" if isinstance(name, str) else str(body["method"])
+
+
 def _nearest(asked: Canonical, recorded: Sequence[Recorded]) -> Recorded:
     text = _text(asked.body)
 
-    def nearness(one: Recorded) -> tuple[bool, bool, int, bool]:
+    def nearness(one: Recorded) -> tuple[bool, bool, bool, int, bool]:
         other = _text(one.form.body)
         start = _shared(text, other)
         end = _shared(text[start:][::-1], other[start:][::-1])
         same = one.form.place == asked.place
-        return same, one.form.method == asked.method, start + end, not one.used
+        alike = _kind(one.form) == _kind(asked)
+        return alike, same, one.form.method == asked.method, start + end, not one.used
 
     return max(recorded, key=nearness)
 

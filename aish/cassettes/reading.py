@@ -32,6 +32,8 @@ def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
     root, ended = read_tree(data, name)
     if root is None:
         raise CassetteFileError("the cassette is empty", where=name, hint=_AGAIN)
+    if isinstance(root, Table) and "aish" in root:
+        raise CassetteFileError("this is a pipeline, not a cassette", where=name)
     if not isinstance(root, Table) or "interactions" not in root:
         raise CassetteFileError("this is no cassette: it has no `interactions`", where=name)
     if root.get("version") != str(FORMAT):

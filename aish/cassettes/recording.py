@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import partial
+from aish.cassettes.file import partial, shown
 from aish.cassettes.interaction import Head, Interaction
 
 _KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
@@ -129,22 +129,22 @@ def _refuse_others(path: Path) -> None:
     """
     if path.suffix == partial(path).suffix:
         raise CassetteFileError(
-            f"`{path}` is the name of a recording that has not ended",
-            hint=f"name the cassette itself: `{path.with_suffix('')}`",
+            f"`{shown(path)}` is the name of a recording that has not ended",
+            hint=f"name the cassette itself: `{shown(path.with_suffix(''))}`",
         )
     try:
         mode = path.stat().st_mode
     except (FileNotFoundError, NotADirectoryError):
         return
     if stat.S_ISDIR(mode):
-        raise CassetteFileError(f"`{path}` is a folder", hint=f"for example `{path}/run.yaml`")
+        raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette")
     if not stat.S_ISREG(mode):
-        raise CassetteFileError(f"`{path}` is no plain file, and a cassette has to be one")
+        raise CassetteFileError(f"`{shown(path)}` is no plain file, and a cassette has to be one")
     with path.open("rb") as file:
         beginning = file.read(_BEGINNING)
     if beginning.strip() and not _KEYS.search(beginning):
         raise CassetteFileError(
-            f"`{path}` is no cassette, and a recording would take its place",
+            f"`{shown(path)}` is no cassette, and a recording would take its place",
             hint="give another path, or delete the file first",
         )
 
@@ -160,7 +160,7 @@ def _locked(path: Path) -> int:
                 return descriptor
         except BlockingIOError:
             os.close(descriptor)
-            raise CassetteFileError(f"`{path}` is being recorded by another run") from None
+            raise CassetteFileError(f"`{shown(path)}` is being recorded by another run") from None
         except BaseException:
             os.close(descriptor)
             raise
@@ -173,5 +173,5 @@ def _said(path: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        said = f"the cassette `{path}` cannot be written: {error.strerror}"
+        said = f"the cassette `{shown(path)}` cannot be written: {error.strerror}"
         raise CassetteFileError(said) from None

@@ -128,5 +128,5 @@ class Store:
         ]
         return CassetteMissError(
             explain(form, recorded),
-            hint="record it again if the change is meant",
+            hint="if the change is meant, `aish record` it again",
         )

@@ -193,7 +193,7 @@ def test_what_a_replay_leaves_unused_is_said_and_under_strict_an_error(
     done = project.run("--record-mode", "none")
 
     assert (done.code, done.stdout) == (code, "one\n")
-    assert "1 interaction was not used of c.yaml" in done.stderr
+    assert "1 interaction of c.yaml was not used" in done.stderr
     assert "2: POST " in done.stderr
 
 
@@ -214,7 +214,7 @@ def test_what_a_run_that_failed_did_not_come_to_is_no_second_failure(
     done = project.run("--record-mode", "none")
 
     assert done.code == 3
-    assert "2 interactions were not used of c.yaml" in done.stderr
+    assert "2 interactions of c.yaml were not used" in done.stderr
 
 
 @pytest.mark.requirement("C1", "C6")
@@ -404,6 +404,7 @@ def test_a_key_in_the_query_of_a_servers_url_is_not_needed_in_replay(
     assert "query-key" not in (project.folder / "c.yaml").read_text()
 
 
+@pytest.mark.embedded
 @pytest.mark.requirement("C1", "C6", "L11")
 def test_an_embedded_model_is_recorded_under_a_name_that_stays_and_not_started_in_replay(
     project: Project,

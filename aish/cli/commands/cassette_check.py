@@ -1,12 +1,12 @@
 """`aish cassette check PATH…`."""
 
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aish.cassettes.file import shown
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json
 from aish.errors import ExitCode
@@ -57,7 +57,7 @@ def _code(found: Sequence[Checked]) -> ExitCode:
 
 
 def _lines(one: Checked) -> Iterator[str]:
-    path = for_line(_shown(one.path))
+    path = for_line(shown(one.path))
     if one.unreadable is not None:
         yield f"{path}: cannot be read"
         yield f"  {for_line(one.unreadable.message)}"
@@ -75,18 +75,12 @@ def _lines(one: Checked) -> Iterator[str]:
 
 def _row(one: Checked) -> JsonObject:
     return {
-        "cassette": _shown(one.path),
+        "cassette": shown(one.path),
         "exchanges": one.exchanges,
         "findings": list(one.findings),
         "notes": list(one.notes),
         "unreadable": None if one.unreadable is None else str(one.unreadable),
     }
-
-
-def _shown(path: Path) -> str:
-    """The path as a person would type it here."""
-    plain, here = Path(os.path.normpath(path)), Path.cwd()
-    return str(plain.relative_to(here) if plain.is_relative_to(here) else plain)
 
 
 def _counted(count: int, noun: str) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import partial
+from aish.cassettes.file import partial, shown
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import kind_of
 from aish.errors import AishError, ExitCode
@@ -117,7 +117,8 @@ def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
     if code not in _WHOLE:
         there = partial(path)
         if there.exists():
-            emit(_notice("warning", "recording_incomplete", f"what was recorded is in {there}"))
+            said = f"what was recorded is in {shown(there)}"
+            emit(_notice("warning", "recording_incomplete", said))
         return TapeEnd((), None)
     left = tape.leftovers()
     try:
@@ -133,12 +134,13 @@ def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
 
 
 def _leftover(tape: RunTape, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
-    many = "interaction was" if len(left) == 1 else "interactions were"
-    lines = [f"{len(left)} {many} not used of {tape.reel.shown}"]
-    lines += [f"{number}: {_named(one)}" for number, one in left[:_SHOWN]]
+    one, many = "interaction of {} was not used", "interactions of {} were not used"
+    said = (one if len(left) == 1 else many).format(tape.reel.shown)
+    lines = [f"{len(left)} {said}"]
+    lines += [f"{number}: {_named(other)}" for number, other in left[:_SHOWN]]
     if len(left) > _SHOWN:
         lines.append(f"and {len(left) - _SHOWN} more")
-    return LeftoverError("\n".join(lines), hint="record it again if the change is meant")
+    return LeftoverError("\n".join(lines), hint="if the change is meant, `aish record` it again")
 
 
 def _named(one: Interaction) -> str:

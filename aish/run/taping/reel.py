@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import load
+from aish.cassettes.file import load, shown
 from aish.cassettes.interaction import Cassette, Head, Interaction
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
@@ -101,10 +101,7 @@ class Reel:
     @property
     def shown(self) -> str:
         """The cassette's path as a person would type it."""
-        try:
-            return str(self.choice.path.relative_to(Path.cwd()))
-        except ValueError:
-            return str(self.choice.path)
+        return shown(self.choice.path)
 
 
 class RunTape(Tape):

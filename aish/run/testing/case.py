@@ -9,7 +9,7 @@ from time import monotonic
 
 import anyio
 
-from aish.cassettes.file import partial
+from aish.cassettes.file import partial, shown
 from aish.config.inputs import fits
 from aish.errors import AishError, ExitCode, UsageError, did_you_mean
 from aish.run.execute import execute
@@ -19,7 +19,6 @@ from aish.run.plan import make_plan
 from aish.run.surroundings import Surroundings
 from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape
 from aish.run.testing.examiner import Examiner, without_snapshots
-from aish.run.testing.files import shown
 from aish.run.testing.outcome import Job, Outcome, verdict_of
 from aish.system.clock import SystemClock
 from aish.system.schema import spell_path

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from time import monotonic
 
+from aish.cassettes.file import shown
 from aish.config.pipeline import Expectation
 from aish.run.expectations.check import Checked, check_all
 from aish.run.expectations.result_path import NotThereError
@@ -11,7 +12,6 @@ from aish.run.expectations.snapshot import project_of, write_snapshot
 from aish.run.expectations.subject import Subject, run_subject, step_subject
 from aish.run.plan import Plan
 from aish.run.stage import Stage
-from aish.run.testing.files import shown
 from aish.vocab.json import JsonValue
 
 

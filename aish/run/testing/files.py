@@ -110,12 +110,3 @@ def _head(path: Path) -> bytes:
             return stream.read(_HEAD)
     except OSError:
         return b""
-
-
-def shown(path: Path) -> str:
-    """A path as a person would type it: relative to the working directory if beneath."""
-    whole = path.resolve()
-    try:
-        return str(whole.relative_to(Path.cwd()))
-    except ValueError:
-        return str(whole if path.is_absolute() else path)

@@ -9,10 +9,11 @@ from time import monotonic
 from types import FrameType
 from typing import NoReturn, Protocol
 
+from aish.cassettes.file import shown
 from aish.errors import ExitCode, UsageError
 from aish.run.plan_checks import check_file
 from aish.run.testing.case import run_case
-from aish.run.testing.files import Search, may_have_tests, orphans, shown
+from aish.run.testing.files import Search, may_have_tests, orphans
 from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
 from aish.run.testing.selection import Selection, everything
 from aish.run.testing.workers import Workers

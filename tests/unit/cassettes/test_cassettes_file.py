@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import LARGEST, load, parse, partial
+from aish.cassettes.file import LARGEST, load, parse, partial, shown
 from aish.cassettes.interaction import Cassette, Chunk, Head, Interaction, Request, Response
 from aish.cassettes.layout import entry, opening, whole
 from aish.cassettes.recording import Recording
@@ -187,7 +187,7 @@ def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Pa
 
     with pytest.raises(CassetteFileError, match="there is no cassette") as caught:
         load(path)
-    assert caught.value.hint is None
+    assert caught.value.hint == f"`aish record FILE -o {path}` writes one"
     with Recording(path, HEAD) as recording:
         recording.append(exchange())
     with pytest.raises(CassetteFileError) as caught:
@@ -202,7 +202,7 @@ def test_a_huge_file_and_a_folder_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(CassetteFileError, match=f"larger than {LARGEST >> 20} MB"):
         load(huge)
-    with pytest.raises(CassetteFileError, match="cannot be read: Is a directory"):
+    with pytest.raises(CassetteFileError, match="is a folder, not a cassette"):
         load(tmp_path)
 
 
@@ -247,6 +247,29 @@ def test_a_recording_that_was_killed_is_no_obstacle_to_the_next(tmp_path: Path) 
         recording.finish(HEAD, [exchange()])
 
     assert load(path) == Cassette(HEAD, (exchange(),))
+
+
+def test_a_cassette_is_named_as_a_person_would_type_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "here" / "pipelines").mkdir(parents=True)
+    (tmp_path / "far" / "away").mkdir(parents=True)
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "far" / "away")
+    monkeypatch.chdir(tmp_path / "here")
+
+    assert shown(Path("pipelines/../tests/c.yaml")) == "tests/c.yaml"
+    assert shown(tmp_path / "here" / "c.yaml") == "c.yaml"
+    assert shown(Path("../here/c.yaml")) == "c.yaml"
+    assert shown(Path("pipelines/../../c.yaml")) == "../c.yaml"
+    assert shown(tmp_path / "c.yaml") == str(tmp_path / "c.yaml")
+    assert shown(Path("link/../c.yaml")) == "link/../c.yaml"
+
+
+def test_a_pipeline_is_told_from_a_cassette(tmp_path: Path) -> None:
+    (tmp_path / "p.yaml").write_text("aish: 1\nname: p\n")
+
+    with pytest.raises(CassetteFileError, match="this is a pipeline, not a cassette"):
+        load(tmp_path / "p.yaml")
 
 
 def test_two_recordings_of_one_cassette_are_refused(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 from cassette_exchanges import answer, chat, exchange, message, streamed
@@ -79,6 +80,26 @@ def test_a_changed_line_of_a_prompt_is_shown(snapshot: SnapshotAssertion) -> Non
     store = Store([exchange("short"), exchange("\n".join(poem))], RULES)
 
     assert miss(store, chat("Be brief", "\n".join(changed))) == snapshot
+
+
+@pytest.mark.requirement("C5")
+def test_a_miss_names_a_command_by_its_step_and_a_message_by_its_method() -> None:
+    command = Request("EXEC", "exec://count", body=b'{"argv": ["wc", "-l"]}')
+    other = replace(command, body=b'{"argv": ["wc", "-w"]}')
+    call = b'{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}}'
+    message = Request("POST", "mcp+stdio://files", body=call)
+
+    assert miss(Store([Interaction(command, answer(b""))], RULES), other).splitlines() == [
+        "no recording matches the command of step `count`",
+        "nearest: interaction 1 of 1, not used yet",
+        "argv, item 2:",
+        "  - -l",
+        "  + -w",
+    ]
+    assert miss(Store([exchange()], RULES), message) == (
+        "no recording matches `tools/call echo` to `mcp+stdio://files`\n"
+        "no message to a server is recorded, only requests"
+    )
 
 
 def test_other_differences_are_shown(snapshot: SnapshotAssertion) -> None:

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from aish.cassettes.file import shown
 from aish.errors import UsageError
-from aish.run.testing.files import find_files, may_have_tests, orphans, shown
+from aish.run.testing.files import find_files, may_have_tests, orphans
 
 PIPELINE = "aish: 1\nprompt: x\n"
 CASSETTE = "metadata:\n  complete: true\nversion: 1\ninteractions:\n  []\n...\n"
