@@ -148,3 +148,8 @@ def suspicious(text: str) -> tuple[str, ...]:
     flags = re.IGNORECASE | re.DOTALL
     signs += [name for name, sign in _POISON if re.search(sign, folded, flags)]
     return tuple(signs)
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"

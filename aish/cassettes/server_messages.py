@@ -7,6 +7,7 @@ from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.json_body import at, items, json_messages, json_object, word
 from aish.cassettes.model_requests import content_text
+from aish.text import counted
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -85,8 +86,7 @@ def opening_event(interaction: Interaction) -> str | None:
             protocol = word(at(result, "protocolVersion"))
             return " ".join(part for part in (method, name, version, protocol) if part)
         case "tools/list":
-            count = len(items(at(result, "tools")))
-            return f"{count} {'tool' if count == 1 else 'tools'}"
+            return counted(len(items(at(result, "tools"))), "tool")
         case _:
             return None
 

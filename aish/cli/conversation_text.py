@@ -16,7 +16,7 @@ from aish.cassettes.conversation_parts import (
 )
 from aish.cassettes.interaction import Head
 from aish.cli.folding import folded
-from aish.text import for_ci_log, for_line
+from aish.text import counted, for_ci_log, for_line
 from aish.vocab.json import JsonValue
 
 _SHORT = 400
@@ -26,8 +26,7 @@ _LONGEST_NAME = 200
 
 def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
     """What a recording says of itself."""
-    exchanges = f"{count} {'exchange' if count == 1 else 'exchanges'}"
-    yield for_ci_log(f"cassette {_name(name)}: {exchanges}")
+    yield for_ci_log(f"cassette {_name(name)}: {counted(count, 'exchange')}")
     if head is None:
         yield "recorded by another program: nothing is known of the run"
         return

@@ -1,14 +1,11 @@
 """JSON on stdout for the commands that look; whatever a stranger wrote, it comes out whole."""
 
-import json
-import sys
-
 import typer
 
-from aish.text import safe_utf8
+from aish.sinks.json_text import json_text
+from aish.vocab.json import JsonValue
 
 
-def print_json(value: object) -> None:
-    """Print `value`; at a terminal everything beyond ASCII is escaped, so that none steers it."""
-    text = json.dumps(value, ensure_ascii=sys.stdout.isatty(), indent=2)
-    typer.echo(safe_utf8(text))
+def print_json(value: JsonValue) -> None:
+    """Print `value`, in a form that steers no terminal and no CI runner."""
+    typer.echo(json_text(value, indent=2))

@@ -12,8 +12,8 @@ from aish.errors import ExitCode
 from aish.run.final import NAMES
 from aish.run.testing.outcome import Outcome, Session, Tried, Verdict
 from aish.sinks.look import Look, Style, look_of
-from aish.sinks.tally import counted, seconds_text
-from aish.text import for_ci_log, for_line
+from aish.sinks.tally import seconds_text
+from aish.text import counted, for_ci_log, for_line
 from aish.vocab.frozen import frozen
 
 _DOTS: Mapping[Verdict, str] = {"passed": ".", "failed": "F", "miss": "M", "error": "E"}

@@ -1,15 +1,15 @@
 """The other files a pipeline names: prompts and schemas, read when it is loaded (F8)."""
 
-import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
+from json import JSONDecodeError
 
 from aish.config.merge import parse_mapping
 from aish.config.nodes import to_data
 from aish.config.reading import Table
 from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
+from aish.strict_json import strict_json
 from aish.vocab.json import JsonObject, JsonValue
 
 MAX_DEPTH = 64
@@ -71,7 +71,7 @@ def parse_document(text: str, name: str) -> JsonValue:
     if text.lstrip()[:1] in {"{", "["}:
         try:
             return parse_json(text)
-        except json.JSONDecodeError as error:
+        except JSONDecodeError as error:
             if name.endswith(".json"):
                 reason = f"line {error.lineno}, column {error.colno}: {error.msg}"
                 raise ValueError(reason) from error
@@ -91,46 +91,12 @@ def parse_json(text: str) -> JsonValue:
         ValueError: it is something else.
     """
     try:
-        value: JsonValue = json.loads(
-            text,
-            object_pairs_hook=_unique,
-            parse_constant=_constant,
-            parse_float=_finite,
-            parse_int=_whole,
-        )
+        value = strict_json(text)
         if _depth(value) <= MAX_DEPTH:
             return value
     except RecursionError:
         pass
     raise ValueError(f"it is nested more than {MAX_DEPTH} deep")
-
-
-def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
-    made = dict(pairs)
-    if len(made) < len(pairs):
-        names = [key for key, _ in pairs]
-        twice = next(key for key in names if names.count(key) > 1)
-        raise ValueError(f"the key `{twice}` is there twice")
-    return made
-
-
-def _constant(word: str) -> JsonValue:
-    raise ValueError(f"`{word}` is no number that JSON knows")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"`{digits[:20]}` is too large a number")
-    return number
-
-
-def _whole(digits: str) -> int:
-    try:
-        return int(digits)
-    except ValueError:
-        # The interpreter's bound on digits, which it would explain in its own terms.
-        raise ValueError(f"a number of {len(digits)} digits is too large") from None
 
 
 def _depth(value: JsonValue) -> int:

@@ -5,10 +5,9 @@ against the tool's schema comes later, where the call is dispatched.
 """
 
 import json
-import math
 from collections.abc import Mapping
-from typing import Any
 
+from aish.strict_json import strict_json
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -77,7 +76,7 @@ def _decode(text: str, schema: JsonObject) -> JsonValue:
 
 def _strict(text: str) -> JsonValue:
     try:
-        value: JsonValue = _DECODER.decode(text)
+        value: JsonValue = strict_json(text)
         # An escaped half of a pair is JSON, but no encoder can send it on.
         (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
     except json.JSONDecodeError as error:
@@ -141,29 +140,3 @@ def _wants_only_object(schema: JsonValue) -> bool:
 
 def _spell(value: JsonObject) -> str:
     return json.dumps(value, ensure_ascii=False)
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # `Any`: the decoder's own hook types.
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise ValueError(f"duplicate key `{key}`")
-            seen.add(key)
-    return found
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if math.isinf(number):
-        raise ValueError(f"`{digits}` is too large a number")
-    return number
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"`{constant}` is not JSON")
-
-
-_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_finite, parse_constant=_refuse)

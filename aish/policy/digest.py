@@ -2,8 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
 
+from aish.strict_json import writable
 from aish.vocab.events import Place
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Tool
@@ -25,13 +25,4 @@ def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> st
 
 def canonical(value: JsonValue) -> str:
     """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=_plain)
-
-
-def _plain(value: object) -> object:
-    """Read-only mappings and other sequences as what `json` writes."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise TypeError(f"not JSON: {type(value).__name__}")
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)

@@ -20,6 +20,7 @@ from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
+from aish.text import counted
 from aish.vocab.frozen import frozen
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
@@ -64,7 +65,7 @@ async def check_pipeline(file: Path) -> list[Finding]:
         plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
     except AishError as error:
         return [Finding(str(file), "bad", str(error), error.hint)]
-    findings = [Finding(str(file), "ok", _counted(len(pipeline.steps), "step"))]
+    findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
     findings += [await _model(alias, plan) for alias in plan.models]
     findings += await _servers(pipeline, plan)
     return findings
@@ -109,7 +110,7 @@ async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
         Finding(
             f"mcp server `{info.alias}`",
             _server_state(info.state, required=pipeline.servers[info.alias].required),
-            info.error or f"{_counted(info.tools, 'tool')} over {info.transport}",
+            info.error or f"{counted(info.tools, 'tool')} over {info.transport}",
         )
         for info in found.servers
     ]
@@ -119,7 +120,3 @@ def _server_state(state: str, *, required: bool) -> Literal["ok", "--", "bad"]:
     if state == "ready":
         return "ok"
     return "bad" if required else "--"
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -11,8 +11,8 @@ from typing import assert_never
 from aish.sinks import frames
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
-from aish.sinks.tally import Tally, counted, lines_of, seconds_text
-from aish.text import for_line, for_terminal
+from aish.sinks.tally import Tally, lines_of, seconds_text
+from aish.text import counted, for_line, for_terminal
 from aish.vocab.events import (
     ExpectChecked,
     Fallback,

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 from aish.sinks.json_text import json_text
 from aish.sinks.look import Look
-from aish.sinks.tally import counted, seconds_text
-from aish.text import for_line
+from aish.sinks.tally import seconds_text
+from aish.text import counted, for_line
 from aish.vocab.events import ToolFinished
 from aish.vocab.json import JsonValue
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from typing import TextIO, assert_never
 
 from aish.sinks.json_text import json_text
-from aish.sinks.tally import Tally, counted, lines_of, seconds_text, tokens_text
-from aish.text import for_ci_log, for_line
+from aish.sinks.tally import Tally, lines_of, seconds_text, tokens_text
+from aish.text import counted, for_ci_log, for_line
 from aish.vocab.events import (
     ExpectChecked,
     Fallback,

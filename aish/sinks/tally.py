@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.events import RunFinished, Stamped, StepFinished, ToolFinished
 
@@ -54,11 +55,6 @@ class Tally:
             place = "to" if used.use == "recorded" else "from"
             parts.append(f"{used.use} {what} {place} {used.path}")
         return parts
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def tokens_text(usage: Usage) -> str:

@@ -6,8 +6,9 @@ that no text of theirs can begin a line and pass for ours.
 
 import json
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 
+from aish.strict_json import writable
 from aish.text import for_line, for_terminal
 from aish.vocab.protocols import Question
 
@@ -43,16 +44,8 @@ def _place(question: Question) -> str:
 
 def _arguments(arguments: object) -> str:
     """The JSON that will be sent, laid out; the line ends inside its strings stay escaped."""
-    sent = json.dumps(arguments, default=_plain)
+    sent = json.dumps(arguments, default=writable)
     return for_terminal(json.dumps(json.loads(sent), indent=2, ensure_ascii=False))
-
-
-def _plain(value: object) -> object:
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Sequence):
-        return list(value)
-    raise TypeError(f"not JSON: {type(value).__name__}")
 
 
 def _field(label: str, value: str, width: int) -> Iterator[str]:

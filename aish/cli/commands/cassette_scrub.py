@@ -15,7 +15,7 @@ from aish.cli.options import CassetteArgument, VerboseOption
 from aish.errors import UsageError
 from aish.system.files import atomic_write
 from aish.system.secrets import Secrets
-from aish.text import for_ci_log, for_line
+from aish.text import counted, for_ci_log, for_line
 
 _HISTORY = "what was committed or sent before still has it: replace the secret itself"
 
@@ -98,7 +98,7 @@ def _report(found: Scrubbed, target: Path) -> None:
         typer.echo(for_ci_log(f"{for_line(place.where)}{times}"))
     count = sum(place.count for place in found.places)
     if count:
-        typer.echo(for_ci_log(f"{count} {'place' if count == 1 else 'places'} changed in {target}"))
+        typer.echo(for_ci_log(f"{counted(count, 'place')} changed in {target}"))
         say(f"note: {_HISTORY}")
     else:
         typer.echo("nothing was found, and nothing changed")

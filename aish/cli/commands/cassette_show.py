@@ -14,6 +14,7 @@ from aish.cli.conversation_text import head_lines, part_lines
 from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json
 from aish.run.taping.recorded_answer import read_answer
+from aish.vocab.json import JsonObject
 
 
 def command(
@@ -40,7 +41,7 @@ def command(
     return 0
 
 
-def _document(path: Path, cassette: Cassette, parts: tuple[Part, ...]) -> dict[str, object]:
+def _document(path: Path, cassette: Cassette, parts: tuple[Part, ...]) -> JsonObject:
     return {
         "cassette": str(path),
         "head": None if cassette.head is None else asdict(cassette.head),

@@ -28,7 +28,7 @@ from aish.run.locks.file import lock_path, read_lock, write_lock
 from aish.run.locks.words import difference_lines, difference_row, named
 from aish.run.options import RunOptions
 from aish.system.secrets import Secrets
-from aish.text import for_ci_log
+from aish.text import counted, for_ci_log
 from aish.vocab.json import JsonObject
 
 
@@ -111,16 +111,16 @@ def _print(path: Path, taken: Taken, older: Lock | None, way: _Way, secrets: Sec
     if not taken.differences and way is not _Way.DIFF:
         typer.echo(f"{path}: nothing differs")
     elif way is _Way.UPDATE:
-        say(f"{path}: written, {_counted(len(taken.differences), 'difference')} taken in")
+        say(f"{path}: written, {counted(len(taken.differences), 'difference')} taken in")
 
 
 def _print_new(path: Path, taken: Taken) -> None:
     servers = taken.lock.servers
     tools = sum(len(server.tools) for server in servers.values())
     parts = (
-        f"{_counted(tools, 'tool')} of {_counted(len(servers), 'server')}",
-        _counted(len(taken.lock.models), "model"),
-        _counted(len(taken.lock.prompts), "prompt"),
+        f"{counted(tools, 'tool')} of {counted(len(servers), 'server')}",
+        counted(len(taken.lock.models), "model"),
+        counted(len(taken.lock.prompts), "prompt"),
     )
     typer.echo(f"{path}: {', '.join(parts)}")
     for found in taken.differences:
@@ -152,7 +152,3 @@ def _end(path: Path, file: Path, taken: Taken, way: _Way) -> int:
             )
         )
     return int(ExitCode.LOCK)
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -15,6 +15,7 @@ from aish.policy.rules import compile_policy
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool
 from aish.run.plan_checks import check_file, lock_check
+from aish.text import counted
 from aish.vocab.json import JsonValue
 
 
@@ -99,4 +100,4 @@ def _print(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool)
         typer.echo(f"{path}: ok")
     else:
         count = sum(strict or not problem.warning for problem in problems)
-        say(f"{path}: {count} error{'' if count == 1 else 's'}")
+        say(f"{path}: {counted(count, 'error')}")
