@@ -4,7 +4,8 @@
 
 The file is `tools.json` in its folder: the tools, or, with `--announce` or `--end-after-call`, a
 list of such lists: one more is used after each call. `--announce` says so; `--end-after-call` ends
-the process instead, and begins with the list that a file `begun` counts. Every tool says its name.
+the process instead, and begins with the list that a file `begun` counts; `pid` has its number.
+Every tool says its name.
 """
 
 import json
@@ -45,6 +46,7 @@ def main() -> None:
         number = len(BEGUN.read_text(encoding="utf-8")) if BEGUN.exists() else 0
         with BEGUN.open("a", encoding="utf-8") as count:
             count.write(".")
+        Path("pid").write_text(str(os.getpid()), encoding="utf-8")
     for line in sys.stdin:
         message = json.loads(line)
         if "id" not in message:
