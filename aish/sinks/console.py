@@ -11,7 +11,7 @@ from typing import assert_never
 from aish.sinks import frames
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
-from aish.sinks.tally import Tally, lines_of, seconds_text
+from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
 from aish.text import counted, for_line, for_terminal
 from aish.vocab.events import (
     ExpectChecked,
@@ -141,6 +141,9 @@ class Console:
             max(0, self._look.width - len(title)),
         )
         self._screen.line(self._look.paint("bold", title) + self._look.paint("dim", rest))
+        if event.cassette is not None:
+            said = self._look.fit(for_line(cassette_text(event.cassette)), self._look.width)
+            self._screen.line(self._look.paint("dim", said))
 
     def _header(self, place: Place) -> None:
         """Name the step, where another one was drawn last."""
@@ -235,6 +238,10 @@ class Console:
             if event.exit.hint and event.exit.hint != self._hint:
                 self._screen.line(f"  hint: {for_line(event.exit.hint)}")
         status, *rest = self._tally.parts(event)
+        # A line of its own: with the folder before it, it would not fit into one.
+        used = rest.pop() if event.cassette is not None else None
         tail = for_line("".join(f" {self._look.glyphs.dot} {part}" for part in rest))
         style: Style = "green" if event.exit.code == 0 else "red"
         self._screen.line(self._look.paint(style, status) + tail)
+        if used is not None:
+            self._screen.line(for_line(used))

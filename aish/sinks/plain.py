@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TextIO, assert_never
 
 from aish.sinks.json_text import json_text
-from aish.sinks.tally import Tally, lines_of, seconds_text, tokens_text
+from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
 from aish.text import counted, for_ci_log, for_line
 from aish.vocab.events import (
     ExpectChecked,
@@ -122,6 +122,8 @@ def _run_started(event: RunStarted) -> Iterator[str]:
     for server in event.servers:
         said = counted(server.tools, "tool") if server.state == "ready" else f"{server.error}"
         yield f"server {server.alias} ({server.transport}): {server.state}, {_short(said)}"
+    if event.cassette is not None:
+        yield cassette_text(event.cassette)
 
 
 def _step_finished(event: StepFinished, at: str) -> Iterator[str]:

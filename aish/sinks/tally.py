@@ -1,10 +1,11 @@
 """What a run came to, in one line: counted from its events, for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.events import RunFinished, Stamped, StepFinished, ToolFinished
+from aish.vocab.run_parts import CassetteInfo, CassetteMode
 
 _MINUTE = 60
 _TEN_SECONDS = 9.95
@@ -17,6 +18,19 @@ _BLOCKS = frozenset({"cassette", "comparison", "not_recorded", "unused_interacti
 def lines_of(text: str, code: str) -> Sequence[str]:
     """A reason or a notice as it is shown: by `code`, in several lines or in one."""
     return text.split("\n") if code in _BLOCKS else (text,)
+
+
+_MODES: Mapping[CassetteMode, str] = {
+    "none": "replaying {}",
+    "once": "replaying {}",
+    "new_episodes": "replaying {}, and recording what it does not hold",
+    "all": "recording to {}",
+}
+
+
+def cassette_text(info: CassetteInfo) -> str:
+    """What happens to a run's cassette, said before it begins: recording costs money."""
+    return _MODES[info.mode].format(info.path)
 
 
 class Tally:

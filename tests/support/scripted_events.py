@@ -34,7 +34,7 @@ from aish.vocab.events import (
     TurnStarted,
 )
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import ModelInfo, RuleInfo, ServerInfo
+from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo
 
 START = 1_795_000_000.25
 # Clears the screen, sets the title, rings, overwrites the line, turns the text around, and asks a
@@ -135,6 +135,15 @@ def ordinary_run() -> list[Stamped]:
         turn_finished(other, '{"kind": "docs"}'),
         step_finished("sort", text='{"kind": "docs"}', output={"kind": "docs"}),
         run_finished(),
+    )
+
+
+def recorded_run() -> list[Stamped]:
+    """A run whose cassette is written."""
+    path = "tests/cassettes/quickstart.yaml"
+    return stamped(
+        run_started(cassette=CassetteInfo(path, "all")),
+        run_finished(cassette=CassetteUse(path, "recorded", 8)),
     )
 
 

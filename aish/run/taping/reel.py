@@ -67,6 +67,13 @@ class Reel:
         return {"model": model, "mcp": tools, "exec": tools}
 
     @property
+    def mode(self) -> Mode:
+        """What the mode means here: `once` replays or records, as there is a cassette or not."""
+        if self.cassette is None:
+            return "all"
+        return "none" if self.choice.mode == "once" else self.choice.mode
+
+    @property
     def records(self) -> bool:
         """Whether a cassette is written."""
         return bool({"record", "extend"} & set(self.ways.values()))
@@ -115,7 +122,7 @@ class RunTape(Tape):
     @property
     def info(self) -> CassetteInfo:
         """For `run.started`."""
-        return CassetteInfo(self.reel.shown, self.reel.choice.mode)
+        return CassetteInfo(self.reel.shown, self.reel.mode)
 
     def followed(self, emit: Emit) -> Emit:
         """The same `emit`; where another model answers, what it does is remembered."""

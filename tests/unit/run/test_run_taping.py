@@ -117,7 +117,7 @@ def test_what_goes_live_needs_its_variables(pipeline: Any, choice: Any, missing:
 def test_where_there_is_no_cassette_everything_is_recorded(tmp_path: Path, mode: Mode) -> None:
     made = load_reel(TapeChoice(tmp_path / "c.yaml", mode))
 
-    assert made.records
+    assert (made.records, made.mode) == (True, "all")
     assert not made.replays_models
     with pytest.raises(CassetteFileError, match="there is no cassette"):
         load_reel(TapeChoice(tmp_path / "c.yaml", "none"))

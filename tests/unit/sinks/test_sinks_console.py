@@ -7,6 +7,7 @@ from scripted_events import (
     HOSTILE,
     decided,
     ordinary_run,
+    recorded_run,
     run_finished,
     stamped,
     step_finished,
@@ -54,7 +55,9 @@ def events(*said: Event) -> list[Stamped]:
 
 @pytest.mark.parametrize("width", [80, 40])
 @pytest.mark.parametrize(
-    "run", [ordinary_run, troubled_run, unmet_run], ids=["ordinary", "troubled", "unmet"]
+    "run",
+    [ordinary_run, troubled_run, unmet_run, recorded_run],
+    ids=["ordinary", "troubled", "unmet", "recorded"],
 )
 def test_a_run_as_a_person_sees_it(
     run: Callable[[], list[Stamped]], width: int, snapshot: SnapshotAssertion

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
-from scripted_events import any_event, ordinary_run, troubled_run, unmet_run
+from scripted_events import any_event, ordinary_run, recorded_run, troubled_run, unmet_run
 from syrupy.assertion import SnapshotAssertion
 
 from aish.sinks.plain import Plain
@@ -22,7 +22,9 @@ def written(run: list[Stamped]) -> str:
 
 
 @pytest.mark.parametrize(
-    "run", [ordinary_run, troubled_run, unmet_run], ids=["ordinary", "troubled", "unmet"]
+    "run",
+    [ordinary_run, troubled_run, unmet_run, recorded_run],
+    ids=["ordinary", "troubled", "unmet", "recorded"],
 )
 def test_a_run_in_a_ci_log(run: Callable[[], list[Stamped]], snapshot: SnapshotAssertion) -> None:
     assert written(run()) == snapshot
