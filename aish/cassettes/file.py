@@ -11,12 +11,13 @@ from aish.cassettes.interaction import Cassette
 from aish.errors import UsageError
 from aish.system.files import read_capped
 
+UNFINISHED = ".partial"
 LARGEST = 64 * 1024 * 1024
 
 
 def partial(path: Path) -> Path:
     """Where a recording stands until it is complete."""
-    return path.with_name(f"{path.name}.partial")
+    return path.with_name(f"{path.name}{UNFINISHED}")
 
 
 def shown(path: Path) -> str:

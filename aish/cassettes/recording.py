@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Self
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import partial, shown
+from aish.cassettes.file import UNFINISHED, partial, shown
 from aish.cassettes.interaction import Head, Interaction
 
 _KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
@@ -127,7 +127,7 @@ def _refuse_others(path: Path) -> None:
     Raises:
         CassetteFileError: what stands there is no cassette, or the name is that of a recording.
     """
-    if path.suffix == partial(path).suffix:
+    if path.suffix == UNFINISHED:
         raise CassetteFileError(
             f"`{shown(path)}` is the name of a recording that has not ended",
             hint=f"name the cassette itself: `{shown(path.with_suffix(''))}`",
@@ -154,6 +154,7 @@ def _locked(path: Path) -> int:
     while True:
         descriptor = os.open(beside, _FLAGS, _PRIVATE_FILE)
         try:
+            _refuse_planted(os.fstat(descriptor), beside)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # The other recording may have ended, and renamed the file, a moment ago.
             if beside.exists() and os.path.samestat(os.fstat(descriptor), beside.stat()):
@@ -165,6 +166,13 @@ def _locked(path: Path) -> int:
             os.close(descriptor)
             raise
         os.close(descriptor)
+
+
+def _refuse_planted(status: os.stat_result, beside: Path) -> None:
+    """Write to no file that has another name elsewhere, or that somebody else made (X9)."""
+    is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
+    if not is_plain or status.st_uid != os.geteuid():
+        raise CassetteFileError(f"`{shown(beside)}` is not a plain file of this user")
 
 
 @contextmanager

@@ -298,6 +298,25 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     assert not (tmp_path / "elsewhere").exists()
 
 
+@pytest.mark.requirement("X9", "C9")
+def test_a_file_with_a_second_name_is_not_written_to(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("as it was")
+    (tmp_path / "c.yaml.partial").hardlink_to(precious)
+    os.mkfifo(tmp_path / "d.yaml.partial")
+
+    for name in ("c.yaml", "d.yaml"):
+        with pytest.raises(CassetteFileError):
+            Recording(tmp_path / name, HEAD)
+    assert precious.read_text() == "as it was"
+
+
+@pytest.mark.requirement("exit-2")
+def test_an_empty_name_is_the_folder_that_one_is_in() -> None:
+    with pytest.raises(CassetteFileError, match="is a folder, not a cassette"):
+        Recording(Path(), HEAD)
+
+
 @pytest.mark.parametrize(
     "content", ["aish: 1\nname: a\n", "# A page\n", "\0" * 99, "the older interactions: none"]
 )
