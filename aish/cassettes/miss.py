@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from aish.cassettes.matching import Canonical
+from aish.cassettes.text_difference import shared_letters
 from aish.text import for_line, for_terminal
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
@@ -86,8 +87,8 @@ def _nearest(asked: Canonical, recorded: Sequence[Recorded]) -> Recorded:
 
     def nearness(one: Recorded) -> tuple[bool, bool, bool, int, bool]:
         other = _text(one.form.body)
-        start = _shared(text, other)
-        end = _shared(text[start:][::-1], other[start:][::-1])
+        start = shared_letters(text, other)
+        end = shared_letters(text[start:][::-1], other[start:][::-1])
         same = one.form.place == asked.place
         alike = _kind(one.form) == _kind(asked)
         return alike, same, one.form.method == asked.method, start + end, not one.used
@@ -176,21 +177,9 @@ def _text(value: object) -> str:
 
 def _skipped(old: str, new: str) -> int:
     """How much of two texts need not be shown, since they begin alike."""
-    return max(0, _shared(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
+    return max(0, shared_letters(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
 
 
 def _clipped(line: str, skipped: int = 0) -> str:
     shown = for_terminal(line[skipped : skipped + _WIDTH].replace("\n", "⏎"))
     return f"{'…' if skipped else ''}{shown}{'…' if len(line) > skipped + _WIDTH else ''}"
-
-
-def _shared(one: str, other: str) -> int:
-    """The length of the beginning that two texts share."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

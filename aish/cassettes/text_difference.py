@@ -46,7 +46,7 @@ def _near_change(old: str, new: str) -> tuple[list[str], list[str]]:
     """Two lines, without most of the beginning that they share if they are long."""
     if max(len(old), len(new)) <= _WIDEST:
         return [old], [new]
-    skipped = max(0, _shared_letters(old, new) - _WIDEST // 10)
+    skipped = max(0, shared_letters(old, new) - _WIDEST // 10)
     mark = "…" if skipped else ""
     return [mark + _clipped(old[skipped:])], [mark + _clipped(new[skipped:])]
 
@@ -62,7 +62,8 @@ def _shared(old: list[str], new: list[str]) -> int:
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
 
 
-def _shared_letters(old: str, new: str) -> int:
+def shared_letters(old: str, new: str) -> int:
+    """How many letters two texts begin with alike."""
     low, high = 0, min(len(old), len(new))
     while low < high:
         middle = (low + high + 1) // 2

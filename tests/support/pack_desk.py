@@ -44,6 +44,7 @@ class PackDesk:
         assert result["isError"] is True, result
         error: dict[str, Any] = result["structuredContent"]["error"]
         assert result["content"][0]["text"] == f"ERROR: {error['message']}"
+        assert set(error) == {"code", "message", "details"}
         return error
 
     def code(self, name: str, **arguments: Any) -> str:

@@ -1,7 +1,5 @@
 """Which cassettes the paths of a command line lead to."""
 
-import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -9,11 +7,7 @@ from aish.config.pipeline import CassetteSettings, Pipeline
 from aish.errors import UsageError
 from aish.run.cassette_check.check import PARTIAL, Subject, named_in
 from aish.run.plan import load_checked
-
-_SUFFIXES = (".yaml", ".yml")
-_BEGINNING = 64 * 1024
-_PIPELINE = re.compile(rb"^[\"']?aish[\"']?[ \t]*:", re.MULTILINE)
-_CASSETTE = re.compile(rb"^[\"']?interactions[\"']?[ \t]*:", re.MULTILINE)
+from aish.run.yaml_files import SUFFIXES, files_below, is_cassette, is_pipeline
 
 
 def subjects(paths: Sequence[Path], pipeline: Pipeline | None) -> tuple[Subject, ...]:
@@ -38,7 +32,7 @@ def _named(paths: Sequence[Path], pipeline: Pipeline | None) -> Iterator[Subject
         {} if pipeline is None else {one.settings.path.resolve(): one for one in named_in(pipeline)}
     )
     for path in paths:
-        if path.is_file() and _is_pipeline(path):
+        if path.is_file() and is_pipeline(path):
             yield from _of_pipeline(path)
             continue
         if path.is_dir():
@@ -53,7 +47,7 @@ def _of_folder(
     """Its cassettes, and those that its pipelines name."""
     found = False
     for path in _within(folder):
-        if _is_pipeline(path):
+        if is_pipeline(path):
             named = named_in(load_checked(path, (), locked=False))
             yield from named
             found = found or bool(named)
@@ -84,30 +78,11 @@ def _of_pipeline(path: Path) -> Iterator[Subject]:
 
 def _within(folder: Path) -> Iterator[Path]:
     """The cassettes, interrupted ones too, and pipelines in a folder and below; no hidden ones."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if not name.startswith("."))
-        for name in sorted(files):
-            path = Path(place, name)
-            whole = name.removesuffix(PARTIAL)
-            if name.startswith(".") or not whole.endswith(_SUFFIXES):
-                continue
-            if whole != name and (path.parent / whole).exists():
-                continue  # told of with the cassette beside it
-            if _CASSETTE.search(_beginning(path)) or _is_pipeline(path):
-                yield path
-
-
-def _is_pipeline(path: Path) -> bool:
-    beginning = _beginning(path)
-    return _PIPELINE.search(beginning) is not None and not _CASSETTE.search(beginning)
-
-
-def _beginning(path: Path) -> bytes:
-    """As much of a plain file as it takes to know it; nothing of what cannot be read."""
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as file:
-            return file.read(_BEGINNING)
-    except OSError:
-        return b""
+    for path in files_below(folder):
+        whole = path.with_name(path.name.removesuffix(PARTIAL))
+        if whole.suffix not in SUFFIXES:
+            continue
+        if whole != path and whole.exists():
+            continue  # told of with the cassette beside it
+        if is_cassette(path) or is_pipeline(path):
+            yield path

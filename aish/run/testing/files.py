@@ -1,23 +1,17 @@
 """Finds pipeline files to test, and cassettes that no test uses (C12)."""
 
-import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aish.errors import UsageError
+from aish.run.yaml_files import SUFFIXES, beginning, files_below, is_cassette, is_pipeline
 from aish.vocab.frozen import frozen
 
 USUAL = Path("pipelines")
 """Where pipelines are looked for if nothing is said and it is there."""
 
-_SUFFIXES = (".yaml", ".yml")
-_SKIPPED = frozenset({"node_modules", "venv", "__pycache__"})
-_HEAD = 64 * 1024
-# Files that are broken have to be found too, so they are not parsed.
-_PIPELINE = re.compile(rb"""^(?:\{\s*)?["']?aish["']?[ \t]*:""", re.MULTILINE)
 _TESTED = re.compile(rb"""^(?:\{\s*)?["']?(?:tests|extends)["']?[ \t]*:""", re.MULTILINE)
-_CASSETTE = re.compile(rb"^interactions[ \t]*:", re.MULTILINE)
 
 
 @frozen
@@ -45,7 +39,7 @@ def find_files(paths: Sequence[Path]) -> Search:
     searched: set[Path] = set()
     for path in paths:
         if path.is_dir():
-            for file in _below(path):
+            for file in filter(_is_meant, files_below(path)):
                 if file.resolve() not in found:
                     found[file.resolve()] = file
                     searched.add(file)
@@ -61,25 +55,9 @@ def find_files(paths: Sequence[Path]) -> Search:
     return Search(tuple(found.values()), frozenset(searched))
 
 
-def _below(folder: Path) -> Iterator[Path]:
-    """The pipeline files in a folder and below it, in the order of their names."""
-    for place, folders, files in os.walk(folder):
-        folders[:] = sorted(
-            name for name in folders if not name.startswith(".") and name not in _SKIPPED
-        )
-        for name in sorted(files):
-            path = Path(place, name)
-            if (
-                name.endswith(_SUFFIXES)
-                and not name.startswith(".")
-                and _PIPELINE.search(_head(path))
-            ):
-                yield path
-
-
 def may_have_tests(file: Path) -> bool:
     """Whether a file that cannot be loaded looks as if it had tests, of its own or inherited."""
-    return _TESTED.search(_head(file)) is not None
+    return _TESTED.search(beginning(file)) is not None
 
 
 def orphans(used: Iterable[Path]) -> tuple[Path, ...]:
@@ -92,21 +70,10 @@ def orphans(used: Iterable[Path]) -> tuple[Path, ...]:
         found += (
             path
             for path in sorted(folder.iterdir())
-            if path.suffix in _SUFFIXES and path.resolve() not in known and _is_cassette(path)
+            if path.suffix in SUFFIXES and path.resolve() not in known and is_cassette(path)
         )
     return tuple(found)
 
 
-def _is_cassette(path: Path) -> bool:
-    return path.is_file() and _CASSETTE.search(_head(path)) is not None
-
-
-def _head(path: Path) -> bytes:
-    """How a file begins; nothing where it cannot be read or is no file."""
-    try:
-        if not path.is_file():
-            return b""
-        with path.open("rb") as stream:
-            return stream.read(_HEAD)
-    except OSError:
-        return b""
+def _is_meant(file: Path) -> bool:
+    return file.suffix in SUFFIXES and is_pipeline(file)

@@ -1,72 +1,29 @@
-import json
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from pack_desk import PackDesk
 
 from aish.packs.denied import is_denied
-from aish.packs.pack import Pack, open_packs
-
-LIMIT = 50_000
-
-
-@dataclass
-class Desk:
-    """A root and its packs, called one by one."""
-
-    root: Path
-    pack: Pack
-
-    def call(self, name: str, **arguments: Any) -> dict[str, Any]:
-        result: dict[str, Any] = dict(anyio.run(self.pack.call, name, arguments))
-        # Whatever comes out can be sent, and is never too long (K7).
-        json.dumps(result).encode()
-        (block,) = result["content"]
-        assert len(block["text"]) <= LIMIT
-        return result
-
-    def text(self, name: str, **arguments: Any) -> str:
-        result = self.call(name, **arguments)
-        assert result["isError"] is False, result
-        return str(result["content"][0]["text"])
-
-    def data(self, name: str, **arguments: Any) -> dict[str, Any]:
-        result = self.call(name, **arguments)
-        assert result["isError"] is False, result
-        data: dict[str, Any] = result["structuredContent"]
-        return data
-
-    def code(self, name: str, **arguments: Any) -> str:
-        result = self.call(name, **arguments)
-        assert result["isError"] is True
-        error = result["structuredContent"]["error"]
-        assert result["content"][0]["text"] == f"ERROR: {error['message']}"
-        assert set(error) == {"code", "message", "details"}
-        return str(error["code"])
-
-    def write(self, path: str, content: str | bytes) -> None:
-        target = self.root / path
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(content.encode() if isinstance(content, str) else content)
+from aish.packs.pack import open_packs
 
 
 @pytest.fixture
-def desk(tmp_path: Path) -> Iterator[Desk]:
+def desk(tmp_path: Path) -> Iterator[PackDesk]:
     root = tmp_path / "root"
     root.mkdir()
     pack = open_packs(["fs"], root)
-    yield Desk(root, pack)
+    yield PackDesk(root, pack)
     anyio.run(pack.shutdown)
 
 
 @pytest.mark.requirement("K1")
-def test_a_file_is_read_by_its_path_alone(desk: Desk) -> None:
-    desk.write("README.md", "# Title\n\ntext\n")
+def test_a_file_is_read_by_its_path_alone(desk: PackDesk) -> None:
+    desk.put("README.md", "# Title\n\ntext\n")
     assert desk.text("file_read", path="README.md") == "# Title\n\ntext\n"
     assert desk.data("file_read", path="README.md") == {
         "path": "README.md",
@@ -92,9 +49,9 @@ def test_a_file_is_read_by_its_path_alone(desk: Desk) -> None:
     ],
 )
 def test_a_range_of_lines_is_read(
-    desk: Desk, first: int | None, last: int | None, expected: str
+    desk: PackDesk, first: int | None, last: int | None, expected: str
 ) -> None:
-    desk.write("a", "1\n2\n3\n4")
+    desk.put("a", "1\n2\n3\n4")
     wanted = {"start_line": first, "end_line": last}
     given = {name: value for name, value in wanted.items() if value is not None}
     data = desk.data("file_read", path="a", **given)
@@ -104,23 +61,23 @@ def test_a_range_of_lines_is_read(
 @pytest.mark.requirement("K3")
 @pytest.mark.parametrize(("first", "last"), [(5, 9), (0, 1), (-1, 1), (3, 2)])
 def test_lines_that_are_not_there_are_a_failure_that_says_so(
-    desk: Desk, first: int, last: int
+    desk: PackDesk, first: int, last: int
 ) -> None:
-    desk.write("a", "1\n2\n3\n4")
+    desk.put("a", "1\n2\n3\n4")
     assert desk.code("file_read", path="a", start_line=first, end_line=last) == "out_of_range"
 
 
 @pytest.mark.requirement("K1")
-def test_an_empty_file_is_empty(desk: Desk) -> None:
-    desk.write("a", "")
+def test_an_empty_file_is_empty(desk: PackDesk) -> None:
+    desk.put("a", "")
     data = desk.data("file_read", path="a")
     assert (data["content"], data["total_lines"], data["end_line"]) == ("", 0, 0)
 
 
 @pytest.mark.requirement("K7")
-def test_a_long_file_is_cut_at_a_line_and_can_be_read_on_to_its_end(desk: Desk) -> None:
+def test_a_long_file_is_cut_at_a_line_and_can_be_read_on_to_its_end(desk: PackDesk) -> None:
     whole = "".join(f"line {number} é {'x' * (number % 90)}\n" for number in range(1, 4000))
-    desk.write("long", whole)
+    desk.put("long", whole)
     first = desk.data("file_read", path="long")
     assert first["truncated"] is True
     text = desk.text("file_read", path="long")
@@ -137,8 +94,8 @@ def test_a_long_file_is_cut_at_a_line_and_can_be_read_on_to_its_end(desk: Desk) 
 
 
 @pytest.mark.requirement("K7")
-def test_a_line_that_is_too_long_is_cut_and_said_to_be(desk: Desk) -> None:
-    desk.write("one", "é" * 300_000 + "\nnext\n")
+def test_a_line_that_is_too_long_is_cut_and_said_to_be(desk: PackDesk) -> None:
+    desk.put("one", "é" * 300_000 + "\nnext\n")
     data = desk.data("file_read", path="one")
     assert (data["truncated"], data["end_line"], data["total_lines"]) == (True, 1, 2)
     assert set(data["content"]) == {"é"}
@@ -147,8 +104,8 @@ def test_a_line_that_is_too_long_is_cut_and_said_to_be(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("K4", "K7", "X6")
-def test_a_huge_file_is_read_in_bounded_time(desk: Desk) -> None:
-    desk.write("huge", "top\n")
+def test_a_huge_file_is_read_in_bounded_time(desk: PackDesk) -> None:
+    desk.put("huge", "top\n")
     os.truncate(desk.root / "huge", 1 << 40)
     assert desk.code("file_read", path="huge") == "binary"
     with (desk.root / "log").open("wb") as log:
@@ -174,16 +131,16 @@ def test_a_huge_file_is_read_in_bounded_time(desk: Desk) -> None:
     ],
 )
 def test_files_that_are_not_plain_utf8_are_read_too(
-    desk: Desk, content: bytes, expected: str, encoding: str
+    desk: PackDesk, content: bytes, expected: str, encoding: str
 ) -> None:
-    desk.write("a", content)
+    desk.put("a", content)
     data = desk.data("file_read", path="a")
     assert (data["content"], data["encoding"]) == (expected, encoding)
 
 
 @pytest.mark.requirement("K3")
-def test_a_binary_file_is_a_failure_with_its_size(desk: Desk) -> None:
-    desk.write("a", b"\x7fELF\0\0\0")
+def test_a_binary_file_is_a_failure_with_its_size(desk: PackDesk) -> None:
+    desk.put("a", b"\x7fELF\0\0\0")
     assert desk.code("file_read", path="a") == "binary"
     assert desk.code("file_summary", path="a") == "binary"
     result = desk.call("file_read", path="a")
@@ -212,15 +169,15 @@ def test_a_binary_file_is_a_failure_with_its_size(desk: Desk) -> None:
     ],
 )
 def test_failures_are_results_with_a_code(
-    desk: Desk, tool: str, arguments: dict[str, Any], code: str
+    desk: PackDesk, tool: str, arguments: dict[str, Any], code: str
 ) -> None:
-    desk.write("a", "x")
+    desk.put("a", "x")
     assert desk.code(tool, **arguments) == code
 
 
 @pytest.mark.requirement("K1")
-def test_existence_is_told_of_files_and_folders(desk: Desk) -> None:
-    desk.write("docs/a", "")
+def test_existence_is_told_of_files_and_folders(desk: PackDesk) -> None:
+    desk.put("docs/a", "")
     os.mkfifo(desk.root / "pipe")
     assert desk.data("file_exists", path="docs/a")["kind"] == "file"
     assert desk.data("file_exists", path="docs")["kind"] == "folder"
@@ -229,9 +186,9 @@ def test_existence_is_told_of_files_and_folders(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("K1")
-def test_a_folder_is_listed_in_order(desk: Desk) -> None:
-    desk.write("b.txt", "xx")
-    desk.write("a/x", "")
+def test_a_folder_is_listed_in_order(desk: PackDesk) -> None:
+    desk.put("b.txt", "xx")
+    desk.put("a/x", "")
     (desk.root / "c").symlink_to("b.txt")
     os.mkfifo(desk.root / "d")
     assert desk.text("dir_list") == "a/\nb.txt\nc (link)\nd (not a file)\n"
@@ -242,10 +199,10 @@ def test_a_folder_is_listed_in_order(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("K7")
-def test_a_long_list_goes_on_where_it_stopped(desk: Desk) -> None:
+def test_a_long_list_goes_on_where_it_stopped(desk: PackDesk) -> None:
     names = [f"{number:05}-{'x' * 40}" for number in range(2500)]
     for name in names:
-        desk.write(name, "")
+        desk.put(name, "")
     first = desk.data("dir_list")
     assert first["truncated"] is True
     shown = [entry["name"] for entry in first["entries"]]
@@ -259,35 +216,35 @@ def test_a_long_list_goes_on_where_it_stopped(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("K1")
-def test_a_tree_is_indented_and_as_deep_as_asked(desk: Desk) -> None:
-    desk.write("a/b/c/d/e", "")
-    desk.write("z", "")
-    desk.write(".git/objects/x", "")
+def test_a_tree_is_indented_and_as_deep_as_asked(desk: PackDesk) -> None:
+    desk.put("a/b/c/d/e", "")
+    desk.put("z", "")
+    desk.put(".git/objects/x", "")
     assert desk.text("dir_tree") == ".git/\na/\n  b/\n    c/\nz\n"
     assert desk.text("dir_tree", depth=1) == ".git/\na/\nz\n"
     assert desk.text("dir_tree", path="a/b", depth=99) == "c/\n  d/\n    e\n"
 
 
 @pytest.mark.requirement("K7")
-def test_a_tree_that_is_too_large_says_how_to_go_on(desk: Desk) -> None:
+def test_a_tree_that_is_too_large_says_how_to_go_on(desk: PackDesk) -> None:
     for number in range(1200):
-        desk.write(f"{number:04}-{'x' * 60}", "")
+        desk.put(f"{number:04}-{'x' * 60}", "")
     assert desk.data("dir_tree")["truncated"] is True
     assert "[truncated: true" in desk.text("dir_tree")
 
 
 @pytest.mark.requirement("K4")
-def test_a_tree_that_leads_into_itself_or_out_ends(desk: Desk) -> None:
-    desk.write("a/x", "")
+def test_a_tree_that_leads_into_itself_or_out_ends(desk: PackDesk) -> None:
+    desk.put("a/x", "")
     (desk.root / "a" / "self").symlink_to(".")
     (desk.root / "out").symlink_to("/etc")
     assert desk.text("dir_tree", depth=16) == "a/\n  self (link)\n  x\nout (link)\n"
 
 
 @pytest.mark.requirement("X2", "X3")
-def test_names_with_control_characters_cannot_break_a_list(desk: Desk) -> None:
-    desk.write("a\nb", "")
-    desk.write("c\x1b[2J\u202e", "")
+def test_names_with_control_characters_cannot_break_a_list(desk: PackDesk) -> None:
+    desk.put("a\nb", "")
+    desk.put("c\x1b[2J\u202e", "")
     (desk.root / os.fsdecode(b"d\xff")).write_text("needle")
     for text in (desk.text("dir_list"), desk.text("dir_tree")):
         assert text == "a⏎b\nc\\x1b[2J\\u202e\nd\\udcff\n"
@@ -295,10 +252,10 @@ def test_names_with_control_characters_cannot_break_a_list(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("K1")
-def test_text_is_found_as_it_is_written(desk: Desk) -> None:
-    desk.write("a.py", "x = 1\ny.z(*)\n")
-    desk.write("docs/b.md", "Y.Z(*)\nnothing\n")
-    desk.write(".venv/c.py", "y.z(*)")
+def test_text_is_found_as_it_is_written(desk: PackDesk) -> None:
+    desk.put("a.py", "x = 1\ny.z(*)\n")
+    desk.put("docs/b.md", "Y.Z(*)\nnothing\n")
+    desk.put(".venv/c.py", "y.z(*)")
     assert desk.text("file_search", query="y.z(*)") == "a.py:2: y.z(*)\n1 lines in 2 files searched"
     matches = desk.data("file_search", query="y.z(*)", ignore_case=True)["matches"]
     assert [(match["path"], match["line"]) for match in matches] == [("a.py", 2), ("docs/b.md", 1)]
@@ -320,18 +277,18 @@ def test_text_is_found_as_it_is_written(desk: Desk) -> None:
     ],
 )
 def test_a_glob_narrows_a_search_and_never_leaves_the_root(
-    desk: Desk, glob: str, found: list[str]
+    desk: PackDesk, glob: str, found: list[str]
 ) -> None:
     for path in ("a.py", "src/b.py", "src/deep/c.py", "d.md"):
-        desk.write(path, "needle")
+        desk.put(path, "needle")
     matches = desk.data("file_search", query="needle", glob=glob)["matches"]
     assert [match["path"] for match in matches] == found
 
 
 @pytest.mark.requirement("X7")
-def test_a_regular_expression_is_searched_for(desk: Desk) -> None:
-    desk.write("a.py", "def one():\nDef two():\n\tdef three():\n")
-    desk.write("é.py", "def four\u2028():\n")
+def test_a_regular_expression_is_searched_for(desk: PackDesk) -> None:
+    desk.put("a.py", "def one():\nDef two():\n\tdef three():\n")
+    desk.put("é.py", "def four\u2028():\n")
     rows = desk.data("file_search", query=r"^def \w+", regex=True)["matches"]
     assert [(row["path"], row["line"]) for row in rows] == [("a.py", 1), ("é.py", 1)]
     rows = desk.data("file_search", query=r"^def t", regex=True, ignore_case=True)["matches"]
@@ -340,8 +297,8 @@ def test_a_regular_expression_is_searched_for(desk: Desk) -> None:
 
 
 @pytest.mark.requirement("X6", "X7")
-def test_a_catastrophic_expression_is_stopped(desk: Desk) -> None:
-    desk.write("a", "a" * 40 + "!\n")
+def test_a_catastrophic_expression_is_stopped(desk: PackDesk) -> None:
+    desk.put("a", "a" * 40 + "!\n")
     began = time.monotonic()
     assert desk.code("file_search", query="^(a+)+$", regex=True) == "too_slow"
     assert time.monotonic() - began < 20
@@ -349,9 +306,9 @@ def test_a_catastrophic_expression_is_stopped(desk: Desk) -> None:
 
 @pytest.mark.requirement("K7", "X6")
 @pytest.mark.parametrize("regex", [True, False])
-def test_a_search_that_finds_too_much_says_so(desk: Desk, *, regex: bool) -> None:
+def test_a_search_that_finds_too_much_says_so(desk: PackDesk, *, regex: bool) -> None:
     for number in range(10):
-        desk.write(f"{number}", ("needle " * 100 + "\n") * 100)
+        desk.put(f"{number}", ("needle " * 100 + "\n") * 100)
     data = desk.data("file_search", query="needle", regex=regex)
     assert data["truncated"] is True
     assert len(data["matches"]) <= 200
@@ -360,18 +317,18 @@ def test_a_search_that_finds_too_much_says_so(desk: Desk, *, regex: bool) -> Non
 
 
 @pytest.mark.requirement("K7", "X6")
-def test_files_that_are_too_large_or_not_text_are_counted(desk: Desk) -> None:
-    desk.write("big", "needle" + "x" * 6_000_000)
-    desk.write("binary", b"needle\0")
-    desk.write("text", "needle")
+def test_files_that_are_too_large_or_not_text_are_counted(desk: PackDesk) -> None:
+    desk.put("big", "needle" + "x" * 6_000_000)
+    desk.put("binary", b"needle\0")
+    desk.put("text", "needle")
     data = desk.data("file_search", query="needle")
     assert (data["files"], data["skipped"], len(data["matches"])) == (1, 2, 1)
     assert "2 skipped" in desk.text("file_search", query="needle")
 
 
 @pytest.mark.requirement("K1")
-def test_a_summary_has_what_one_needs_to_decide_what_to_read(desk: Desk) -> None:
-    desk.write("a", "".join(f"{number}\r\n" for number in range(30)))
+def test_a_summary_has_what_one_needs_to_decide_what_to_read(desk: PackDesk) -> None:
+    desk.put("a", "".join(f"{number}\r\n" for number in range(30)))
     data = desk.data("file_summary", path="a")
     assert (data["lines"], data["line_ends"], data["bytes"]) == (30, "CRLF", 110)
     assert data["head"].count("\n") == 10
@@ -406,7 +363,7 @@ DENIED = (
 )
 
 
-def seen(desk: Desk, path: str) -> list[dict[str, Any]]:
+def seen(desk: PackDesk, path: str) -> list[dict[str, Any]]:
     """What every tool says of a path."""
     tools = ("file_read", "file_exists", "file_summary", "dir_list", "dir_tree")
     results = [desk.call(tool, path=path) for tool in tools]
@@ -415,9 +372,9 @@ def seen(desk: Desk, path: str) -> list[dict[str, Any]]:
 
 @pytest.mark.requirement("K5", "X1")
 @pytest.mark.parametrize("path", DENIED)
-def test_a_denied_file_looks_like_one_that_is_not_there(desk: Desk, path: str) -> None:
+def test_a_denied_file_looks_like_one_that_is_not_there(desk: PackDesk, path: str) -> None:
     absent = seen(desk, path)
-    desk.write(path, "SECRET")
+    desk.put(path, "SECRET")
     present = seen(desk, path)
     assert present == absent
     for result in (
