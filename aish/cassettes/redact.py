@@ -3,9 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from aish.cassettes.assembled import masks, replaced
-from aish.cassettes.edits import bytes_of, edited, text_of
+from aish.cassettes.assembled import replaced
+from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.interaction import Head, Headers, Interaction, Request, Response
+from aish.cassettes.repeated import Repeated, masked
 from aish.system.secrets import Secrets
 
 SENSITIVE = frozenset(
@@ -21,18 +22,28 @@ SENSITIVE = frozenset(
 )
 
 
-def redact(interaction: Interaction, secrets: Secrets) -> Interaction:
+def redact(
+    interaction: Interaction, secrets: Secrets, repeated: Repeated | None = None
+) -> Interaction:
     """The interaction as it may be written; chunks are cut anew where secrets stood."""
-    return Interaction(
-        _request(interaction.request, secrets), _response(interaction.response, secrets)
-    )
+    asked = redact_request(interaction.request, secrets, repeated)
+    return Interaction(asked, _response(interaction.response, secrets))
 
 
-def redact_request(request: Request, secrets: Secrets) -> Request:
-    """The request as it may be written, and as it is compared."""
+def redact_request(request: Request, secrets: Secrets, repeated: Repeated | None = None) -> Request:
+    """The request as it may be written, and as it is compared; `repeated` knows those before."""
+    thorough = _Thorough(secrets)
+    made = replace(request, headers=_headers(request.headers, thorough))
     if not secrets:
-        return replace(request, headers=_headers(request.headers, _Thorough(secrets)))
-    return _request(request, secrets)
+        return made
+    text = text_of(request.body)
+    clean = (repeated or Repeated()).cleaned(text, request.uri, len(secrets), thorough.spans)
+    return replace(
+        made,
+        method=thorough.mask(request.method),
+        uri=thorough.mask(request.uri),
+        body=request.body if clean is text else bytes_of(clean),
+    )
 
 
 def redact_head(head: Head, secrets: Secrets) -> Head:
@@ -57,27 +68,7 @@ class _Thorough:
 
     def mask(self, text: str) -> str:
         """The text with every secret replaced by its tag."""
-        pieces: list[str] = []
-        end = 0
-        for start, stop, tag in self.spans(text) if self else ():
-            pieces += (text[end:start], tag)
-            end = stop
-        return "".join((*pieces, text[end:])) if end else text
-
-
-def _request(request: Request, secrets: Secrets) -> Request:
-    thorough = _Thorough(secrets)
-    text = text_of(request.body)
-    if "\\u" in text:
-        # Some of it is spelled in a way that only who reads the JSON can see.
-        text = text_of(edited(request.body, masks(text, thorough)))
-    return replace(
-        request,
-        method=thorough.mask(request.method),
-        uri=thorough.mask(request.uri),
-        headers=_headers(request.headers, thorough),
-        body=bytes_of(thorough.mask(text)),
-    )
+        return masked(text, self.spans(text)) if self else text
 
 
 def _response(response: Response, secrets: Secrets) -> Response:

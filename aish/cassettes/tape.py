@@ -18,6 +18,7 @@ from aish.cassettes.interaction import Chunk, Head, Interaction, Request, Respon
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
+from aish.cassettes.repeated import Repeated
 from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.store import Store
 from aish.cassettes.take import Take
@@ -79,6 +80,7 @@ class Tape:
         self._is_stuck = False
         self._harmless: set[str] = set()
         self._looked_through: set[int] = set()
+        self._repeated = Repeated()
         self._latest = 0
         self._reached: set[int] = set()
         self._awaited: dict[int, anyio.Event] = {}
@@ -201,7 +203,7 @@ class Tape:
         from aish.cassettes.scan import scan
 
         # Secrets first: with a folder's name in it, a secret would be another text.
-        clean = hidden(redact(interaction, self._secrets), self._places)
+        clean = hidden(redact(interaction, self._secrets, self._repeated), self._places)
         recording = None if self._is_stuck else self._recording
         if recording is not None and not scan([clean], self.rules.allow, self._harmless):
             # It is kept as long as this is, so that no other has its identity.
@@ -237,7 +239,7 @@ class Tape:
     def _as_written(self, request: Request) -> Request:
         from aish.cassettes.redact import redact_request
 
-        return redact_request(request, self._secrets)
+        return redact_request(request, self._secrets, self._repeated)
 
     def _pass(self, number: int) -> None:
         self._latest = number

@@ -38,6 +38,10 @@ class Secrets:
     def __bool__(self) -> bool:
         return bool(self._tags)
 
+    def __len__(self) -> int:
+        """How many texts are looked for."""
+        return len(self._tags)
+
     def add(self, name: str, value: str) -> None:
         """Mask `value` as `<secret:name>` from now on.
 
