@@ -13,7 +13,7 @@ from aish.errors import ExitCode
 from aish.run.cassette_check.check import Checked, check
 from aish.run.cassette_check.search import subjects
 from aish.run.plan import load_checked
-from aish.text import for_ci_log, for_line
+from aish.text import counted, for_ci_log, for_line
 from aish.vocab.json import JsonObject
 
 
@@ -66,8 +66,8 @@ def _lines(one: Checked) -> Iterator[str]:
         if one.unreadable.hint:
             yield f"  hint: {for_line(one.unreadable.hint)}"
         return
-    told = [_counted(len(one.findings), "finding") if one.findings else "ok"]
-    told += [_counted(one.exchanges, "exchange")] if one.exchanges else []
+    told = [counted(len(one.findings), "finding") if one.findings else "ok"]
+    told += [counted(one.exchanges, "exchange")] if one.exchanges else []
     yield f"{path}: {', '.join(told)}"
     yield from (f"  {for_line(text)}" for text in one.findings)
     yield from (f"  note: {for_line(text)}" for text in one.notes)
@@ -81,7 +81,3 @@ def _row(one: Checked) -> JsonObject:
         "notes": list(one.notes),
         "unreadable": None if one.unreadable is None else str(one.unreadable),
     }
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"

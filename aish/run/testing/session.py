@@ -17,6 +17,7 @@ from aish.run.testing.files import Search, may_have_tests, orphans
 from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
 from aish.run.testing.selection import Selection, everything
 from aish.run.testing.workers import Workers
+from aish.text import counted
 from aish.vocab.frozen import frozen
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -229,8 +230,7 @@ def _jobs(files: Iterable[PipelineFile]) -> Iterator[Job]:
 def _demand(jobs: Sequence[Job], chosen: Sequence[Job], search: Search) -> None:
     """Nothing tested must not look like everything passed."""
     if not jobs:
-        count = len(search.files)
-        said = f"no tests in {count} pipeline file{'' if count == 1 else 's'}"
+        said = f"no tests in {counted(len(search.files), 'pipeline file')}"
         raise UsageError(said, hint="cases stand under `tests:` in a pipeline file")
     if not chosen:
         raise UsageError(f"none of {len(jobs)} cases is selected", where="-k")
