@@ -24,14 +24,15 @@ GENERATED = "<!-- Written by docs/generate.py; change what it is made of, not th
 
 EXIT_MEANINGS = {
     ExitCode.OK: "every step succeeded",
-    ExitCode.FAILED: "a step failed, an answer did not fit its schema, or the result could not be "
-    "written",
+    ExitCode.FAILED: "a step failed, an expectation did not hold, an answer did not fit its "
+    "schema, or the result or the cassette could not be written",
     ExitCode.USAGE: "bad flag, bad input value, invalid pipeline file; no model was asked",
     ExitCode.DENIED: "a needed tool call was denied, and `on_denied` is not `continue`",
     ExitCode.BUDGET: "a limit was reached: tool rounds (`max_tool_depth`) or time (`limits.time`)",
     ExitCode.UNAVAILABLE: "a model endpoint or a required server could not be reached, or refused "
     "the credentials, after retries",
-    ExitCode.CASSETTE: "not used yet: kept for replay",
+    ExitCode.CASSETTE: "a replay met a request that the cassette does not hold, or, under "
+    "`cassette.strict`, left recorded ones unused",
     ExitCode.LOCK: "a server or a tool is not as the lock file pins it, or `aish lock` found a "
     "difference",
     ExitCode.INTERNAL: "a bug: the message names the log file and asks for a report",

@@ -484,6 +484,28 @@ def test_globs_that_match_nothing_locked_are_found_by_validate(
 
 
 @pytest.mark.requirement("P8")
+def test_a_tool_that_the_file_lets_in_and_the_lock_does_not_have_is_found_by_validate(
+    project: Project,
+) -> None:
+    text = """
+name: p
+mcp:
+  servers:
+    repo: {pack: [fs], root: ., tools: [file_read]}
+steps: [{id: it, call: repo__file_read, with: {path: a.txt}}]
+"""
+    project.pipeline(text)
+    assert project.aish("lock", "p.yaml").code == 0
+    project.pipeline(text.replace("[file_read]", "[file_read, dir_list, 'file_*']"))
+
+    done = project.aish("validate", "p.yaml", "--strict")
+
+    assert done.code == 2
+    assert "tools[1]: `dir_list` matches none of the tools that are locked of `repo`" in done.stderr
+    assert "p.yaml: 1 error" in done.stderr
+
+
+@pytest.mark.requirement("P8")
 def test_what_a_template_becomes_is_not_guessed(locked: Project) -> None:
     write(
         locked,
@@ -509,11 +531,13 @@ def test_plan_and_explain_know_the_tools_from_the_lock(
         "policy", "explain", "p.yaml", "--tool", "s__echo", "--args", '{"text": 3}'
     )
     tightened = project.aish("policy", "explain", "p.yaml", "--tool", "s__burn", "--format", "json")
+    unknown = project.aish("policy", "explain", "p.yaml", "--tool", "s__ecoh")
 
     assert (plan.code, explained.code) == (0, 0), plan.stderr
     assert project.tidy(plan.stdout + "---\n" + explained.stdout) == snapshot
     assert json.loads(tightened.stdout)["verdict"] == "ask"
     assert json.loads(tightened.stdout)["locked"] is True
+    assert "`s__ecoh` is not among the tools that are locked: it is not offered" in unknown.stdout
 
 
 # --- Files that are no locks -----------------------------------------------------------------
@@ -580,7 +604,7 @@ def test_a_lock_that_the_file_names_has_to_be_there(project: Project) -> None:
     taken = project.aish("lock", "p.yaml")
 
     assert (missing.code, checked.code, taken.code) == (2, 2, 0)
-    assert "locks/mine.json:1:1: the lock file: no such file" in missing.stderr
+    assert "locks/mine.json:1:1: there is no lock file" in missing.stderr
     assert "hint: `aish lock p.yaml` writes it" in missing.stderr
     assert (project.folder / "locks" / "mine.json").exists()
     assert project.run().code == 0

@@ -136,6 +136,17 @@ def test_a_broken_file_is_an_error_and_the_others_still_run(
 
 
 @pytest.mark.requirement("C12", "exit-6")
+def test_a_miss_of_a_shared_cassette_says_that_cases_may_need_their_own(tested: Project) -> None:
+    more = NOTES + "  - name: says another\n    inputs: {word: other}\n"
+    tested.pipeline(more, "pipelines/notes.yaml")
+
+    done = tested.aish("test", "-k", "another")
+
+    assert done.code == 6
+    assert "hint: cases that ask for different things need a `cassette` each; if" in done.stdout
+
+
+@pytest.mark.requirement("C12", "exit-6")
 def test_misses_outweigh_failures(tested: Project) -> None:
     tested.pipeline(NOTES.replace("contains: hello", "contains: x"), "pipelines/notes.yaml")
     tested.pipeline(BYE.replace("Say bye", "Say adieu"), "pipelines/bye.yaml")

@@ -60,6 +60,8 @@ def command(
         print_json({**_row(found), "locked": locked is not None, "misfits": misfits})
     else:
         told = _locked_lines(locked, misfits) if locked else ()
+        if lock is not None and locked is None and name.server in pipeline.servers:
+            told = ["", f"`{name}` is not among the tools that are locked: it is not offered"]
         typer.echo("\n".join(for_terminal(line) for line in (*_lines(found), *told)))
     return 0
 

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import CallStep, Pipeline, PromptStep
 from aish.errors import did_you_mean
+from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.globs import split_glob
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import LOCAL_COMMAND, matches_tool
@@ -74,11 +75,25 @@ def stale_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Complaint]:
         path = step_path(index, listed="steps" in pipeline.data)
         shown = step.tools or () if isinstance(step, PromptStep) else ()
         globs += [(glob, within(path, f"tools[{n}]")) for n, glob in enumerate(shown)]
+    yield from _let_in(pipeline, lock, known)
     for glob, place in globs if everything else ():
         if known.matches_none(glob):
             message = f"`{glob}` matches none of the tools that are locked"
             yield Complaint(place, message, known.near(glob), warning=True)
     yield from _outgrown(pipeline, lock)
+
+
+def _let_in(pipeline: Pipeline, lock: Lock, known: _Known) -> Iterator[Complaint]:
+    """What the `tools` of a server let in now and the lock does not have."""
+    for alias in sorted(known.servers):
+        entry, pins = pipeline.servers[alias], lock.servers[alias].tools
+        names = {*pins, *(old for old, own in OLDER_NAMES.items() if entry.pack and own in pins)}
+        for n, glob in enumerate(entry.tools):
+            if not any(matches_word(glob, name) for name in names):
+                message = f"`{glob}` matches none of the tools that are locked of `{alias}`"
+                near = did_you_mean(glob, sorted(names))
+                hint = near or f"`aish lock {pipeline.file} --update`, once it was looked at"
+                yield Complaint(f"mcp.servers.{alias}.tools[{n}]", message, hint, warning=True)
 
 
 def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:

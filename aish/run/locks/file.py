@@ -54,8 +54,10 @@ def read_lock(path: Path, pipeline: Path) -> Lock:
         text = read_text(path, LIMIT)
     except UnreadableError as error:
         problem = error.problem
-        hint = f"`aish lock {pipeline}` writes it" if not path.exists() else problem.hint
-        raise LockFileError(_problem(path, f"the lock file: {problem.message}", hint)) from error
+        message, hint = f"the lock file: {problem.message}", problem.hint
+        if not path.exists():
+            message, hint = "there is no lock file", f"`aish lock {pipeline}` writes it"
+        raise LockFileError(_problem(path, message, hint)) from error
     if not text.strip():
         raise LockFileError(_problem(path, "the lock file is empty", _again(pipeline)))
     try:

@@ -81,7 +81,7 @@ class Following:
                 len(self._turns),
                 len(calls),
                 usage or Usage(),
-                sum(turn.seconds for turn in self._turns),
+                sum((turn.seconds for turn in self._turns), 0.0),
             ),
         )
 

@@ -1,5 +1,6 @@
 """One case: the same way as `aish run`, on its cassette, with nobody to ask (C12)."""
 
+import json
 import os
 import traceback
 from collections.abc import Iterator
@@ -29,6 +30,7 @@ from aish.vocab.json import JsonValue
 _NO_CASSETTE = "the test has no cassette to run on"
 _NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
 _AGAIN = "if the change is meant, delete `{}` and run `aish test --record-missing`"
+_OWN = "cases that ask for different things need a `cassette` each; "
 _RECORD = "`aish test --record-missing` records it, live"
 
 
@@ -84,10 +86,20 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         verdict,
         code=ExitCode(end.code),
         reason=mask(end.reason),
-        hint=_AGAIN.format(path) if verdict == "miss" else end.hint and mask(end.hint),
+        hint=_again(job, path) if verdict == "miss" else end.hint and mask(end.hint),
         checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
         written=examiner.written,
     )
+
+
+def _again(job: Job, path: Path) -> str:
+    again = _AGAIN.format(path)
+    asked = {
+        json.dumps([dict(case.inputs), case.stdin], sort_keys=True)
+        for case in job.pipeline.tests
+        if case.cassette == job.case.cassette
+    }
+    return f"{_OWN}{again}" if len(asked) > 1 else again
 
 
 def _unheard(event: Event) -> None:
