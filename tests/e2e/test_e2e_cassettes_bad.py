@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 import vcr
-from cli_process import Running
+from cli_process import Running, heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import Gate, ModelEndpoint, delta, sse, stream_reply, text_reply, usage
 
@@ -198,6 +198,35 @@ def test_a_place_that_cannot_be_written_is_said_before_anybody_is_asked(
     assert (done.code, done.stdout) == (2, "")
     assert place in done.stderr
     assert endpoint.requests == []
+
+
+@pytest.mark.requirement("C6", "C9", "exit-2")
+def test_a_read_only_folder_is_played_from_and_not_recorded_to(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    prefix = heeding_modes()
+    if prefix is None:
+        pytest.skip("nothing is read-only for root here")
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    recorded = project.aish("record", "p.yaml", "-o", "kept/c.yaml")
+    kept = project.folder / "kept"
+    before = (kept / "c.yaml").read_bytes()
+    kept.chmod(0o500)
+    project.aish.python = (*prefix, *project.aish.python)
+
+    refused = [project.aish("record", "p.yaml", "-o", f"kept/{name}.yaml") for name in "cd"]
+    replayed = project.run("--replay", "kept/c.yaml")
+    kept.chmod(0o700)
+
+    assert recorded.code == 0, recorded.stderr
+    assert [(one.code, one.stdout) for one in refused] == [(2, ""), (2, "")]
+    assert all("cannot be written: Permission denied" in one.stderr for one in refused)
+    assert len(endpoint.requests) == 1
+    assert (replayed.code, replayed.stdout) == (0, "Hello.\n"), replayed.stderr
+    assert list(kept.iterdir()) == [kept / "c.yaml"]
+    assert (kept / "c.yaml").read_bytes() == before
 
 
 @pytest.mark.requirement("C9", "exit-1")
