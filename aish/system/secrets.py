@@ -9,6 +9,7 @@ import base64
 import json
 import re
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from urllib.parse import quote, quote_plus
 
@@ -103,11 +104,14 @@ class Secrets:
                 for one in _plain(value):
                     known.add(tag, one, _in_base64(one))
             self._spellings = known.spans
-        found = sorted((*self.spans(text), *self._spellings(text)))
+        found = deque(
+            # The longest first: it may begin with another secret.
+            sorted((*self.spans(text), *self._spellings(text)), key=lambda one: (one[0], -one[1]))
+        )
         while found:
-            begin, end, tag = found.pop(0)
+            begin, end, tag = found.popleft()
             while found and found[0][0] < end:
-                end = max(end, found.pop(0)[1])
+                end = max(end, found.popleft()[1])
             yield begin, end, tag
 
     def beginning(self, text: str) -> int:

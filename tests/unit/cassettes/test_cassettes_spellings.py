@@ -157,6 +157,31 @@ def test_requests_headers_and_reasons_hold_none_either(value: str, within: str) 
             assert not any(value in one for one in decoded(text, 3)), text
 
 
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("within", WITHIN)
+def test_a_secret_that_begins_with_another_keeps_its_name(within: str) -> None:
+    shorter, longer = "sk-planted-0123", "sk-planted-0123-and-more"
+    secrets = Secrets()
+    secrets.add("SHORTER", shorter)
+    secrets.add("LONGER", longer)
+    said = f"{WITHIN[within](longer)} {WITHIN[within](shorter)} 100%25"
+    asked = Request("POST", "http://x/y", body=json.dumps({"a": said}).encode())
+    deltas = "".join(f"data: {json.dumps({'a': one})}\n\n" for one in said)
+    clean = redact(Interaction(asked, Response(body=deltas.encode())), secrets)
+
+    joined = "".join(text for line in deltas_of(clean) for text in strings(json.loads(line)))
+    for text in (clean.request.body.decode(), joined):
+        first, tag, rest = text.partition("<secret:LONGER>")
+        assert tag, text
+        assert "SHORTER" not in first
+        assert "<secret:SHORTER>" in rest
+
+
+def deltas_of(interaction: Interaction) -> list[str]:
+    lines = interaction.response.body.decode().splitlines()
+    return [line.removeprefix("data: ") for line in lines if line]
+
+
 @pytest.mark.requirement("C8", "C11")
 @pytest.mark.parametrize(
     "text", ["\\" * 400_000, "%5" * 200_000, '\\"' * 200_000, "%25" * 130_000, "sk-" * 130_000]
