@@ -101,6 +101,7 @@ def test_an_interrupted_recording_can_be_looked_at(project: Project) -> None:
     assert "hint: a recording was interrupted" in played.stderr
 
 
+@pytest.mark.requirement("C10", "exit-2")
 @pytest.mark.parametrize(
     ("content", "said"),
     [
@@ -243,6 +244,7 @@ def test_cassettes_are_checked_with_their_pipelines(
     assert not [one for one in said if KEY in one]
 
 
+@pytest.mark.requirement("X6")
 def test_a_fifo_or_a_device_is_never_waited_for(project: Project) -> None:
     os.mkfifo(project.folder / "pipe.yaml")
     recorded(project, "a.yaml")

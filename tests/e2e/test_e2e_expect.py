@@ -111,6 +111,7 @@ expect:
     assert project.tidy(done.stderr) == snapshot
 
 
+@pytest.mark.requirement("F12")
 def test_a_person_at_a_console_sees_what_does_not_hold(
     project: Project, snapshot: SnapshotAssertion
 ) -> None:

@@ -625,6 +625,7 @@ def test_without_a_lock_nothing_is_held_against_one(project: Project) -> None:
     assert not (project.folder / "p.lock.json").exists()
 
 
+@pytest.mark.requirement("P8")
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
 def test_a_lock_that_may_not_be_read_or_written_is_said(locked: Project) -> None:
     path = locked.folder / "p.lock.json"
@@ -650,6 +651,7 @@ def test_a_lock_in_the_place_of_a_folder_is_said(project: Project) -> None:
     assert "there/p.json: cannot be written: No such file or directory" in done.stderr
 
 
+@pytest.mark.requirement("P8")
 def test_options_that_contradict_each_other_are_refused(project: Project) -> None:
     write(project)
 

@@ -29,6 +29,7 @@ def refusal(data: bytes) -> str:
     return str(caught.value)
 
 
+@pytest.mark.requirement("C10")
 def test_a_cassette_is_laid_out_for_review(snapshot: SnapshotAssertion) -> None:
     talk = Interaction(
         chat("Du bist höflich 🙂", "Say:\n  hello"),
@@ -40,6 +41,7 @@ def test_a_cassette_is_laid_out_for_review(snapshot: SnapshotAssertion) -> None:
     assert whole(HEAD, [talk, tool, lost]) == snapshot
 
 
+@pytest.mark.requirement("C1", "C10")
 def test_interactions_come_back_as_they_were() -> None:
     kept = [exchange(), Interaction(message(2), streamed([b"a\xff", b"\r\n", "é".encode()]))]
 
@@ -47,6 +49,7 @@ def test_interactions_come_back_as_they_were() -> None:
     assert parse(saved([]), "c.yaml") == Cassette(HEAD, ())
 
 
+@pytest.mark.requirement("C1", "C10")
 @given(st.binary(), st.text(), st.text(), NAMES, st.text())
 def test_any_content_comes_back_as_it_was(
     raw: bytes, text: str, value: str, name: str, env: str
@@ -59,6 +62,7 @@ def test_any_content_comes_back_as_it_was(
     assert parse(saved(list(kept), head), "c.yaml") == Cassette(head, kept)
 
 
+@pytest.mark.requirement("C1", "C10")
 @given(st.text(alphabet=" \n\t:.#-'\"|>{[a\r\x85\u2028\ufeff"))
 @example("...\n")
 @example("a\n...\n\n")
@@ -68,6 +72,7 @@ def test_text_that_looks_like_yaml_comes_back_as_it_was(text: str) -> None:
     assert parse(saved([kept]), "c.yaml").interactions == (kept,)
 
 
+@pytest.mark.requirement("C1", "C10")
 @pytest.mark.parametrize("text", ["null", "~", "", "true", "12", "1.5", "2026-01-01", "0x1", "no"])
 def test_text_that_yaml_would_guess_at_is_quoted(text: str) -> None:
     kept = Interaction(Request("POST", "u", body=text.encode()), answer(text))
@@ -79,12 +84,14 @@ def test_text_that_yaml_would_guess_at_is_quoted(text: str) -> None:
     assert parse(data, "c.yaml").interactions == (kept,)
 
 
+@pytest.mark.requirement("X10")
 @given(st.binary())
 def test_any_bytes_are_read_or_refused_in_words(data: bytes) -> None:
     with pytest.raises(CassetteFileError):
         parse(data, "c.yaml")
 
 
+@pytest.mark.requirement("C9")
 def test_a_file_that_is_cut_anywhere_is_refused() -> None:
     data = saved([exchange(), Interaction(chat("ü"), streamed([delta("x"), delta("y")]))])
 
@@ -132,6 +139,7 @@ def test_a_file_edited_by_hand_says_what_is_wrong(old: str, new: str, said: str)
     assert said in refusal(text.replace(old, new, 1).encode())
 
 
+@pytest.mark.requirement("X10")
 @pytest.mark.parametrize(
     "data",
     [b"[" * 1_000_000, b"{a: " * 1_000_000, b"- " * 1_000_000, b"&a [*a]", b"? [a]\n: b", b"\x00"],
@@ -141,6 +149,7 @@ def test_hostile_yaml_is_refused_in_words(data: bytes) -> None:
     assert refusal(data).startswith("c.yaml")
 
 
+@pytest.mark.requirement("X10")
 def test_aliases_that_stand_for_too_much_are_refused() -> None:
     levels = [b"a: &a [" + b"x," * 9 + b"x]"]
     for above, below in zip(b"abcdefgh", b"bcdefghi", strict=True):
@@ -154,6 +163,7 @@ def test_an_empty_file_is_no_cassette() -> None:
     assert "the cassette is empty" in refusal(b"")
 
 
+@pytest.mark.requirement("C1")
 def test_a_cassette_of_plain_vcrpy_can_be_read() -> None:
     foreign = b"""interactions:
 - request:
@@ -182,6 +192,7 @@ version: 1
     assert second.request == Request("PUT", "http://h/", (("x", "y"),), b"a")
 
 
+@pytest.mark.requirement("C9")
 def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
 
@@ -195,6 +206,7 @@ def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Pa
     assert caught.value.hint == f"a recording was interrupted: `{path}.partial`"
 
 
+@pytest.mark.requirement("X6")
 def test_a_huge_file_and_a_folder_are_refused(tmp_path: Path) -> None:
     huge = tmp_path / "huge.yaml"
     huge.touch()
@@ -272,6 +284,7 @@ def test_a_pipeline_is_told_from_a_cassette(tmp_path: Path) -> None:
         load(tmp_path / "p.yaml")
 
 
+@pytest.mark.requirement("C9")
 def test_two_recordings_of_one_cassette_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
 
@@ -284,6 +297,7 @@ def test_two_recordings_of_one_cassette_are_refused(tmp_path: Path) -> None:
         assert load(path).interactions == (exchange(),)
 
 
+@pytest.mark.requirement("C9")
 def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     planted = tmp_path / "c.yaml.partial"
@@ -317,6 +331,7 @@ def test_an_empty_name_is_the_folder_that_one_is_in() -> None:
         Recording(Path(), HEAD)
 
 
+@pytest.mark.requirement("C9")
 @pytest.mark.parametrize(
     "content", ["aish: 1\nname: a\n", "# A page\n", "\0" * 99, "the older interactions: none"]
 )
@@ -362,6 +377,7 @@ def test_a_recording_is_not_put_in_the_place_of_a_pipe_or_of_a_recording(tmp_pat
     assert pipe.is_fifo()
 
 
+@pytest.mark.requirement("C9")
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is read-only for root")
 def test_a_folder_that_is_read_only_is_said(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
@@ -370,6 +386,7 @@ def test_a_folder_that_is_read_only_is_said(tmp_path: Path) -> None:
         Recording(tmp_path / "c.yaml", HEAD)
 
 
+@pytest.mark.requirement("C9")
 def test_a_full_disk_is_said(tmp_path: Path) -> None:
     full = Path("/dev/full")
     if not full.exists():
@@ -380,6 +397,7 @@ def test_a_full_disk_is_said(tmp_path: Path) -> None:
         Recording(tmp_path / "c.yaml", HEAD)
 
 
+@pytest.mark.requirement("C11")
 def test_a_big_cassette_loads_within_its_time() -> None:
     prompt = "A line of a prompt as long as they are\n" * 8
     events = [delta(f"word {n}") for n in range(22)]
@@ -396,6 +414,7 @@ def test_a_big_cassette_loads_within_its_time() -> None:
     assert min(tries) < 0.5
 
 
+@pytest.mark.requirement("C3")
 def test_times_are_kept_to_the_microsecond() -> None:
     kept = Interaction(chat("a"), Response(body=b"ab", chunks=(Chunk(1, 1e-6), Chunk(1, 12.5))))
 

@@ -159,6 +159,7 @@ async def test_two_tapes_at_the_same_time_do_not_mix() -> None:
     assert bodies == [[b'{"a"'] * 5, [b'{"b"'] * 5]
 
 
+@pytest.mark.requirement("C10")
 async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> None:
     first, recording = anyio.Event(), tape("record")
     async with (
@@ -181,6 +182,7 @@ async def test_interactions_stand_in_the_order_in_which_they_were_asked() -> Non
     assert [one.response.body for one in recording.finish(HEAD)] == [b"late", b"early"]
 
 
+@pytest.mark.requirement("C3")
 async def test_who_leaves_before_the_end_does_so_again() -> None:
     recording = tape("record")
     async with endpoint([OK, chunk(b"one"), anyio.Event()]) as served:
@@ -199,6 +201,7 @@ async def test_who_leaves_before_the_end_does_so_again() -> None:
     assert scope.cancelled_caught
 
 
+@pytest.mark.requirement("C3")
 async def test_who_leaves_before_the_head_does_so_again() -> None:
     recording = tape("record")
     async with endpoint([anyio.Event()]) as served:
@@ -220,6 +223,7 @@ async def test_a_model_that_said_everything_has_an_end_whoever_hung_up() -> None
     assert await pieces_of(await replayed(kept)) == [b"data: {}\n\ndata: [DONE]\n\n"]
 
 
+@pytest.mark.requirement("C3")
 @pytest.mark.parametrize(
     "script",
     [
@@ -245,6 +249,7 @@ async def test_a_connection_that_broke_breaks_the_same_way(script: list[Step]) -
     assert again == pieces
 
 
+@pytest.mark.requirement("C3")
 async def test_an_endpoint_that_is_not_there_is_not_there_again() -> None:
     async with endpoint([]) as served:
         pass
@@ -303,6 +308,7 @@ async def test_the_address_of_an_embedded_model_is_not_recorded() -> None:
     assert (await replayed(kept, url="http://local.embedded/v1/chat/completions")).is_success
 
 
+@pytest.mark.requirement("C8")
 async def test_a_password_in_an_address_is_not_recorded() -> None:
     recording = tape("record")
     async with endpoint([json_answer(b"{}")]) as served:
@@ -332,6 +338,7 @@ async def test_a_streamed_request_is_read_once_and_sent_whole() -> None:
     assert recording.finish(HEAD)[0].request.body == b'{"a": 1}'
 
 
+@pytest.mark.requirement("C1")
 async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
     packed = gzip.compress(b"x" * 99, mtime=0)
     recording = tape("record")
@@ -347,6 +354,7 @@ async def test_a_binary_and_a_compressed_body_are_kept_byte_by_byte() -> None:
     assert b"".join(await pieces_of(again)) == packed
 
 
+@pytest.mark.requirement("C7")
 async def test_what_passes_by_the_tape_is_not_kept() -> None:
     live = tape("live")
     async with endpoint([EVENTS, chunk(b"data: 1\n\n"), END]) as served:
@@ -357,6 +365,7 @@ async def test_what_passes_by_the_tape_is_not_kept() -> None:
     assert live.finish(HEAD) == ()
 
 
+@pytest.mark.requirement("C7")
 async def test_what_is_extended_is_played_where_it_is_held_and_goes_live_where_not() -> None:
     held = recorded(Response(body=b"held"))
     extended = tape("extend", held)

@@ -139,6 +139,7 @@ def test_folders_of_another_machine_are_the_same_folders() -> None:
     assert there.show(here.hide(one.replace("-old", ""))) == other.replace("-old", "")
 
 
+@pytest.mark.requirement("C4")
 def test_a_path_whose_slashes_are_escaped_is_found() -> None:
     places = Places(root="/srv/work")
 
@@ -152,6 +153,7 @@ def test_places_that_are_not_given_change_nothing() -> None:
     assert Places().show("<root>") == "<root>"
 
 
+@pytest.mark.requirement("C4")
 @given(st.binary())
 def test_any_bytes_can_be_matched(body: bytes) -> None:
     request = Request("POST", CHAT, body=body)
@@ -159,6 +161,7 @@ def test_any_bytes_can_be_matched(body: bytes) -> None:
     assert are_same(request, Request("POST", CHAT, body=body))
 
 
+@pytest.mark.requirement("C4")
 @pytest.mark.parametrize(
     "uri", ["http://[", "http://h:99999999/", "mcp+stdio://a b", "", "exec://s"]
 )

@@ -46,6 +46,7 @@ def redacted(response: Response, secrets: Secrets) -> Response:
     return redact(Interaction(chat("a"), response), secrets).response
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("form", forms())
 def test_a_secret_is_replaced_wherever_it_stands(form: str, secrets: Secrets) -> None:
     request = Request("POST", f"http://h/?k={form}", (("x-note", form),), f"a {form} b".encode())
@@ -58,6 +59,7 @@ def test_a_secret_is_replaced_wherever_it_stands(form: str, secrets: Secrets) ->
     assert not [rest for rest in rests() if rest in written]
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("form", forms())
 def test_a_secret_split_over_chunks_is_replaced_and_the_cuts_fit(
     form: str, secrets: Secrets
@@ -73,6 +75,7 @@ def test_a_secret_split_over_chunks_is_replaced_and_the_cuts_fit(
     assert made.pieces()[-1][1] == pytest.approx(0.04)
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("form", forms())
 def test_a_secret_spelled_over_several_deltas_is_replaced(form: str, secrets: Secrets) -> None:
     events = [delta("it is "), *(delta(letter) for letter in form), delta(" indeed ☃")]
@@ -91,6 +94,7 @@ def test_a_secret_spelled_over_several_deltas_is_replaced(form: str, secrets: Se
     assert said[-1] == " indeed ☃"
 
 
+@pytest.mark.requirement("C8")
 def test_calls_that_are_spelled_in_turns_are_put_together_apart(secrets: Secrets) -> None:
     def call(index: int, text: str) -> bytes:
         fragment = {"index": index, "function": {"arguments": text}}
@@ -105,6 +109,7 @@ def test_calls_that_are_spelled_in_turns_are_put_together_apart(secrets: Secrets
     assert [one["function"]["arguments"] for one in said] == [TAG, "other", "", " text"]
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize("name", sorted(SENSITIVE))
 def test_headers_that_carry_credentials_are_replaced_by_name(name: str) -> None:
     headers = ((name.title(), "anything"), ("accept", "*/*"))
@@ -118,6 +123,7 @@ def test_headers_that_carry_credentials_are_replaced_by_name(name: str) -> None:
     assert made.response.headers == kept
 
 
+@pytest.mark.requirement("C8")
 def test_the_head_and_a_broken_exchange_are_searched_too(secrets: Secrets) -> None:
     head = redact_head(HEAD.__class__(True, "r", "now", {"A": f"x{VALUE}"}), secrets)
     made = redacted(Response(broken=f"no route to {VALUE}"), secrets)
@@ -160,6 +166,7 @@ def test_edits_keep_chunks_that_add_up(pieces: list[bytes], data: st.DataObject)
     assert all(chunk.size > 0 for chunk in made.chunks)
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize(
     ("text", "kind"),
     [
@@ -180,6 +187,7 @@ def test_what_looks_like_a_key_is_found_and_its_place_is_named(text: str, kind: 
     assert text not in str(found[0])
 
 
+@pytest.mark.requirement("C8")
 def test_a_key_spelled_over_several_deltas_is_found() -> None:
     key = "sk-" + "abcdefghijABCDEFGHIJ0123456789"
 
@@ -190,6 +198,7 @@ def test_a_key_spelled_over_several_deltas_is_found() -> None:
     ]
 
 
+@pytest.mark.requirement("C8")
 @pytest.mark.parametrize(
     "text",
     [
@@ -205,6 +214,7 @@ def test_what_is_no_key_is_not_reported(text: str) -> None:
     assert scan([Interaction(chat(text), answer(text))]) == ()
 
 
+@pytest.mark.requirement("C8")
 def test_what_is_allowed_is_not_reported() -> None:
     key = "sk-" + "test-0123456789abcdefghij"
 
@@ -232,6 +242,7 @@ def test_an_id_made_at_random_is_a_name_and_no_secret(text: str) -> None:
     assert len(scan_text("body", f'"grid": "{RANDOM}", "id_key": "{RANDOM}"')) == 2
 
 
+@pytest.mark.requirement("C8")
 def test_addresses_and_headers_are_scanned() -> None:
     key = "sk-" + "abcdefghijABCDEFGHIJ0123456789"
     request = Request("GET", f"http://h/{key}", (("x-note", key),))

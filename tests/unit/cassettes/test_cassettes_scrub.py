@@ -102,6 +102,7 @@ def test_what_holds_no_secret_stays_byte_for_byte(secrets: Secrets) -> None:
     assert scrub(old, secrets) == Scrubbed(old.encode(), ())
 
 
+@pytest.mark.requirement("C10")
 def test_the_rest_of_a_file_is_laid_out_as_before(secrets: Secrets) -> None:
     rows = [
         exchange(),
@@ -151,6 +152,7 @@ def test_files_of_plain_vcrpy_keep_their_keys_and_types() -> None:
     assert sum(place.count for place in found.places) == 7
 
 
+@pytest.mark.requirement("C8")
 def test_the_head_is_searched_too(secrets: Secrets) -> None:
     head = HEAD.__class__(True, "run", "now", {"A": f"x{VALUE}"})
 
@@ -162,6 +164,7 @@ def test_the_head_is_searched_too(secrets: Secrets) -> None:
     assert loaded.env == {"A": f"x{TAG}"}
 
 
+@pytest.mark.requirement("C8")
 def test_what_is_compressed_is_named(secrets: Secrets) -> None:
     packed = Response(headers=(("Content-Encoding", "gzip"),), body=b"\x1f\x8b\x08\xff")
 

@@ -171,6 +171,7 @@ def test_what_is_still_open_at_the_end_was_left(tmp_path: Path) -> None:
     assert load(tmp_path / "c.yaml").interactions[0].response.body == b"half"
 
 
+@pytest.mark.requirement("C10")
 def test_the_order_is_that_of_the_questions_and_the_partial_one_that_of_the_answers(
     tmp_path: Path,
 ) -> None:
@@ -375,6 +376,7 @@ def test_a_place_where_nobody_can_write_is_said(place: str) -> None:
     assert caught.value.exit_code == 2
 
 
+@pytest.mark.requirement("C8")
 def test_a_broken_connection_can_carry_a_secret_in_its_words() -> None:
     class Leaking(httpx.AsyncBaseTransport):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -46,6 +46,7 @@ def test_a_result_that_is_not_known_makes_no_difference() -> None:
     ]
 
 
+@pytest.mark.requirement("C7", "C10")
 def test_equal_calls_in_another_order_are_told_and_are_no_change() -> None:
     one, two = call("read", 1), call("read", 2)
 
@@ -56,6 +57,7 @@ def test_equal_calls_in_another_order_are_told_and_are_no_change() -> None:
     assert "calls came in another order" in list(comparison_lines(comparison))
 
 
+@pytest.mark.requirement("C7", "C10")
 def test_as_many_calls_are_left_as_there_were_more() -> None:
     assert kinds([call("read", 1)] * 3, [call("read", 1)] * 2) == [("missing", "read")]
 

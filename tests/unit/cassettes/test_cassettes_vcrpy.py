@@ -50,6 +50,7 @@ def test_plain_vcrpy_replays_the_models_part_of_a_cassette(path: Path) -> None:
     assert cassette.play_count == 1
 
 
+@pytest.mark.requirement("C1", "C13")
 def test_plain_vcrpy_reads_every_interaction_and_the_head(path: Path) -> None:
     cassette = VcrCassette.load(path=str(path))
 

@@ -171,12 +171,14 @@ def test_hidden_characters_are_visible_in_the_file() -> None:
     assert r"a\u202eb\u200bc\udb40\udc41\u007f\ud800 é 漢" in text
 
 
+@pytest.mark.requirement("P8")
 def test_a_tool_comes_back_from_its_pin() -> None:
     found = locked_tool(ECHO.name, pin(), trusted=False)
 
     assert found == ECHO
 
 
+@pytest.mark.requirement("P8")
 def test_a_pin_without_a_definition_still_tells_that_something_changed() -> None:
     bare = ToolPin(pin().sha256)
 
