@@ -16,7 +16,7 @@ Spans = Callable[[str], Iterable[tuple[int, int, str]]]
 """Finds secrets in a text: start, end, what comes in their place."""
 
 # Longer than any secret, however its letters are spelled.
-_NEAR = 1 << 15
+_NEAR = 1 << 13
 
 
 @frozen
