@@ -1,9 +1,11 @@
 """The shipped pipelines, offline: each has a cassette of something real, and cases on it."""
 
 import json
+import re
 import shutil
 import sys
 from importlib.util import find_spec
+from itertools import chain
 from pathlib import Path
 
 import httpx
@@ -118,6 +120,29 @@ def test_the_quickstart_is_replayed_without_a_network_interface_and_with_an_empt
     assert (replayed.code, replayed.stdout) == (0, plain.stdout), replayed.stderr
     assert "kind: " in replayed.stdout
     assert tested.code == 0, tested.stdout + tested.stderr
+
+
+@pytest.mark.requirement("C12")
+@pytest.mark.parametrize("page", ["README.md", "docs/guides/testing-pipelines.md"])
+def test_the_workflow_that_the_documentation_shows_tests_pipelines(
+    alone: Project, page: str
+) -> None:
+    """Its lines about `aish`, in a repository with pipelines."""
+    blocks = (TOP / page).read_text().split("```yaml other\n")[1:]
+    workflow = next(one for one in blocks if one.startswith("# .github/workflows/pipelines.yml"))
+    steps = re.findall(r"^ +(?:- )?run: aish (.*)$", workflow.partition("```")[0], re.MULTILINE)
+
+    done = []
+    for step in steps:
+        words = [
+            sorted(alone.folder.glob(word)) if "*" in word else [word] for word in step.split()
+        ]
+        done.append(alone.aish(*chain(*words)))
+
+    assert [one.code for one in done] == [0] * len(steps), [one.stderr for one in done]
+    assert any(step.startswith("test ") for step in steps)
+    (report,) = alone.folder.glob("*.xml")
+    assert 'failures="0"' in report.read_text()
 
 
 @pytest.mark.requirement("C5", "C12", "exit-6")
