@@ -4,6 +4,7 @@ Reading needs YAML, whose import takes time: only who reads or writes one pays f
 """
 
 import os
+import re
 from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
@@ -12,12 +13,33 @@ from aish.errors import UsageError
 from aish.system.files import read_capped
 
 UNFINISHED = ".partial"
+_KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
+_BEGINNING = 1 << 12
 LARGEST = 64 * 1024 * 1024
 
 
 def partial(path: Path) -> Path:
     """Where a recording stands until it is complete."""
     return path.with_name(f"{path.name}{UNFINISHED}")
+
+
+def require_cassette(path: Path) -> None:
+    """What is about to be replaced has to be a cassette, or empty; its beginning tells.
+
+    A typing error must not cost anybody a pipeline.
+
+    Raises:
+        CassetteFileError: it is a plain file, and something else.
+    """
+    if not path.is_file():
+        return
+    with path.open("rb") as file:
+        beginning = file.read(_BEGINNING)
+    if beginning.strip() and not _KEYS.search(beginning):
+        raise CassetteFileError(
+            f"`{shown(path)}` is no cassette, and would be lost",
+            hint="give another path, or delete the file first",
+        )
 
 
 def shown(path: Path) -> str:

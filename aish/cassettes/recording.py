@@ -8,7 +8,6 @@ was killed is no obstacle.
 
 import fcntl
 import os
-import re
 import stat
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
@@ -17,11 +16,9 @@ from pathlib import Path
 from typing import Self
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import UNFINISHED, partial, shown
+from aish.cassettes.file import UNFINISHED, partial, require_cassette, shown
 from aish.cassettes.interaction import Head, Interaction
 
-_KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
-_BEGINNING = 1 << 12
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
 _PRIVATE_FOLDER = 0o700
@@ -122,7 +119,7 @@ class Recording:
 
 
 def _refuse_others(path: Path) -> None:
-    """A typing error must not cost anybody a pipeline, or a device.
+    """Nothing is lost by a typing error, not even a device.
 
     Raises:
         CassetteFileError: what stands there is no cassette, or the name is that of a recording.
@@ -140,13 +137,7 @@ def _refuse_others(path: Path) -> None:
         raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette")
     if not stat.S_ISREG(mode):
         raise CassetteFileError(f"`{shown(path)}` is no plain file, and a cassette has to be one")
-    with path.open("rb") as file:
-        beginning = file.read(_BEGINNING)
-    if beginning.strip() and not _KEYS.search(beginning):
-        raise CassetteFileError(
-            f"`{shown(path)}` is no cassette, and a recording would take its place",
-            hint="give another path, or delete the file first",
-        )
+    require_cassette(path)
 
 
 def _locked(path: Path) -> int:

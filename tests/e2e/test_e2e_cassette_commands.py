@@ -188,6 +188,19 @@ def test_the_result_goes_to_another_file_on_demand(project: Project) -> None:
 
 
 @pytest.mark.requirement("C8", "exit-2")
+def test_the_result_takes_the_place_of_no_pipeline(project: Project) -> None:
+    recorded(project, "old.yaml", Interaction(Request("GET", "http://h"), answer("x")))
+    project.pipeline("prompt: Say hello")
+    before = (project.folder / "p.yaml").read_bytes()
+
+    done = project.aish("cassette", "scrub", "old.yaml", "-o", "p.yaml")
+
+    assert done.code == 2
+    assert "`p.yaml` is no cassette, and would be lost" in done.stderr
+    assert (project.folder / "p.yaml").read_bytes() == before
+
+
+@pytest.mark.requirement("C8", "exit-2")
 @pytest.mark.parametrize(
     ("words", "said"),
     [

@@ -29,6 +29,17 @@ def test_every_command_explains_itself_with_an_example(
     assert done.stdout == snapshot
 
 
+@pytest.mark.parametrize("command", [[], ["cassette"], ["policy"]])
+def test_a_list_of_commands_has_whole_sentences_at_80_columns(
+    project: Project, command: list[str]
+) -> None:
+    done = project.aish(*command, "--help", env={"COLUMNS": "80"})
+
+    commands = done.stdout.partition("Commands:\n")[2].splitlines()
+    assert commands
+    assert [line for line in commands if not line.endswith(".") or line.endswith("..")] == []
+
+
 def test_the_version_is_told(project: Project) -> None:
     for flag in ("--version", "-V"):
         done = project.aish(flag)

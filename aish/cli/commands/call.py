@@ -50,7 +50,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Call one tool directly, under the file's rules; its result goes to stdout.
+    """Call one tool directly, under the file's rules.
+
+    Its result goes to stdout.
 
     Example: aish call pipelines/quickstart.yaml repo__file_read path=README.md
     """

@@ -34,9 +34,10 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Check cassettes: can they be read, may there be secrets in them, do they fit their pipeline.
+    """Check cassettes for damage, secrets and stale prompts.
 
-    Ends with 1 if something was found, with 2 if a cassette cannot be read.
+    Can they be read, may there be secrets in them, do they fit their pipeline. Ends
+    with 1 if something was found, with 2 if a cassette cannot be read.
 
     Example: aish cassette check tests/cassettes pipelines/quickstart.yaml
     """

@@ -23,9 +23,10 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Say what changed between two runs: calls, results, prompts, answers; 1 if anything did.
+    """Say what changed between two runs.
 
-    Tokens and seconds are told, and make no difference by themselves.
+    Calls, results, prompts, answers: the exit code is 1 if anything did. Tokens
+    and seconds are told, and make no difference by themselves.
 
     Example: aish cassette diff before.yaml after.yaml
     """

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aish.cassettes.file import content_of
+from aish.cassettes.file import content_of, require_cassette
 from aish.cassettes.scrub import Scrubbed, scrubbed
 from aish.cli.boundary import say
 from aish.cli.loading import read_stdin
@@ -36,9 +36,10 @@ def command(
     ] = None,
     verbose: VerboseOption = False,
 ) -> int:
-    """Take secrets out of a cassette: named values in every encoding, headers with credentials.
+    """Take secrets out of a cassette.
 
-    Values come from the environment or from stdin, so that they stand in no shell history.
+    Named values in every encoding, and headers with credentials. Values come
+    from the environment or from stdin, so that they stand in no shell history.
 
     Example: aish cassette scrub tests/cassettes/old.yaml --env API_KEY --in-place
     """
@@ -63,6 +64,8 @@ def _target(path: Path, output: Path | None, *, in_place: bool) -> Path:
         raise UsageError(
             f"`{path}` is a link, and links are not followed here", hint="name the file"
         )
+    if output is not None:
+        require_cassette(output)
     return output or path
 
 

@@ -24,7 +24,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Print what a cassette holds, as the conversation that it is; nothing is replayed.
+    """Print a cassette as the conversation that it is.
+
+    Nothing is replayed.
 
     Example: aish cassette show tests/cassettes/quickstart.yaml
     """

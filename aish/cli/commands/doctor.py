@@ -19,7 +19,7 @@ def command(
     *,
     verbose: VerboseOption = False,
 ) -> int:
-    """Check the environment: optional parts, keys, model endpoints, servers.
+    """Check the environment: optional parts, keys, endpoints, servers.
 
     Example: aish doctor pipelines/review.yaml
     """

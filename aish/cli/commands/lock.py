@@ -58,7 +58,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Pin the tools of all servers, and models and prompts, in a file beside the pipeline.
+    """Pin tools, servers, models and prompts in a lock file.
+
+    The file stands beside the pipeline, or where it says with `lock:`.
 
     Example: aish lock pipelines/review.yaml --check
     """

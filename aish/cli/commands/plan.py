@@ -51,7 +51,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Show what would run and what would be asked; servers are listed, no model is called.
+    """Show what would run and what would be asked.
+
+    Servers are asked for their tools; no model is called.
 
     Example: aish plan pipelines/review.yaml --offline
     """

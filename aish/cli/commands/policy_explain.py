@@ -43,7 +43,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Say which rule decides a tool call, and why the others do not; no server is asked.
+    """Say which rule decides a tool call, and why the others do not.
+
+    No server is asked.
 
     Example: aish policy explain aish.yaml --tool repo__file_read --args '{"path": "README.md"}'
     """

@@ -20,7 +20,7 @@ class Name(StrEnum):
 def command(
     name: Annotated[Name, typer.Argument(metavar="NAME", help="pipeline, events, result or lock")],
 ) -> int:
-    """Print the JSON Schema of pipeline files, events, the result object, or lock files.
+    """Print a JSON Schema: of pipelines, events, results or locks.
 
     Example: aish schema pipeline > pipeline.schema.json
     """

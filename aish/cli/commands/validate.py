@@ -27,7 +27,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Check pipeline files against the schema and the rules no schema can say; no network.
+    """Check pipeline files; no network.
+
+    Against the schema, and the rules no schema can say.
 
     Example: aish validate pipelines/*.yaml
     """
