@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 
 from aish.vocab.frozen import frozen
 
-_CODED = r"[A-Za-z0-9+/=_\\-]+"
+# A secret that was in it has been taken out by now.
+_CODED = r"(?:[A-Za-z0-9+/=_\\-]++|<secret:[^<>\"]{1,99}>)++"
 # In JSON within JSON, quotes and slashes have backslashes before them.
 _URL = re.compile(
     rf"data:[\w.+-]+\\*/[\w.+-]+(?:;[\w.+-]+=[^;,\"\s]{{0,99}}){{0,9}};base64,({_CODED})"
@@ -69,6 +70,8 @@ def _is_said(text: str, start: int, end: int) -> bool:
 def _read(text: str, start: int, end: int) -> Medium | None:
     if end - start < _FEWEST:
         return None
+    if "<" in text[start:end]:
+        return Medium(start, end, "")
     coded = text[start:end].replace("\\", "").replace("-", "+").replace("_", "/").rstrip("=")
     try:
         data = base64.b64decode(coded + "=" * (-len(coded) % 4), validate=True)

@@ -33,6 +33,13 @@ _SHAPES = {
     "a bearer token": r"(?i:\bbearer )[A-Za-z0-9._~+/-]{20,}=*",
 }
 _NAMES = tuple(_SHAPES)
+# How each shape begins: to look for these takes a hundredth of the time.
+_SIGNS = (
+    *("-----BEGIN ", "sk-", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_", "glpat-"),
+    *("AKIA", "ASIA", "AIza", "xox", "hf_", "npm_", "pypi-", "eyJ"),
+    *("rk_live_", "rk_test_", "sk_live_", "sk_test_"),
+)
+_BEARER = re.compile(r"[bB][eE][aA][rR][eE][rR] ")
 # The same within one segment: what comes before it can be no part of it.
 _WORD = re.compile(r"(?<![A-Za-z0-9+_-])[A-Za-z0-9+_-]{32,}={0,2}")
 _SHORTEST = 15
@@ -161,9 +168,23 @@ def _suspects(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def _shaped(text: str) -> Iterator[tuple[int, str, str]]:
-    for found in _known().finditer(text):
-        kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
-        yield found.start(), kind, found[0]
+    last = 0
+    for start in sorted(_begun(text)):
+        found = _known().match(text, start) if start >= last else None
+        if found is not None:
+            last = found.end()
+            kind = _NAMES[int((found.lastgroup or "shape0").removeprefix("shape"))]
+            yield start, kind, found[0]
+
+
+def _begun(text: str) -> Iterator[int]:
+    """Where a shape may begin."""
+    for sign in _SIGNS:
+        start = text.find(sign)
+        while start >= 0:
+            yield start
+            start = text.find(sign, start + 1)
+    yield from (found.start() for found in _BEARER.finditer(text))
 
 
 def _is_name(before: str, word: str) -> bool:

@@ -3,6 +3,7 @@
 import base64
 import json
 import random
+import time
 from collections.abc import Callable
 
 import pytest
@@ -96,3 +97,22 @@ def test_a_key_that_a_server_spells_over_several_lines_is_found() -> None:
         {"jsonrpc": "2.0", "method": "m", "params": {"data": one}} for one in (KEY[:9], KEY[9:])
     ]
     assert looked_through("\n".join(map(json.dumps, said))) == ["text as random as a key"]
+
+
+@pytest.mark.requirement("C8", "C11")
+def test_a_large_picture_costs_little() -> None:
+    """The CPU for 5 MB, in which no shape and no entropy has to be looked for letter by letter."""
+    body = json.dumps(picture(base64.b64encode(random.Random(1).randbytes(4_000_000)).decode()))
+    began = time.process_time()
+
+    assert looked_through(body) == []
+
+    assert time.process_time() - began < 3
+
+
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("before", ["", " ", "_", "-", "A", "\u0130"])
+def test_shapes_are_found_where_a_word_begins_and_only_there(before: str) -> None:
+    for shape in ("sk-" + "a1" * 12, "AKIA" + "A1" * 8, "Bearer " + "a1" * 12, "hf_" + "a1" * 16):
+        found_kinds = looked_through(json.dumps([f"{before}{shape}"]))
+        assert bool(found_kinds) is (before not in {"_", "A", "\u0130"}), (shape, found_kinds)
