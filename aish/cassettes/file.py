@@ -15,7 +15,8 @@ from aish.system.files import read_capped
 UNFINISHED = ".partial"
 _KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
 _BEGINNING = 1 << 12
-LARGEST = 64 * 1024 * 1024
+LARGEST = 256 * 1024 * 1024
+"""Bytes that a cassette may have: none that is larger is written, or read."""
 
 
 def partial(path: Path) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Self
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import UNFINISHED, partial, require_cassette, shown
+from aish.cassettes.file import LARGEST, UNFINISHED, partial, require_cassette, shown
 from aish.cassettes.interaction import Head, Interaction
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
@@ -27,7 +27,7 @@ _PRIVATE_FOLDER = 0o700
 class Recording:
     """A cassette while it is recorded; left without `finish`, it stays as `.partial`."""
 
-    def __init__(self, path: Path, head: Head) -> None:
+    def __init__(self, path: Path, head: Head, *, most: int = LARGEST) -> None:
         """Take the place beside `path`.
 
         Raises:
@@ -35,6 +35,7 @@ class Recording:
                 what stands there is something else.
         """
         self._path = path
+        self._most = most
         self._head = replace(head, complete=False)
         self._is_empty = True
         self._size = 0
@@ -78,10 +79,14 @@ class Recording:
         self._is_empty = False
         with _said(self._path):
             entries = [self._read_back(one) for one in interactions]
+            beginning = opening(replace(head, complete=True))
+            pieces = (beginning.encode(), *(entries or [NOTHING.encode()]), END.encode())
+            # Before what is there is given up.
+            self._require_room(sum(map(len, pieces)))
+            self._size = 0
             os.ftruncate(self._descriptor, 0)
             os.lseek(self._descriptor, 0, os.SEEK_SET)
-        beginning = opening(replace(head, complete=True))
-        for data in (beginning.encode(), *(entries or [NOTHING.encode()]), END.encode()):
+        for data in pieces:
             self._write(data)
         with _said(self._path):
             os.fsync(self._descriptor)
@@ -109,7 +114,15 @@ class Recording:
                 return data
         return entry(interaction).encode()
 
+    def _require_room(self, size: int) -> None:
+        if size > self._most:
+            raise CassetteFileError(
+                f"`{shown(self._path)}` would be larger than {self._most >> 20} MB",
+                hint="each request holds all that was said before it: a lower `result_limit` helps",
+            )
+
     def _write(self, data: bytes) -> None:
+        self._require_room(self._size + len(data))
         with _said(self._path):
             rest = memoryview(data)
             while rest:

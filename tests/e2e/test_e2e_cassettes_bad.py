@@ -159,7 +159,7 @@ def test_a_cassette_of_a_gigabyte_is_refused_and_not_read(
 
     assert done.code == 2
     assert "c.yaml" in done.stdout + done.stderr
-    assert "is larger than 64 MB" in done.stdout + done.stderr
+    assert "is larger than 256 MB" in done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     assert endpoint.requests == []
 

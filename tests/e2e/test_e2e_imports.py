@@ -9,14 +9,57 @@ from model_endpoint import text_reply
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
 
 
-def imported(project: Project, *arguments: str) -> set[str]:
-    """The modules that `aish ARGUMENTS` had imported when it ended."""
-    script = (
-        # Development tools bring `click`, and with it httpx imports rich; a user has none.
-        "import sys; sys.modules['click'] = None; from aish.cli.main import run_command_line; "
-        f"code = run_command_line({list(arguments)!r}); "
-        "print(*sys.modules, sep='\\n', file=sys.stderr); sys.exit(code)"
-    )
+# What prepares and writes a recording, and what people are shown of one.
+LATE = {
+    "assembled",
+    "comparison_text",
+    "conversation",
+    "hiding",
+    "layout",
+    "miss",
+    "reading",
+    "redact",
+    "refusal",
+    "renumber",
+    "scan",
+    "trajectory",
+    "tree",
+}
+
+_AT_END = """
+import sys
+# Development tools bring `click`, and with it httpx imports rich; a user has none.
+sys.modules["click"] = None
+from aish.cli.main import run_command_line
+code = run_command_line({arguments!r})
+print(*sys.modules, sep="\\n", file=sys.stderr)
+sys.exit(code)
+"""
+_AT_FIRST_BYTE = """
+import sys
+sys.modules["click"] = None
+from aish.cli.main import run_command_line
+class Watched:
+    told = False
+    def __getattr__(self, name):
+        return getattr(sys.__stdout__.buffer, name)
+    def write(self, data):
+        if data and not self.told:
+            self.told = True
+            print(*sys.modules, sep="\\n", file=sys.stderr)
+        return sys.__stdout__.buffer.write(data)
+class Stdout:
+    buffer = Watched()
+    def __getattr__(self, name):
+        return getattr(sys.__stdout__, name)
+sys.stdout = Stdout()
+sys.exit(run_command_line({arguments!r}))
+"""
+
+
+def imported(project: Project, *arguments: str, script: str = _AT_END) -> set[str]:
+    """The modules that `aish ARGUMENTS` had imported when it ended, or when `script` says."""
+    script = script.format(arguments=list(arguments))
     done = subprocess.run(
         [sys.executable, "-c", script],
         cwd=project.folder,
@@ -60,3 +103,39 @@ def test_validating_imports_neither_a_network_library_nor_a_schema_engine(projec
     modules = imported(project, "validate", "p.yaml")
 
     assert modules & {*HEAVY, "httpx"} == set()
+
+
+def test_a_recording_imports_what_writes_it_only_after_its_first_byte(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello."), text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    arguments = ("run", "p.yaml", "--stream", "--quiet")
+    plain = imported(project, *arguments, script=_AT_FIRST_BYTE)
+
+    recording = imported(project, *arguments, "--record", "c.yaml", script=_AT_FIRST_BYTE)
+
+    more = recording - plain
+    assert "aish.cassettes.tape" in more
+    assert more & {*HEAVY, *(f"aish.cassettes.{name}" for name in LATE)} == set()
+    assert [name for name in more if not name.startswith("aish.")] == []
+    assert "aish.run.taping.ending" not in more
+
+
+def test_a_recording_and_a_replay_import_nothing_that_only_a_comparison_needs(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+
+    recording = imported(project, "run", "p.yaml", "--record", "c.yaml")
+    replay = imported(project, "run", "p.yaml", "--replay", "c.yaml")
+
+    for modules in (recording, replay):
+        assert modules & {*HEAVY, "jsonschema", "aish.run.taping.trajectories"} == set()
+        assert "aish.cassettes.trajectory" not in modules
+        assert "aish.cassettes.conversation" not in modules
+    # A replay writes nothing, and one without a miss explains none.
+    assert replay & {"aish.cassettes.scan", "aish.cassettes.miss", "aish.cassettes.scrub"} == set()

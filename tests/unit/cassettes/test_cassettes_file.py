@@ -415,6 +415,23 @@ def test_a_big_cassette_loads_within_its_time() -> None:
 
 
 @pytest.mark.requirement("C3")
+@pytest.mark.requirement("C9", "X6")
+def test_nothing_is_recorded_that_no_replay_would_read(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_bytes(saved([exchange("old")]))
+    large = Interaction(chat("a"), answer("x" * (1 << 20)))
+
+    with Recording(path, HEAD, most=1 << 20) as recording:
+        recording.append(exchange())
+        with pytest.raises(CassetteFileError, match="would be larger than 1 MB"):
+            recording.append(large)
+        with pytest.raises(CassetteFileError, match="would be larger than 1 MB"):
+            recording.finish(HEAD, [exchange(), large])
+
+    assert load(path).interactions == (exchange("old"),)
+    assert partial(path).read_text() == opening(replace(HEAD, complete=False)) + entry(exchange())
+
+
 def test_times_are_kept_to_the_microsecond() -> None:
     kept = Interaction(chat("a"), Response(body=b"ab", chunks=(Chunk(1, 1e-6), Chunk(1, 12.5))))
 
