@@ -106,7 +106,7 @@ class Tape:
         way = self.way(kind)
         if way in {"live", "record"}:
             return None
-        asked = self._as_written(request)
+        asked = self._as_held(request)
         if way == "extend" and not self._store.holds(asked):
             return None
         try:
@@ -128,7 +128,7 @@ class Tape:
 
     def holds(self, request: Request) -> bool:
         """Whether there is an answer to a request that was not used yet."""
-        return self._store.holds(self._as_written(request))
+        return self._store.holds(self._as_held(request))
 
     def begin(self, kind: Kind, request: Request) -> Take | None:
         """An exchange goes live now; its place in the order of the run is this one."""
@@ -235,6 +235,18 @@ class Tape:
             refuse_secrets(head, new, self.rules.allow, self._harmless)
             self._recording.finish(head, done)
         return done
+
+    def _as_held(self, request: Request) -> Request:
+        """A request as the cassette may hold it.
+
+        That is without secrets, unless what is one here is an ordinary word there: a key for
+        tests, such as `replaced`.
+        """
+        asked = self._as_written(request)
+        is_same = (asked.uri, asked.body) == (request.uri, request.body)
+        if is_same or self._store.holds(asked) or not self._store.holds(request):
+            return asked
+        return request
 
     def _as_written(self, request: Request) -> Request:
         from aish.cassettes.redact import redact_request

@@ -10,7 +10,7 @@ import pytest
 from cli_process import Done
 from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_emulators import Legacy, McpEndpoint
-from model_endpoint import delta, json_reply, sse, stream_reply, tool_reply, usage
+from model_endpoint import delta, json_reply, sse, stream_reply, text_reply, tool_reply, usage
 
 KEY = "sk-planted-0123456789"
 HEADER = "hdr/planted+0123?>~"
@@ -180,3 +180,25 @@ def test_a_recording_that_is_killed_has_written_no_secret(
 
     assert (project.folder / "c.yaml.partial").stat().st_size
     assert leaks(project.folder) == []
+
+
+@pytest.mark.requirement("C8", "C6")
+@pytest.mark.parametrize("here", ["", "k", "Say something", "something", "another-0123456789"])
+def test_a_replay_works_with_whatever_is_in_the_variable_of_a_key(
+    project: Project, model_endpoint: ModelEndpoints, here: str
+) -> None:
+    endpoint = model_endpoint([text_reply("something was said")])
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        models: {m: {base_url: "${MODEL_URL}", model: x, key_env: KEY}}
+        prompt: Say something nice
+        """
+    )
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env={"KEY": KEY})
+    endpoint.close()
+    assert recorded.code == 0, recorded.stderr
+
+    replayed = project.run("--replay", "c.yaml", env={"KEY": here})
+
+    assert replayed.code == 0, replayed.stderr
