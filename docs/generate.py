@@ -218,8 +218,8 @@ def event_page() -> Iterator[str]:
     yield "# Events and the result"
     yield ""
     yield "`aish run --format jsonl` writes one event a line to stdout; `events.jsonl` in a run's"
-    yield "folder holds the same but for the deltas. Everything shown or reported comes from"
-    yield "these events."
+    yield "folder holds the same but for the deltas, each line with a checksum (`crc`). Everything"
+    yield "shown or reported comes from these events."
     yield "Keys and types are only ever added: skip what you do not know. `aish schema events` and"
     yield "`aish schema result` print the JSON Schemas that this page is made from."
     yield from ("", "## Every event")

@@ -4,6 +4,7 @@ What a person names is read with a cap (X6). `OSError` passes through: the place
 the file was for says so.
 """
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -71,13 +72,23 @@ def open_append(path: Path) -> int:
         if path.is_symlink():
             raise UsageError(f"`{path}` is a link, and links are not followed here") from error
         raise
-    status = os.fstat(descriptor)
-    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
-    if not plain or status.st_uid != os.geteuid():
-        os.close(descriptor)
-        raise UsageError(f"`{path}` is not a plain file of this user")
-    os.set_blocking(descriptor, True)
-    return descriptor
+    return _own(descriptor, path)
+
+
+def open_own(path: Path, folder: int | None = None) -> int:
+    """A descriptor that reads a private file; `path` is relative to the open `folder`, if given.
+
+    Raises:
+        UsageError: what stands there is no plain file of our own.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    try:
+        descriptor = os.open(path, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
+        raise
+    return _own(descriptor, path)
 
 
 def read_capped(path: Path, limit: int) -> bytes:
@@ -119,6 +130,17 @@ def atomic_write(path: Path, data: bytes) -> None:
     except OSError:
         beside.unlink(missing_ok=True)
         raise
+
+
+def _own(descriptor: int, path: Path) -> int:
+    """The open file again, if it is a plain one of ours; closed if it is not."""
+    status = os.fstat(descriptor)
+    plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
+    if not plain or status.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise UsageError(f"`{path}` is not a plain file of this user")
+    os.set_blocking(descriptor, True)
+    return descriptor
 
 
 def _write_new(path: Path, data: bytes, *, durable: bool) -> None:

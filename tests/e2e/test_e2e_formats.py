@@ -112,7 +112,7 @@ def test_a_result_goes_to_a_file_and_nothing_to_stdout(two_steps: Project, form:
         assert last == "run.finished"
 
 
-@pytest.mark.requirement("X9")
+@pytest.mark.requirement("B1", "X9")
 def test_what_a_run_leaves_behind_is_private(two_steps: Project) -> None:
     two_steps.through_shell('umask 0; exec "$@"')
 
@@ -134,6 +134,7 @@ def test_what_a_run_leaves_behind_is_private(two_steps: Project) -> None:
     assert of_type(two_steps.journal, "run.finished")[0]["folder"] == f".aish/runs/{folder.name}"
 
 
+@pytest.mark.requirement("B1")
 def test_an_ephemeral_run_leaves_nothing(two_steps: Project) -> None:
     before = sorted(two_steps.folder.rglob("*"))
 
@@ -143,6 +144,7 @@ def test_an_ephemeral_run_leaves_nothing(two_steps: Project) -> None:
     assert sorted(two_steps.folder.rglob("*")) == before
 
 
+@pytest.mark.requirement("B1")
 def test_run_folders_go_where_they_are_told(two_steps: Project, tmp_path: Path) -> None:
     elsewhere = tmp_path / "else" / "where"
     theirs = tmp_path / "theirs"

@@ -85,6 +85,14 @@ class Running:
             came = self._changed.wait_for(lambda: wanted in self._read[where], timeout)
         assert came, f"{text!r} was not printed on {where}\n{self.stdout}\n{self.stderr}"
 
+    def wait_for_lines(self, count: int, *, timeout: float = PATIENCE) -> None:
+        """Block until so many lines have been printed on stdout."""
+        with self._changed:
+            came = self._changed.wait_for(
+                lambda: self._read["stdout"].count(b"\n") >= count, timeout
+            )
+        assert came, f"no {count} lines were printed\n{self.stdout}\n{self.stderr}"
+
     def interrupt(self, kind: signal.Signals = signal.SIGINT) -> None:
         """Signal the program itself, not its group."""
         self.process.send_signal(kind)

@@ -97,6 +97,12 @@ CASSETTES: Mapping[str, str] = {
     "C13": "our own tests use the same cassettes; plain vcrpy reads and plays them",
 }
 
+CI: Mapping[str, str] = {
+    "B1": "a run has a folder of its own, private and ignored by git",
+    "B2": "the journal: one write a record, checked, synced, one writer, torn tails cut off",
+    "B9": "answers in a schema: asked for, read leniently, checked, asked for again",
+}
+
 SECURITY: Mapping[str, str] = {
     "X1": "default deny, on what will be sent",
     "X2": "one function for each kind of place that shows a stranger's text",
@@ -140,6 +146,7 @@ REQUIREMENTS: Mapping[str, str] = {
     **PACKS,
     **APPROVALS,
     **CASSETTES,
+    **CI,
     **SECURITY,
     **QUIRKS,
     **EXITS,

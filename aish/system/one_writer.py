@@ -1,0 +1,69 @@
+"""One writer a file: a lock that the system takes back when its process is gone (B2)."""
+
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+from aish.errors import UsageError
+
+# Who only looks holds the lock for a moment: `is_written`.
+_TRIES = 20
+_PAUSE = 0.005
+_OWNER = 5
+
+
+def take(descriptor: int, path: Path) -> None:
+    """Be the only writer of an open file until its descriptor is closed, or the process ends.
+
+    Raises:
+        UsageError: another process writes it, and which one; or the file system has no locks.
+    """
+    for last in (*[False] * (_TRIES - 1), True):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            if last:
+                raise UsageError(f"`{path}` is being written by {writer(descriptor)}") from error
+            time.sleep(_PAUSE)
+        except OSError as error:
+            raise UsageError(f"`{path}` cannot be locked: {error.strerror}") from error
+        else:
+            return
+
+
+def is_written(descriptor: int) -> bool:
+    """Whether another process holds the lock of an open file."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(descriptor, fcntl.LOCK_UN)
+    return False
+
+
+def writer(descriptor: int) -> str:
+    """Who holds the lock, for a sentence: `process 4711`, if the system tells."""
+    status = os.fstat(descriptor)
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            # Processes come and go, and those of others do not let us look.
+            with suppress(OSError):
+                for owner in _owners(entry, status):
+                    return f"process {owner}"
+    return "another process"
+
+
+def _owners(process: Path, status: os.stat_result) -> Iterator[str]:
+    """Who locked the file, of those descriptors of a process that are of it."""
+    for opened in (process / "fd").iterdir():
+        with suppress(OSError):
+            if not os.path.samestat(opened.stat(), status):
+                continue
+            told = (process / "fdinfo" / opened.name).read_text(encoding="ascii")
+            for line in told.splitlines():
+                words = line.split()
+                if words[:1] == ["lock:"] and "FLOCK" in words and "WRITE" in words:
+                    yield words[_OWNER]
