@@ -111,7 +111,9 @@ class Reader:
 
     def __post_init__(self) -> None:
         shutil.copytree(
-            ROOT / "pipelines", self.folder / "pipelines", ignore=shutil.ignore_patterns(".aish", "survey.md")
+            ROOT / "pipelines",
+            self.folder / "pipelines",
+            ignore=shutil.ignore_patterns(".aish", "survey.md"),
         )
         shutil.copy(ROOT / "README.md", self.folder)
         self.env = clean_environment(self.home)
