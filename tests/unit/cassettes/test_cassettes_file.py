@@ -164,6 +164,26 @@ def test_an_empty_file_is_no_cassette() -> None:
 
 
 @pytest.mark.requirement("C1")
+@pytest.mark.parametrize("kind", ["crlf", "bom", "utf-16"])
+def test_what_git_or_an_editor_makes_of_the_letters_is_the_same_cassette(kind: str) -> None:
+    kept = [
+        Interaction(
+            chat("Be brief\n  and kind\n", "é\ttab"), streamed([delta("Hello\n"), b"x\r\n"])
+        ),
+        Interaction(message(1), answer("one\n\ntwo\n \n")),
+        Interaction(message(2), answer(b"\r\n\xff")),
+    ]
+    text = saved(kept).decode()
+    made = {
+        "crlf": text.replace("\n", "\r\n").encode(),
+        "bom": b"\xef\xbb\xbf" + text.encode(),
+        "utf-16": text.encode("utf-16"),
+    }
+
+    assert parse(made[kind], "c.yaml").interactions == tuple(kept)
+
+
+@pytest.mark.requirement("C1")
 def test_a_cassette_of_plain_vcrpy_can_be_read() -> None:
     foreign = b"""interactions:
 - request:
