@@ -37,7 +37,7 @@ class Variables:
 
     In replay nothing is missing: an unset secret is `<secret:NAME>`, as the cassette has it.
     `recorded` of `None` in replay means that another program made the cassette, and then what is
-    no secret comes from the environment too.
+    no secret comes from the environment too, and has to be there.
     """
 
     environ: Mapping[str, str]
@@ -53,7 +53,8 @@ class Variables:
         if secret and value is not None and len(value) < SHORTEST:
             # Nothing is sent, so that a stand-in of any length will do.
             value = None
-        return unknown(name) if value is None and needed else value
+        stands_in = needed and (secret or self.recorded is not None)
+        return unknown(name) if value is None and stands_in else value
 
 
 def unknown(name: str) -> str:

@@ -92,6 +92,11 @@ def test_of_what_another_program_recorded_plain_variables_come_from_the_machine(
 
     assert plan.models["m"].entry.model == "big"
     assert plan.models["m"].key == "<secret:KEY>"
+    with pytest.raises(PipelineError) as caught:
+        make_plan(pipeline, RunOptions(environ={"NAME": "big"}), reel=reel(None))
+    assert [problem.message for problem in caught.value.problems] == [
+        "the environment variable `PLACE` is not set"
+    ]
 
 
 @pytest.mark.requirement("C7", "F7")
