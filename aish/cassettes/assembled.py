@@ -12,6 +12,7 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Protocol
 
+from aish.cassettes.cut_event import cut_value
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.interaction import Response
 from aish.vocab.frozen import frozen
@@ -65,7 +66,7 @@ class Strand:
 def documents(text: str) -> Iterator[StreamEvent]:
     """What a body is made of: events, or messages a line each, or one document."""
     found = False
-    for event in _events(text) if "data:" in text else ():
+    for event in _events(text, even_cut=True) if "data:" in text else ():
         found = True
         yield event
     if found or text.lstrip()[:1] not in {"{", "["}:
@@ -83,7 +84,8 @@ def stream_events(text: str) -> list[StreamEvent]:
     return list(_events(text))
 
 
-def _events(text: str) -> Iterator[StreamEvent]:
+def _events(text: str, *, even_cut: bool = False) -> Iterator[StreamEvent]:
+    """`even_cut` takes the beginning of the last event, where the body broke off in it."""
     start = end = -1
     data: list[str] = []
     for line in _LINE.finditer(text):
@@ -92,7 +94,10 @@ def _events(text: str) -> Iterator[StreamEvent]:
             end = line.end(1)
             data.append(line[1][begun.end() :])
         elif not line[1] and data:
-            yield from _event(start, end, data)
+            found = _event(start, end, data)
+            if not found and even_cut and line.end() == len(text):
+                found = [StreamEvent(start, end, cut_value("\n".join(data)))]
+            yield from found
             start, data = -1, []
 
 

@@ -177,6 +177,27 @@ def test_a_secret_that_begins_with_another_keeps_its_name(within: str) -> None:
         assert "<secret:SHORTER>" in rest
 
 
+@pytest.mark.requirement("C8")
+@pytest.mark.parametrize("cut", range(1, 40))
+def test_a_stream_that_breaks_off_within_a_secret_leaves_none_of_it(cut: int) -> None:
+    value = "sk-planted-ü-0123456789"
+    secrets = Secrets()
+    secrets.add("KEY", value)
+    whole = [{"c": [{"delta": {"content": one}}]} for one in ("it is sk-plan", f"{value[7:]} now")]
+    first, second = (f"data: {json.dumps(one)}\n\n" for one in whole)
+    asked = Request("POST", "http://x/y")
+
+    clean = redact(Interaction(asked, Response(body=(first + second[:-cut]).encode())), secrets)
+
+    body = clean.response.body.decode()
+    if value[-3:] in second[:-cut]:
+        assert "<secret:KEY>" in body
+        assert "sk-plan" not in body
+        assert value[-6:] not in body
+    replayed = redact(Interaction(asked, Response(body=(first + second).encode())), secrets)
+    assert b"sk-plan" not in replayed.response.body
+
+
 def deltas_of(interaction: Interaction) -> list[str]:
     lines = interaction.response.body.decode().splitlines()
     return [line.removeprefix("data: ") for line in lines if line]
