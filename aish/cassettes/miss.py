@@ -6,8 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from aish.cassettes.matching import Canonical
-from aish.cassettes.text_difference import shared_letters
-from aish.text import for_line, for_terminal
+from aish.text import for_line, for_terminal, shared_start
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
@@ -87,8 +86,8 @@ def _nearest(asked: Canonical, recorded: Sequence[Recorded]) -> Recorded:
 
     def nearness(one: Recorded) -> tuple[bool, bool, bool, int, bool]:
         other = _text(one.form.body)
-        start = shared_letters(text, other)
-        end = shared_letters(text[start:][::-1], other[start:][::-1])
+        start = shared_start(text, other)
+        end = shared_start(text[start:][::-1], other[start:][::-1])
         same = one.form.place == asked.place
         alike = _kind(one.form) == _kind(asked)
         return alike, same, one.form.method == asked.method, start + end, not one.used
@@ -177,7 +176,7 @@ def _text(value: object) -> str:
 
 def _skipped(old: str, new: str) -> int:
     """How much of two texts need not be shown, since they begin alike."""
-    return max(0, shared_letters(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
+    return max(0, shared_start(old, new) - _BEFORE) if max(len(old), len(new)) > _WIDTH else 0
 
 
 def _clipped(line: str, skipped: int = 0) -> str:

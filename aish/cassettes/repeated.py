@@ -10,6 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from aish.text import shared_start
 from aish.vocab.frozen import frozen
 
 Spans = Callable[[str], Iterable[tuple[int, int, str]]]
@@ -63,7 +64,7 @@ def masked(text: str, spans: Iterable[tuple[int, int, str]]) -> str:
 
 def _unsearched(text: str, last: _Harmless) -> tuple[int, list[int]]:
     """Where to begin, after the end of a string, and where strings end before that."""
-    place = bisect_right(last.ends, shared(last.text, text) - _NEAR)
+    place = bisect_right(last.ends, shared_start(last.text, text) - _NEAR)
     ends = last.ends[:place]
     return (ends[-1] if ends else 0), ends
 
@@ -94,18 +95,6 @@ def _read(string: str, spans: Spans) -> str | None:
     except UnicodeEncodeError:
         return json.dumps(clean)
     return json.dumps(clean, ensure_ascii=False)
-
-
-def shared(one: str, other: str) -> int:
-    """How many characters two texts have in common at their beginning."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low
 
 
 @cache

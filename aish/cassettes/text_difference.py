@@ -3,6 +3,8 @@
 import difflib
 from itertools import islice
 
+from aish.text import shared_start
+
 _AROUND = 2
 _MOST_LINES = 1_000
 _WIDEST = 2_000
@@ -46,7 +48,7 @@ def _near_change(old: str, new: str) -> tuple[list[str], list[str]]:
     """Two lines, without most of the beginning that they share if they are long."""
     if max(len(old), len(new)) <= _WIDEST:
         return [old], [new]
-    skipped = max(0, shared_letters(old, new) - _WIDEST // 10)
+    skipped = max(0, shared_start(old, new) - _WIDEST // 10)
     mark = "…" if skipped else ""
     return [mark + _clipped(old[skipped:])], [mark + _clipped(new[skipped:])]
 
@@ -60,15 +62,3 @@ def _shared(old: list[str], new: list[str]) -> int:
     """How many lines two texts begin with alike."""
     pairs = zip(old, new, strict=False)
     return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(old), len(new)))
-
-
-def shared_letters(old: str, new: str) -> int:
-    """How many letters two texts begin with alike."""
-    low, high = 0, min(len(old), len(new))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if old[low:middle] == new[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

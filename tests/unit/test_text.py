@@ -13,6 +13,7 @@ from aish.text import (
     for_terminal,
     for_xml,
     safe_utf8,
+    shared_start,
     suspicious,
 )
 
@@ -200,3 +201,14 @@ def test_an_honest_description_is_not_suspected(description: str) -> None:
 @given(st.one_of(ANY_TEXT, ODD_TEXT))
 def test_any_description_can_be_looked_at(description: str) -> None:
     assert isinstance(suspicious(description), tuple)
+
+
+@given(st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
+def test_what_two_texts_share_is_found(start: str, one: str, other: str) -> None:
+    length = shared_start(start + one, start + other)
+
+    assert (start + one)[:length] == (start + other)[:length]
+    assert length >= len(start)
+    assert (start + one)[length : length + 1] != (start + other)[length : length + 1] or (
+        length in {len(start + one), len(start + other)}
+    )

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aish.cassettes.interaction import Request
 from aish.cassettes.redact import redact_request
-from aish.cassettes.repeated import Repeated, shared
+from aish.cassettes.repeated import Repeated
 from aish.system.secrets import Secrets
 
 VALUE = 'pä"ss/word+42yz'
@@ -63,14 +63,3 @@ def test_what_is_repeated_makes_no_difference(pieces: list[str]) -> None:
     for count in range(len(pieces) + 1):
         for request in (asked(*pieces[:count]), asked("".join(pieces[:count]), ascii_only=True)):
             assert redact_request(request, secrets, repeated) == redact_request(request, secrets)
-
-
-@given(st.text(max_size=9), st.text(max_size=9), st.text(max_size=9))
-def test_what_two_texts_share_is_found(start: str, one: str, other: str) -> None:
-    length = shared(start + one, start + other)
-
-    assert (start + one)[:length] == (start + other)[:length]
-    assert length >= len(start)
-    assert (start + one)[length : length + 1] != (start + other)[length : length + 1] or (
-        length in {len(start + one), len(start + other)}
-    )
