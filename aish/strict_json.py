@@ -20,6 +20,17 @@ def strict_json(text: str) -> JsonValue:
     return value
 
 
+def strict_json_at(text: str, start: int) -> tuple[JsonValue, int]:
+    """The value that begins at `start`, and where it ends; what follows is not looked at.
+
+    Raises:
+        ValueError: it is something else; a `JSONDecodeError` where it is no JSON at all.
+        RecursionError: it is nested without end.
+    """
+    value, end = _DECODER.raw_decode(text, start)
+    return value, end
+
+
 def writable(value: object) -> object:
     """Read-only mappings and other sequences as what `json` writes: its `default`.
 

@@ -88,7 +88,11 @@ def _step(number: int, step: JsonObject) -> Iterator[str]:
         star = "*" if tool["depends_on_arguments"] else ""
         yield f"     {str(tool['verdict']) + star:5}  {for_line(str(tool['tool']))}"
     if step.get("schema"):
-        yield "     answers in a JSON schema"
+        yield f"     answers in a JSON schema, asked for {_times(step['attempts'])}"
+
+
+def _times(attempts: JsonValue) -> str:
+    return "once" if attempts == 1 else f"up to {attempts} times"
 
 
 def _what(step: JsonObject) -> str:

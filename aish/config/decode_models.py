@@ -1,6 +1,6 @@
 """`models:` into entries (design 2.1)."""
 
-from aish.config.pipeline import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.pipeline import JsonSchemaUse, ModelEntry, ModelTimeout, RetryPolicy
 from aish.config.reading import Table
 
 EMBEDDED = "smollm2"
@@ -32,12 +32,20 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         ),
         timeout=_timeout(timeout),
         tool_role=table.flag("tool_role", default=True),
-        json_schema=table.flag("json_schema", default=table.has("embedded")),
+        json_schema=_json_schema(table),
         vision=table.flag("vision", default=False),
         usage=table.flag("usage", default=True),
         max_tool_name=table.whole("max_tool_name", 64),
         verify_tls=table.flag("verify_tls", default=True),
         proxy=table.text("proxy"),
+    )
+
+
+def _json_schema(table: Table) -> JsonSchemaUse:
+    if not table.has("json_schema") and table.has("embedded"):
+        return "without_tools"
+    return (
+        "without_tools" if table.text("json_schema") else table.flag("json_schema", default=False)
     )
 
 

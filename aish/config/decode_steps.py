@@ -77,7 +77,6 @@ class StepsReader:
 
     def _prompt_step(self, table: Table) -> PromptStep:
         prompt, name = self._prompt(table)
-        output = table.child("output")
         return PromptStep(
             id=_id(table),
             prompt=prompt,
@@ -87,12 +86,19 @@ class StepsReader:
             tools=table.texts("tools") if table.has("tools") else None,
             tool_choice=table.text("tool_choice") or "auto",
             params=table.mapping("params"),
-            output=None if output is None else Output(self.documents.schema(output, "schema")),
+            output=self._output(table),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
         )
+
+    def _output(self, table: Table) -> Output | None:
+        output = table.child("output")
+        if output is None:
+            return None
+        schema = self.documents.schema(output, "schema")
+        return Output(schema, output.whole("attempts", Output(schema).attempts))
 
     def _prompt(self, table: Table) -> tuple[Prompt, str | None]:
         text = table.text("prompt")

@@ -16,6 +16,7 @@ from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import PolicyTest, RuleLists
 
 OnDenied = Literal["fail", "continue"]
+JsonSchemaUse = bool | Literal["without_tools"]
 ProtocolChoice = Literal[
     "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
 ]
@@ -43,8 +44,8 @@ class ModelTimeout:
 class ModelEntry:
     """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
 
-    `embedded` is `smollm2` or an absolute path to a `.gguf`. `json_schema` defaults to true for
-    embedded models, whose server enforces schemas.
+    `embedded` is `smollm2` or an absolute path to a `.gguf`. Embedded models have `json_schema:
+    without_tools`: their server enforces a schema so strictly that no tool could be called.
     """
 
     alias: str
@@ -58,7 +59,7 @@ class ModelEntry:
     retry: RetryPolicy = RetryPolicy()
     timeout: ModelTimeout = ModelTimeout()
     tool_role: bool = True
-    json_schema: bool = False
+    json_schema: JsonSchemaUse = False
     vision: bool = False
     usage: bool = True
     max_tool_name: int = 64
@@ -133,9 +134,13 @@ class Prompt:
 
 @frozen
 class Output:
-    """`output` of a prompt step: `schema` already read and known to be a schema."""
+    """`output` of a prompt step: `schema` already read and known to be a schema.
+
+    `attempts` is how often an answer may be asked for, the first time included (B9).
+    """
 
     schema: JsonObject
+    attempts: int = 3
 
 
 ExpectKind = Literal[

@@ -30,7 +30,6 @@ _LATER: Mapping[str, frozenset[str]] = {
     "models": frozenset({"price"}),
     "mcp": frozenset({"stage"}),
     "limits": frozenset({"tokens", "cost_usd", "tool_calls", "turns"}),
-    "output": frozenset({"attempts"}),
     "expect": frozenset({"judge", "max_cost_usd"}),
 }
 _LATER_IN_STEPS = frozenset(

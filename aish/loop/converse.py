@@ -38,7 +38,8 @@ class Ask:
 
     `history` already ends with the user turn to be answered. `tools` are those the model is
     shown; no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name.
-    Turns are numbered on from `place.turn`.
+    Turns are numbered on from `place.turn`, and `rounds` counts the tool rounds that the same
+    question has had before.
     """
 
     history: History
@@ -48,6 +49,7 @@ class Ask:
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     schema: AnswerSchema | None = None
     place: Place = field(default_factory=Place)
+    rounds: int = 0
 
 
 @frozen
@@ -86,7 +88,7 @@ class _Exchange:
         self._sampler = Sampling(ask.model, equipment.emit, equipment.clock, ask.place)
         self._first_turn = (ask.place.turn or 0) + 1
         self._turns = 0
-        self._rounds = 0
+        self._rounds = ask.rounds
         self._text = ""
         self._finish = ""
         self._usage: Usage | None = None

@@ -11,7 +11,7 @@ from anyio.abc import TaskGroup
 
 from aish.config.pipeline import ModelEntry
 from aish.models import smollm2
-from aish.models.failure import AttemptError, origin_of
+from aish.models.failure import AttemptError, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of
 from aish.models.pace import Cooldowns, Pace
 from aish.models.retry import MAX_HINT, Advice, delay_before, judge_code
@@ -24,6 +24,7 @@ from aish.wire.chat_encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
 
 _NOTICED_SECONDS = 1.0
+_NOT_BOTH = "no schema together with tools; asking again without it"
 
 # These take tool-call ids of nine letters and digits only (quirk 42).
 _SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
@@ -48,6 +49,7 @@ class ChatModel:
         self._origin = origin_of(entry.base_url)
         self._cooldown = cooldowns.of(self._origin)
         self._encoder = Encoder(_dialect(entry))
+        self._schema_with_tools = entry.json_schema != "without_tools"
 
     @property
     def alias(self) -> str:
@@ -57,7 +59,12 @@ class ChatModel:
     @property
     def enforces_schema(self) -> bool:
         """`json_schema` of the entry."""
-        return self._entry.json_schema
+        return self._entry.json_schema is not False
+
+    @property
+    def schema_with_tools(self) -> bool:
+        """As the entry says, until the endpoint says otherwise."""
+        return self._schema_with_tools
 
     @property
     def sees_images(self) -> bool:
@@ -72,6 +79,8 @@ class ChatModel:
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
         turn_ends = get_running_loop().time() + self._entry.timeout.turn
+        if request.tools and not self._schema_with_tools:
+            request = replace(request, schema=None)
         body = self._encoder.body(request)
         attempt = 0
         while True:
@@ -95,9 +104,20 @@ class ChatModel:
                 await exchange.aclose()
             if shown:
                 yield [Withdrawn(failure.message)]
+            if self._is_refused_beside_tools(failure, request):
+                self._schema_with_tools = False
+                request = replace(request, schema=None)
+                body = self._encoder.body(request)
+                yield [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
+                continue
             delay = self._delay_after(failure, attempt, turn_ends)
             yield [Retrying(self._origin, attempt + 1, delay, failure.message)]
             await self._pace.sleep(delay)
+
+    def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
+        """Whether the endpoint says that it takes tools or a schema, and not both (B9)."""
+        both = request.schema is not None and bool(request.tools) and self.enforces_schema
+        return both and refuses_schema_beside_tools(failure)
 
     def _delay_after(self, failure: AttemptError, attempt: int, turn_ends: float) -> float:
         """Seconds until the next try; raises the final error where there is none."""
@@ -210,7 +230,7 @@ def _dialect(entry: ModelEntry) -> Dialect:
         model=entry.model or (smollm2.NAME if entry.embedded else entry.alias),
         params=params,
         usage=entry.usage,
-        json_schema=entry.json_schema,
+        json_schema=entry.json_schema is not False,
         tool_role=entry.tool_role,
         vision=entry.vision,
         # As `Finish.model`, which the loop writes into the turns.

@@ -9,6 +9,13 @@ from aish.models.retry import BROKEN, Advice
 _CREDENTIALS = frozenset({401, 403})
 _NOT_THERE = frozenset({404, 405})
 _REDIRECTS = range(300, 400)
+# As endpoints word it that they do not take a schema beside tools.
+_TOOLS = ("tool", "function")
+_SCHEMA = (
+    *("response_format", "response format", "response_mime_type", "response mime type"),
+    *("response_schema", "json_schema", "json mode", "json response", "structured output"),
+    "grammar",
+)
 
 
 class AttemptError(Exception):
@@ -62,6 +69,14 @@ def hint_for(status: int, entry: ModelEntry) -> str | None:
     if status in _REDIRECTS:
         return "redirects are not followed: set `base_url` to where the endpoint is"
     return None
+
+
+def refuses_schema_beside_tools(failure: AttemptError) -> bool:
+    """Whether a request was refused with words that name both; a wrong guess costs one more."""
+    if failure.advice.retry or failure.advice.unavailable:
+        return False
+    words = failure.message.lower()
+    return any(map(words.__contains__, _TOOLS)) and any(map(words.__contains__, _SCHEMA))
 
 
 def origin_of(url: str | None) -> str:

@@ -29,6 +29,11 @@ class Fallbacks:
         return all(model.enforces_schema for model in self._models)
 
     @property
+    def schema_with_tools(self) -> bool:
+        """Only if each of them takes both."""
+        return all(model.schema_with_tools for model in self._models)
+
+    @property
     def sees_images(self) -> bool:
         """Only if each of them does."""
         return all(model.sees_images for model in self._models)

@@ -60,11 +60,13 @@ class Scripted:
         *,
         alias: str = "scripted",
         enforces_schema: bool = False,
+        schema_with_tools: bool = True,
         sees_images: bool = False,
     ) -> None:
         self._turns = iter(turns)
         self._alias = alias
         self._enforces_schema = enforces_schema
+        self._schema_with_tools = schema_with_tools
         self._sees_images = sees_images
         self.requests: list[SeenRequest] = []
 
@@ -77,6 +79,11 @@ class Scripted:
     def enforces_schema(self) -> bool:
         """As told."""
         return self._enforces_schema
+
+    @property
+    def schema_with_tools(self) -> bool:
+        """As told."""
+        return self._schema_with_tools
 
     @property
     def sees_images(self) -> bool:

@@ -53,6 +53,7 @@ def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, .
             for row in (view(plan.policy, tool) for tool in visible_tools(step, tools))
         ],
         "schema": step.output.schema if step.output else None,
+        "attempts": step.output.attempts if step.output else 1,
     }
 
 

@@ -44,11 +44,18 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
 def requests(plan: Plan) -> JsonObject:
     """How many model requests the run makes: at least, and at most under its own bounds."""
     prompts = [step for step in plan.steps if isinstance(step, PromptStep)]
-    most = 0
-    for step in prompts:
-        toolless = not plan.servers or step.tools == ()
-        most += 1 if toolless else step.limits.max_tool_depth + 1
-    return {"at_least": len(prompts), "at_most": most}
+    return {"at_least": len(prompts), "at_most": sum(_most(step, plan) for step in prompts)}
+
+
+def _most(step: PromptStep, plan: Plan) -> int:
+    """The answers that may be asked for, and the tool rounds between them."""
+    answers = 1 if step.output is None else step.output.attempts
+    if not plan.servers or step.tools == ():
+        return answers
+    model = plan.models.get(plan.model_of(step))
+    # An endpoint that does not take both has its schema after the tools, in one more.
+    apart = step.output is not None and model is not None and model.entry.json_schema is not False
+    return answers + step.limits.max_tool_depth + apart
 
 
 def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:

@@ -3,15 +3,15 @@
 from aish.config.pipeline import PromptStep
 from aish.errors import StepFailedError
 from aish.loop.conversation import add_system, add_user
-from aish.loop.converse import Ask, Outcome, converse
+from aish.loop.converse import Ask, converse
 from aish.policy.rules import matches_tool
+from aish.run.answering import Answered, answer
 from aish.run.records import StepRecord
 from aish.run.stage import EXIT_OF_STATUS, Stage
-from aish.run.structured import instruction, parse_answer
+from aish.run.structured import instruction
 from aish.run.tools import AllTools
 from aish.templates.render import render
-from aish.vocab.events import Failure, Place
-from aish.vocab.json import JsonValue
+from aish.vocab.events import Place
 from aish.vocab.messages import History
 from aish.vocab.protocols import AnswerSchema, Model
 from aish.vocab.tools import Tool, ToolName
@@ -35,10 +35,12 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
         schema=schema,
         place=Place(step=step.id),
     )
-    outcome = await converse(ask, stage.equipment(step.limits, step.on_denied))
-    if schema is None or outcome.status != "ok":
-        return _record(step, outcome, output=outcome.text if outcome.status == "ok" else None)
-    return await _with_schema(step, outcome, schema, stage)
+    equipment = stage.equipment(step.limits, step.on_denied)
+    if step.output is None or schema is None:
+        outcome = await converse(ask, equipment)
+        output = outcome.text if outcome.status == "ok" else None
+        return _record(step, Answered(outcome, output))
+    return _record(step, await answer(ask, schema, step.output.attempts, equipment))
 
 
 def opening(step: PromptStep, stage: Stage, model: Model) -> History:
@@ -75,38 +77,17 @@ def wire_choice(choice: str, tools: AllTools) -> str:
     return tool.wire
 
 
-async def _with_schema(
-    step: PromptStep, outcome: Outcome, schema: AnswerSchema, stage: Stage
-) -> StepRecord:
-    try:
-        value = parse_answer(outcome.text)
-    except ValueError as error:
-        failure = Failure("schema", f"the answer is not JSON: {error}")
-        return _record(step, outcome, status_failure=failure)
-    problems = await stage.resources.equipment.check_arguments(schema.schema, value)
-    if problems:
-        first = "; ".join(str(problem) for problem in problems[:3])
-        failure = Failure("schema", f"the answer does not fit its schema: {first}")
-        return _record(step, outcome, output=value, status_failure=failure)
-    return _record(step, outcome, output=value)
-
-
-def _record(
-    step: PromptStep,
-    outcome: Outcome,
-    *,
-    output: JsonValue = None,
-    status_failure: Failure | None = None,
-) -> StepRecord:
-    status = "failed" if status_failure else outcome.status
+def _record(step: PromptStep, answered: Answered) -> StepRecord:
+    outcome = answered.outcome
+    status = "failed" if answered.failure else outcome.status
     return StepRecord(
         id=step.id,
         kind="prompt",
         status=status,
         text=outcome.text,
-        output=output,
+        output=answered.output,
         calls=outcome.calls,
         usage=outcome.usage,
-        failure=status_failure or outcome.failure,
+        failure=answered.failure or outcome.failure,
         exit_code=EXIT_OF_STATUS[status],
     )

@@ -1,28 +1,163 @@
-"""Answers that have to fit a JSON Schema, in their simple form (`output.schema`)."""
+"""Answers that have to fit a JSON Schema: how they are asked for, read and judged (B9)."""
 
 import json
 import re
+from json import JSONDecodeError
 
-from aish.config.documents import parse_json
+from aish.config.documents import MAX_DEPTH, parse_json
+from aish.loop.equipment import CheckArguments
+from aish.strict_json import strict_json_at
+from aish.text import for_line
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
-_FENCE = re.compile(r"\A\s*```(?:json)?\s*\n(.*?)\n?\s*```\s*\Z", re.DOTALL)
+_ONE_VALUE = "one JSON value and nothing else: no explanation, no code fence."
+_MOST_NAMED = 3
+_MOST_TOLD = 8
+_LONGEST_TOLD = 300
+_FENCE = "```"
+_MOST_BRACKETS = 100
+_BRACKET = re.compile(r"[\[\]{}]")
+# What is meant as JSON and not as a bracket in a sentence.
+_MEANT = re.compile(r"[\[{]\s*[\"\[{]")
+# A problem with the schema or its checker, which no other answer would mend.
+_OF_THE_CHECK = "schema"
+
+
+@frozen
+class Judged:
+    """An answer and what is wrong with it.
+
+    `value` is what it holds, `None` where that is no JSON. `why` is empty where it fits, `told`
+    what the model may hear of its problems, `mendable` whether another answer could be better.
+    """
+
+    value: JsonValue
+    why: str = ""
+    told: tuple[str, ...] = ()
+    mendable: bool = True
+
+
+async def judge(text: str, schema: JsonObject, check: CheckArguments) -> Judged:
+    """Read an answer and hold it to its schema."""
+    try:
+        value = parse_answer(text)
+    except ValueError as error:
+        return Judged(None, f"the answer is not JSON: {error}", (f"it is not JSON: {error}",))
+    problems = await check(schema, value)
+    if not problems:
+        return Judged(value)
+    told = tuple(map(str, problems))
+    return Judged(
+        value,
+        f"the answer does not fit its schema: {'; '.join(told[:_MOST_NAMED])}",
+        told,
+        mendable=all(problem.keyword != _OF_THE_CHECK for problem in problems),
+    )
 
 
 def instruction(schema: JsonObject) -> str:
     """What a model is told where its endpoint takes no `response_format`."""
     text = json.dumps(schema, ensure_ascii=False)
-    return (
-        "Answer with one JSON value and nothing else: no explanation, no code fence. "
-        f"It must fit this JSON Schema:\n{text}"
-    )
+    return f"Answer with {_ONE_VALUE} It must fit this JSON Schema:\n{text}"
 
 
-def parse_answer(text: str) -> JsonValue:
-    """The JSON value that `text` holds, a code fence around it allowed.
+def last_turn(schema: JsonObject) -> str:
+    """What a model is told where a turn without tools asks for its answer in the schema."""
+    return f"Now give your answer in this form. {instruction(schema)}"
+
+
+def complaint(judged: Judged) -> str:
+    """What a model is told of an answer that cannot be used: its problems, never its text."""
+    rows = [f"- {_short(problem)}" for problem in judged.told[:_MOST_TOLD]]
+    more = len(judged.told) - len(rows)
+    if more:
+        rows.append(f"- and {more} more")
+    listed = "\n".join(rows)
+    return f"That answer cannot be used:\n{listed}\nAnswer again with {_ONE_VALUE}"
+
+
+def parse_whole(text: str) -> JsonValue:
+    """The JSON value that `text` is, a code fence around it allowed.
 
     Raises:
         ValueError: it is not JSON; says where it stops being so.
     """
-    fenced = _FENCE.match(text)
-    return parse_json(fenced.group(1) if fenced else text)
+    inner = _fenced(text)
+    return parse_json(text if inner is None else inner)
+
+
+def parse_answer(text: str) -> JsonValue:
+    """The one JSON value that `text` holds, a code fence and words around it allowed.
+
+    Of words, only an object or an array is told apart. Where there are several, or one stands
+    within something broken, none is taken.
+
+    Raises:
+        ValueError: there is not exactly one; says what is wrong.
+    """
+    if not text.strip():
+        raise ValueError("it is empty")
+    try:
+        return parse_whole(text)
+    except ValueError as error:
+        found = _among_words(text)
+        if found is None:
+            raise ValueError(str(error)) from error
+        return parse_json(found)
+
+
+def _fenced(text: str) -> str | None:
+    """What stands in the fence that the text is, if it is one."""
+    text = text.strip()
+    head, newline, rest = text.partition("\n")
+    if not newline or not head.startswith(_FENCE) or not rest.endswith(_FENCE):
+        return None
+    return rest[: -len(_FENCE)]
+
+
+def _among_words(text: str) -> str | None:
+    """The text of the one object or array between words; `None` where there is none."""
+    found: str | None = None
+    place = depth = no_values = 0
+    while bracket := _BRACKET.search(text, place):
+        place = bracket.end()
+        if bracket[0] in "]}":
+            depth -= 1
+            if depth < 0:
+                raise ValueError(f"there is a `{bracket[0]}` too many")
+            continue
+        if depth:
+            depth += 1
+            continue
+        end = _end_of_value(text, bracket.start())
+        if end is None:
+            depth += 1
+            no_values += 1
+            # Each costs a look at the whole text.
+            if no_values > _MOST_BRACKETS:
+                raise ValueError("it is no JSON, for all its brackets")
+            continue
+        if found is not None:
+            raise ValueError("there are several JSON values, and one is expected")
+        found, place = text[bracket.start() : end], end
+    if found is not None and depth:
+        raise ValueError("a bracket around it is not closed")
+    return found
+
+
+def _end_of_value(text: str, start: int) -> int | None:
+    """Where the value ends that begins here; `None` where none does and none is meant to."""
+    try:
+        return strict_json_at(text, start)[1]
+    except JSONDecodeError as error:
+        if _MEANT.match(text, start):
+            raise ValueError(str(error)) from error
+        return None
+    except RecursionError:
+        raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
+
+
+def _short(problem: str) -> str:
+    line = for_line(problem)
+    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]}…"

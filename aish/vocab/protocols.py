@@ -32,7 +32,7 @@ class ModelRequest:
 
     `tool_choice` is `auto`, `required`, `none`, or the wire name of one tool. `params` are merged
     into the body as they are, over the model entry's own. `schema` goes out as `response_format`
-    where the entry says `json_schema: true` and is ignored elsewhere (the caller instructs).
+    where the entry has `json_schema` and is ignored elsewhere (the caller instructs).
     `place` makes ids that the endpoint left out (L16) the same in every run.
     """
 
@@ -54,7 +54,12 @@ class Model(Protocol):
 
     @property
     def enforces_schema(self) -> bool:
-        """Whether `ModelRequest.schema` reaches the endpoint (`json_schema: true`)."""
+        """Whether `ModelRequest.schema` reaches the endpoint (`json_schema` is not false)."""
+        ...
+
+    @property
+    def schema_with_tools(self) -> bool:
+        """Whether it does so in a request that has tools too; an endpoint's no is remembered."""
         ...
 
     @property

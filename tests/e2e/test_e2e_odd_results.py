@@ -23,7 +23,7 @@ def test_an_answer_that_is_no_sound_json_fails_its_step(
     project: Project, model_endpoint: ModelEndpoints, answer: str, why: str
 ) -> None:
     project.uses(model_endpoint([text_reply(answer)]))
-    project.pipeline("prompt: Say something\noutput: {schema: {type: object}}")
+    project.pipeline("prompt: Say something\noutput: {schema: {type: object}, attempts: 1}")
 
     found = project.result()
 

@@ -114,6 +114,7 @@ steps:
   - id: judge
     prompt: Good or bad?
     output:
+      attempts: 1
       schema:
         type: object
         properties: {verdict: {enum: [good, bad]}}

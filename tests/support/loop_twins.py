@@ -48,6 +48,7 @@ class Talker:
     script: list[Answer]
     alias: str = "twin"
     enforces_schema: bool = False
+    schema_with_tools: bool = True
     sees_images: bool = False
     requests: list[ModelRequest] = field(default_factory=list)
     seen: list[tuple[Turn, ...]] = field(default_factory=list)

@@ -7,7 +7,7 @@ from aish.policy.texts import same_json
 from aish.run.expectations.result_path import NotThereError, find, kind_of
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.words import about, as_text, instead, short
-from aish.run.structured import parse_answer
+from aish.run.structured import parse_whole
 from aish.system.schema_problem import SchemaProblem
 from aish.templates.references import references_of_expression
 from aish.templates.render import evaluate
@@ -79,7 +79,7 @@ async def schema(
     problems = await fits(wanted, value)
     if problems and isinstance(value, str):
         try:
-            parsed = parse_answer(value)
+            parsed = parse_whole(value)
         except ValueError:
             return words, _problems(problems)
         problems = await fits(wanted, parsed)

@@ -11,6 +11,7 @@ from aish.config.pipeline import (
     Limits,
     LoopLimits,
     ModelTimeout,
+    Output,
     Pipeline,
     PromptStep,
     RunStep,
@@ -157,11 +158,33 @@ def test_a_word_that_is_no_prompt_is_an_error_and_a_sentence_is_a_prompt(tmp_pat
         assert step.prompt.user.lower().startswith("hello")
 
 
-@pytest.mark.requirement("L11")
-def test_an_embedded_model_enforces_schemas_unless_told_otherwise(tmp_path: Path) -> None:
-    text = "aish: 1\nmodels: {a: {embedded: smollm2}, b: {embedded: smollm2, json_schema: false}}\n"
-    models = load_pipeline(written(tmp_path, text)).models
-    assert (models["a"].json_schema, models["b"].json_schema) == (True, False)
+@pytest.mark.requirement("L11", "B9")
+def test_how_a_model_takes_a_schema_is_said_in_its_entry(tmp_path: Path) -> None:
+    entries = {
+        "embedded: smollm2": "without_tools",
+        "embedded: smollm2, json_schema: false": False,
+        "embedded: smollm2, json_schema: true": True,
+        "base_url: http://x/v1, model: x": False,
+        "base_url: http://x/v1, model: x, json_schema: true": True,
+        "base_url: http://x/v1, model: x, json_schema: without_tools": "without_tools",
+    }
+    for entry, wanted in entries.items():
+        text = f"aish: 1\nmodels: {{a: {{{entry}}}}}\n"
+        assert load_pipeline(written(tmp_path, text)).models["a"].json_schema == wanted
+
+
+@pytest.mark.requirement("B9")
+def test_an_answer_is_asked_for_three_times_unless_the_file_says_otherwise(tmp_path: Path) -> None:
+    head = "aish: 1\nmodels: {a: {embedded: smollm2}}\nprompt: Hello!\n"
+    for more, attempts in (("", 3), (", attempts: 1", 1), (", attempts: 7", 7)):
+        text = f"{head}output: {{schema: {{type: object}}{more}}}\n"
+        (step,) = load_pipeline(written(tmp_path, text)).steps
+        assert isinstance(step, PromptStep)
+        assert step.output == Output({"type": "object"}, attempts)
+    for wrong in ("0", "101", "many", "1.5"):
+        text = f"{head}output: {{schema: {{type: object}}, attempts: {wrong}}}\n"
+        with pytest.raises(PipelineError, match=r"output\.attempts"):
+            load_pipeline(written(tmp_path, text))
 
 
 def test_the_digest_is_that_of_what_the_files_say(tmp_path: Path) -> None:
