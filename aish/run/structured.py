@@ -43,11 +43,12 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments) -> Judged:
     try:
         value = parse_answer(text)
     except ValueError as error:
-        return Judged(None, f"the answer is not JSON: {error}", (f"it is not JSON: {error}",))
+        why = _cut(str(error))
+        return Judged(None, f"the answer is not JSON: {why}", (f"it is not JSON: {why}",))
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
-    told = tuple(map(str, problems))
+    told = tuple(_cut(str(problem)) for problem in problems)
     return Judged(
         value,
         f"the answer does not fit its schema: {'; '.join(told[:_MOST_NAMED])}",
@@ -69,7 +70,7 @@ def last_turn(schema: JsonObject) -> str:
 
 def complaint(judged: Judged) -> str:
     """What a model is told of an answer that cannot be used: its problems, never its text."""
-    rows = [f"- {_short(problem)}" for problem in judged.told[:_MOST_TOLD]]
+    rows = [f"- {_cut(for_line(problem))}" for problem in judged.told[:_MOST_TOLD]]
     more = len(judged.told) - len(rows)
     if more:
         rows.append(f"- and {more} more")
@@ -158,6 +159,5 @@ def _end_of_value(text: str, start: int) -> int | None:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
 
 
-def _short(problem: str) -> str:
-    line = for_line(problem)
-    return line if len(line) <= _LONGEST_TOLD else f"{line[:_LONGEST_TOLD]}…"
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TOLD else f"{text[:_LONGEST_TOLD]}…"

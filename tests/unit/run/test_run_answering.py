@@ -167,13 +167,25 @@ def test_a_refusal_and_a_cut_off_answer_are_not_asked_for_again(
 
 @pytest.mark.requirement("B9")
 def test_an_empty_answer_is_asked_for_again() -> None:
-    kit, model = Kit(Box((LOOK,))), Talker([says(""), says(GOOD)])
+    kit, model = Kit(Box((LOOK,))), Talker([says(WRONG), says(""), says(GOOD)])
 
     got = answered(ask_of(model), kit)
 
     assert got.output == {"kind": "bug"}
-    codes = [notice.code for notice in kit.told(Notice) if isinstance(notice, Notice)]
-    assert codes == ["empty_answer", "answer_rejected"]
+    told = [one for one in kit.told(Notice) if isinstance(one, Notice)]
+    assert [one.code for one in told] == ["answer_rejected", "empty_answer", "answer_rejected"]
+    assert told[2].text == "answer 2 of 3: the answer is not JSON: it is empty; asking again"
+
+
+@pytest.mark.requirement("B9")
+def test_the_last_text_is_kept_where_the_last_answer_is_empty() -> None:
+    got = answered(ask_of(Talker([says(WRONG), says("")])), attempts=2)
+
+    assert got.outcome.text == WRONG
+    assert got.output is None
+    assert got.failure == Failure(
+        "schema", "the answer is not JSON: it is empty (after 2 attempts)"
+    )
 
 
 @pytest.mark.requirement("B9", "X7")

@@ -166,6 +166,13 @@ def test_what_the_model_hears_is_short_and_without_control_characters(told: list
     said.encode()
 
 
+@pytest.mark.requirement("B9")
+def test_what_is_wrong_is_said_in_bounded_length() -> None:
+    long = "x" * 100_000
+    for said in (f'{{"{long}": 1, "{long}": 2}}', f'{{"{long}": 1}}', f'{{"kind": "{long}"}}'):
+        assert len(anyio.run(judge, said, KINDS, check_here).why) < 1000
+
+
 @pytest.mark.requirement("B9", "X7")
 def test_an_answer_whose_schema_cannot_be_checked_is_not_asked_for_again() -> None:
     async def never(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
