@@ -4,6 +4,7 @@ import json
 import subprocess
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
@@ -63,13 +64,15 @@ def cassette_load(bench: Bench) -> Iterator[Row]:
 
 
 def cassette_replay(bench: Bench) -> Iterator[Row]:
-    """200 turns against none: what is left is the turns'."""
+    """200 turns against none: what is left is the turns'. There is a key to be looked for."""
+    bench = replace(bench, env={**bench.env, "MOCK_KEY": "sk-0123456789abcdefABCDEF"})
     script = Script(deltas=5, turns=_TURNS, arguments=json.dumps({"text": "x" * 512}))
     long, short = bench.folder / "long-replay.yaml", bench.folder / "short-replay.yaml"
     limits: dict[str, object] = {"max_tool_depth": _TURNS + 1}
     with Endpoint(script) as endpoint, http_server(bench) as mcp:
         servers = {"servers": {"mock": {"url": mcp}}, "auto_approve": ["mock__*"]}
-        file = pipeline(bench, "replayed", endpoint.url, mcp=servers, step=limits)
+        models = {"m": {"base_url": endpoint.url, "model": "mock", "key_env": "MOCK_KEY"}}
+        file = pipeline(bench, "replayed", endpoint.url, mcp=servers, step=limits, models=models)
         bench.cost(AISH, "run", file, "--record", str(long))
         script.turns = 0
         bench.cost(AISH, "run", file, "--record", str(short))
@@ -115,6 +118,24 @@ def cassette_first_byte(bench: Bench) -> Iterator[Row]:
         )
     name = f"start to first streamed byte, {live * 1000:.0f} ms: more while recording, wall"
     yield at_most(name, recording - live, 0.010)
+
+
+def cassette_deltas(bench: Bench) -> Iterator[Row]:
+    """What a delta costs more if it is recorded: noted, looked through, laid out, written."""
+    script = Script(per_write=20)
+    with Endpoint(script) as endpoint:
+        file = pipeline(bench, "recorded", endpoint.url)
+        record = ("--record", str(bench.folder / "recorded.cassette"))
+
+        def per_delta(*more: str) -> float:
+            script.deltas = 20_000
+            many = bench.cost(AISH, "run", file, *more).cpu
+            script.deltas = 200
+            return (many - bench.cost(AISH, "run", file, *more).cpu) / 19_800
+
+        recording, live = bench.pairs(lambda: per_delta(*record), per_delta)
+    name = "20,000 deltas, 20 a write: more CPU per delta while recording"
+    yield at_most(name, recording - live, 50e-6, lambda s: f"{s * 1e6:.1f} us")
 
 
 def cassette_tests(bench: Bench) -> Iterator[Row]:

@@ -29,6 +29,7 @@ MEASURES = (
     cassettes.cassette_load,
     cassettes.cassette_replay,
     cassettes.cassette_first_byte,
+    cassettes.cassette_deltas,
     cassettes.cassette_tests,
 )
 

@@ -65,10 +65,11 @@ class Matching:
         """
         if self._ignored or b'"jsonrpc"' in request.body or not request.body:
             return None
-        whole = "\0".join(
-            (request.method, *map(self._places.hide, (request.uri, text_of(request.body))))
-        )
-        return sha256(bytes_of(whole)).digest()
+        text = text_of(request.body)
+        hidden = self._places.hide(text)
+        whole = sha256(bytes_of(f"{request.method}\0{self._places.hide(request.uri)}\0"))
+        whole.update(request.body if hidden is text else bytes_of(hidden))
+        return whole.digest()
 
     def canonical(self, request: Request) -> Canonical:
         """The form of a request that is compared."""
