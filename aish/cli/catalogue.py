@@ -28,6 +28,9 @@ COMMANDS: tuple[Command, ...] = (
     Command("scrub", "aish.cli.commands.cassette_scrub", group="cassette"),
     Command("check", "aish.cli.commands.cassette_check", group="cassette"),
     Command("diff", "aish.cli.commands.cassette_diff", group="cassette"),
+    Command("list", "aish.cli.commands.runs_list", group="runs"),
+    Command("show", "aish.cli.commands.runs_show", group="runs"),
+    Command("clean", "aish.cli.commands.runs_clean", group="runs"),
     Command("schema", "aish.cli.commands.schema"),
     Command("init", "aish.cli.commands.init"),
     Command("doctor", "aish.cli.commands.doctor"),
@@ -36,4 +39,5 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "policy": "Ask what the approval rules of a file decide.",
     "cassette": "Look at recorded runs: read, compare, check and clean them.",
+    "runs": "Look at the runs that were kept, and delete old ones.",
 }

@@ -84,6 +84,12 @@ AskOption = Annotated[
 RunDirOption = Annotated[
     Path | None, typer.Option("--run-dir", metavar="DIR", help="Where run folders are made.")
 ]
+PastRunDirOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--run-dir", metavar="DIR", help="Where the runs are, if not in `.aish/runs` here."
+    ),
+]
 EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Leave no run folder behind.")]
 BroadRootOption = Annotated[
     bool,

@@ -19,6 +19,7 @@ from aish.vocab.events import (
 from aish.vocab.json import JsonValue
 
 VERSION = 1
+PLACE = ("step", "item", "turn", "call")
 
 # `from` is no name in Python.
 _KEYS: Mapping[type[Event], Mapping[str, str]] = {Fallback: {"source": "from", "target": "to"}}
@@ -35,7 +36,7 @@ def to_object(stamped: Stamped) -> dict[str, JsonValue]:
         "type": EVENT_TYPES[kind],
     }
     place = event.place
-    for key in ("step", "item", "turn", "call"):
+    for key in PLACE:
         value = getattr(place, key)
         if value is not None:
             line[key] = value
@@ -76,18 +77,19 @@ def _second(whole: int) -> str:
 
 @lru_cache(maxsize=256)
 def _place_text(place: Place) -> str:
-    values = {name: getattr(place, name) for name in ("step", "item", "turn", "call")}
+    values = {name: getattr(place, name) for name in PLACE}
     present = {key: value for key, value in values.items() if value is not None}
     return f"{json_text(present)[1:-1]}," if present else ""
 
 
-def _keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
+def keys_of(kind: type[Event]) -> tuple[tuple[str, str], ...]:
+    """The fields of an event, its place aside, each with its key in a line."""
     keys = _KEYS.get(kind, {})
     names = (field.name for field in fields(kind) if field.name != "place")
     return tuple((name, keys.get(name, name)) for name in names)
 
 
-_FIELDS = {kind: _keys_of(kind) for kind in EVENT_TYPES}
+_FIELDS = {kind: keys_of(kind) for kind in EVENT_TYPES}
 _NAMES: dict[type, tuple[str, ...]] = {}
 
 

@@ -31,6 +31,7 @@ class Fold:
         self._calls: dict[str, list[Row]] = {}
         self._open: dict[Place, Row] = {}
         self._asked: dict[tuple[str | None, str | None, str], str] = {}
+        self._denials: list[str] = []
         self._notices: list[Row] = []
         self._expectations: list[Row] = []
 
@@ -52,6 +53,8 @@ class Fold:
             case ToolDecided() as decided:
                 row = self._row(decided.place, decided.tool, decided.arguments)
                 row["verdict"] = decided.verdict
+                if decided.verdict in {"deny", "ask-no"}:
+                    self._denials.append(decided.tool)
             case ToolFinished() as finished:
                 self._finish_call(finished)
             case Notice(place, level, code, text):
@@ -79,6 +82,22 @@ class Fold:
             "notices": self._notices,
             "folder": finished.folder,
             "cassette": plain(finished.cassette),
+        }
+
+    def so_far(self, status: str, folder: str) -> Row:
+        """The object of a run that has no end: what it has no value for is null."""
+        unknown = dict.fromkeys(("outputs", "usage", "cost_usd", "seconds"))
+        return {
+            **self._head,
+            "status": status,
+            "exit": None,
+            **unknown,
+            "steps": self._steps,
+            "expectations": self._expectations,
+            "denials": self._denials,
+            "notices": self._notices,
+            "folder": folder,
+            "cassette": None,
         }
 
     def _finish_step(self, step: str, finished: StepFinished) -> None:

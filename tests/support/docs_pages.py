@@ -43,7 +43,9 @@ _TEST = re.compile(r"^ *<!-- test: (?P<word>\w+) (?P<rest>.*?) *-->$")
 _VOLATILE = (
     (re.compile(r"\d{8}T\d{6}Z-([a-z0-9-]+)-[a-z0-9]{4}\b"), r"<run>-\1"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
+    (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d"), "<time>"),
     (re.compile(r"\[ *\d+\.\d\ds\]"), "[<s>]"),
+    (re.compile(r"\b\d+(?:\.\d+)? k?B\b"), "<size>"),
     (re.compile(r"\b\d+(?:\.\d+)? s\b"), "<s> s"),
     (re.compile(r"\b\d+ in / \d+ out tokens"), "<n> in / <n> out tokens"),
     (re.compile(r'"((?:first_token_)?seconds)": ?\d[\d.e-]*'), r'"\1": 0'),

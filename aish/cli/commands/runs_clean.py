@@ -1,0 +1,75 @@
+"""`aish runs clean`."""
+
+import time
+from contextlib import ExitStack
+from typing import Annotated
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.options import PastRunDirOption, VerboseOption
+from aish.cli.runs_text import bytes_text
+from aish.config.quantities import duration
+from aish.errors import ExitCode, UsageError
+from aish.run.past.cleaning import Cleaned, clean, to_clean
+from aish.run.past.shelf import open_shelves
+from aish.text import counted, for_ci_log, for_line
+
+_WHICH = "`--keep 20` keeps the newest 20, `--older-than 30d` deletes what is older"
+
+
+def command(
+    *,
+    keep: Annotated[
+        int | None,
+        typer.Option("--keep", metavar="N", min=0, help="Delete all but the newest N."),
+    ] = None,
+    older_than: Annotated[
+        str | None,
+        typer.Option(
+            "--older-than", metavar="DURATION", help="Delete what began longer ago: 30d, 12h."
+        ),
+    ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Delete nothing, say what would be.")
+    ] = False,
+    run_dir: PastRunDirOption = None,
+    verbose: VerboseOption = False,
+) -> int:
+    """Delete old runs: none that goes on, and nothing that is no run.
+
+    Ends with 1 if a run was chosen and could not be deleted.
+
+    Example: aish runs clean --older-than 30d --dry-run
+    """
+    del verbose
+    before = None if older_than is None else time.time() - _seconds(older_than)
+    if (keep is None) == (before is None):
+        said = (
+            "say which runs" if keep is None else "`--keep` and `--older-than` exclude each other"
+        )
+        raise UsageError(said, hint=_WHICH)
+    with ExitStack() as stack:
+        chosen = to_clean(open_shelves(run_dir, stack), keep=keep, before=before)
+        done = [*clean(chosen, time.time(), dry_run=dry_run)]
+    _report(done, dry_run=dry_run)
+    return int(ExitCode.FAILED if any(one.kept for one in done) else ExitCode.OK)
+
+
+def _seconds(text: str) -> float:
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise UsageError(str(error), where="--older-than") from error
+
+
+def _report(done: list[Cleaned], *, dry_run: bool) -> None:
+    deleted = [one for one in done if one.kept is None]
+    for one in deleted:
+        typer.echo(for_ci_log(f"{for_line(str(one.shelf.path / one.id))}: {bytes_text(one.size)}"))
+    for one in done:
+        if one.kept is not None:
+            say(f"warning: `{one.shelf.path / one.id}` is left alone: {one.kept}")
+    freed = bytes_text(sum(one.size for one in deleted))
+    verb = "would be" if dry_run else "were" if len(deleted) != 1 else "was"
+    typer.echo(f"{counted(len(deleted), 'run')} {verb} deleted, {freed}")

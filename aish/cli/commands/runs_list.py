@@ -1,0 +1,37 @@
+"""`aish runs list`."""
+
+from contextlib import ExitStack
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json
+from aish.cli.runs_text import row_of, table
+from aish.run.past.shelf import open_shelves
+from aish.run.past.telling import past_runs
+
+
+def command(
+    *,
+    run_dir: PastRunDirOption = None,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """List the runs that were kept, and how each ended; the newest first.
+
+    Example: aish runs list
+    """
+    del verbose
+    with ExitStack() as stack:
+        runs = list(past_runs(open_shelves(run_dir, stack)))
+    if format_ is Report.JSON:
+        print_json([row_of(run) for run in runs])
+    elif runs:
+        typer.echo("\n".join(table(runs)))
+    else:
+        say("no runs are kept here")
+    for run in runs:
+        if run.problem is not None and format_ is Report.TEXT:
+            say(f"warning: {run.problem}")
+    return 0

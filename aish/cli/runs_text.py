@@ -1,0 +1,82 @@
+"""The runs of the past as text and as JSON; what a run called itself is foreign text (X2, X3)."""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+
+from aish.run.past.telling import PastRun, State
+from aish.sinks.lines import plain, rfc3339
+from aish.sinks.tally import seconds_text
+from aish.text import for_ci_log, for_line
+from aish.vocab.deltas import Usage
+from aish.vocab.json import JsonObject
+
+STATES: Mapping[State, str] = {
+    "running": "running",
+    "no_end": "interrupted (no end)",
+    "unreadable": "unreadable",
+}
+
+_HEAD = ("id", "when (UTC)", "pipeline", "status", "exit", "steps", "tokens in / out", "took")
+_RIGHT = frozenset({"exit", "steps"})
+_LONGEST_NAME = 40
+
+
+def table(runs: Sequence[PastRun]) -> Iterator[str]:
+    """A line for each run, below a head."""
+    rows = [_HEAD, *(_cells(run) for run in runs)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (
+            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
+            for name, cell, width in zip(_HEAD, row, widths, strict=True)
+        )
+        yield for_ci_log("  ".join(cells).rstrip())
+
+
+def row_of(run: PastRun) -> JsonObject:
+    """One run for `--format json`; what is unknown is null."""
+    end = run.finished
+    return {
+        "run": run.id,
+        "folder": str(run.folder),
+        "began": rfc3339(run.began),
+        "pipeline": run.pipeline,
+        "status": run.state if end is None else end.status,
+        "exit": None if end is None else plain(end.exit),
+        "steps": run.steps,
+        "usage": None if end is None else plain(end.usage),
+        "seconds": None if end is None else end.seconds,
+        "writer": run.writer,
+        "problem": run.problem,
+    }
+
+
+def _cells(run: PastRun) -> tuple[str, ...]:
+    end = run.finished
+    name = for_line(run.pipeline or "")
+    return (
+        run.id,
+        time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run.began)),
+        name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…",
+        STATES[run.state] if end is None else end.status,
+        "" if end is None else str(end.exit.code),
+        str(run.steps),
+        "" if end is None else _tokens(end.usage),
+        "" if end is None else seconds_text(end.seconds),
+    )
+
+
+def _tokens(usage: Usage) -> str:
+    """`412 / 96`, in and out; what is unknown is `?`."""
+    if usage.input is None and usage.output is None:
+        return ""
+    known = ("?" if count is None else f"{count:,}" for count in (usage.input, usage.output))
+    return " / ".join(known)
+
+
+def bytes_text(size: int) -> str:
+    """`412 B`, `1.4 MB`."""
+    number, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+    while number >= 1000 and len(units) > 1:  # ruff: ignore[magic-value-comparison] - as the units say
+        number, units = number / 1000, units[1:]
+    return f"{size} B" if units[0] == "B" else f"{number:.1f} {units[0]}"

@@ -1,0 +1,74 @@
+"""Run folders deleted: only what is a run of ours, and none that is being written."""
+
+import fcntl
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+
+from aish.errors import UsageError
+from aish.run.past.shelf import Shelf, newest_first
+from aish.run.past.telling import began
+from aish.system.one_writer import writer
+from aish.vocab.frozen import frozen
+
+# Between its folder and its journal a run reads its cassette and opens its output.
+_BEGINNING = 3600.0
+
+
+@frozen
+class Cleaned:
+    """A run that was chosen: what it took on disk, or why it was kept."""
+
+    id: str
+    shelf: Shelf
+    size: int = 0
+    kept: str | None = None
+
+
+def to_clean(
+    shelves: Sequence[Shelf], *, keep: int | None, before: float | None
+) -> list[tuple[str, Shelf]]:
+    """The runs to delete, the newest first: all but `keep`, or those that began before a time."""
+    found = newest_first(shelves)
+    if keep is not None:
+        return found[keep:]
+    return [pair for pair in found if before is not None and began(pair[0]) < before]
+
+
+def clean(chosen: Sequence[tuple[str, Shelf]], now: float, *, dry_run: bool) -> Iterator[Cleaned]:
+    """Delete the chosen runs, or with `dry_run` say what would be."""
+    for id, shelf in chosen:
+        try:
+            yield _clean(id, shelf, now, dry_run=dry_run)
+        except UsageError as error:
+            yield Cleaned(id, shelf, kept=error.message)
+        except FileNotFoundError:
+            yield Cleaned(id, shelf, kept="it is gone already")
+        except OSError as error:
+            yield Cleaned(id, shelf, kept=f"it cannot be deleted: {error.strerror}")
+
+
+def _clean(id: str, shelf: Shelf, now: float, *, dry_run: bool) -> Cleaned:
+    with ExitStack() as stack:
+        if strangers := shelf.strangers(id):
+            raise UsageError(f"`{strangers[0]}` in it is no part of a run")
+        try:
+            journal = shelf.open_journal(id)
+        except FileNotFoundError:
+            if now - began(id) < _BEGINNING:
+                raise UsageError("it may be about to begin") from None
+        else:
+            # Held until the folder is gone: nobody begins to write what is being deleted.
+            stack.callback(os.close, journal)
+            _take(journal)
+        size = shelf.size(id)
+        if not dry_run:
+            shelf.remove(id)
+        return Cleaned(id, shelf, size)
+
+
+def _take(journal: int) -> None:
+    try:
+        fcntl.flock(journal, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise UsageError(f"it is running ({writer(journal)})") from error

@@ -1,0 +1,163 @@
+"""What a run of the past came to, told from its journal."""
+
+import os
+import time
+from calendar import timegm
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Literal
+
+from aish.errors import UsageError, did_you_mean
+from aish.run.past.shelf import JOURNAL, Shelf, newest_first
+from aish.sinks.event_reading import event_of
+from aish.sinks.journal_reader import JournalReading
+from aish.sinks.journal_record import JournalError
+from aish.system.one_writer import is_written, writer
+from aish.vocab.events import RunFinished, RunStarted, Stamped, StepFinished
+from aish.vocab.frozen import frozen
+
+State = Literal["ended", "running", "no_end", "unreadable"]
+"""`no_end`: it was killed, and nobody is writing it any more."""
+
+
+@frozen
+class PastRun:
+    """One run; what its journal does not tell is `None`."""
+
+    id: str
+    folder: Path
+    state: State
+    pipeline: str | None = None
+    steps: int = 0
+    finished: RunFinished | None = None
+    writer: str | None = None
+    problem: str | None = None
+
+    @property
+    def began(self) -> float:
+        """When, in seconds since the epoch; from its id."""
+        return began(self.id)
+
+
+def began(id: str) -> float:
+    """When a run began, from its id."""
+    stamp, _, _ = id.partition("-")
+    try:
+        return float(timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ")))
+    except ValueError:
+        # Digits that are no date: somebody made this name.
+        return 0.0
+
+
+def past_runs(shelves: Sequence[Shelf]) -> Iterator[PastRun]:
+    """Every run on the shelves, the newest first."""
+    for id, shelf in newest_first(shelves):
+        yield tell(shelf, id)
+
+
+def tell(shelf: Shelf, id: str) -> PastRun:
+    """One run, its journal read from end to end."""
+    folder = shelf.path / id
+    try:
+        with ExitStack() as stack:
+            journal = open_past(shelf, id, stack)
+            told = _fold(events(journal.reading))
+            return PastRun(id, folder, journal.state(told[-1]), *told, journal.writer(told[-1]))
+    except FileNotFoundError:
+        return PastRun(id, folder, "no_end")
+    except UsageError as error:
+        return PastRun(id, folder, "unreadable", problem=str(error))
+    except OSError as error:
+        return PastRun(id, folder, "unreadable", problem=f"{error.strerror}")
+
+
+@frozen
+class PastJournal:
+    """An open journal, and whether somebody was writing it when it was opened.
+
+    Asked before it is read: a run that ends meanwhile is not taken for one that was killed.
+    """
+
+    reading: JournalReading
+    descriptor: int
+    written: bool
+
+    def state(self, finished: RunFinished | None) -> State:
+        """How the run stands, once its journal is read."""
+        if finished is not None:
+            return "ended"
+        return "running" if self.written else "no_end"
+
+    def writer(self, finished: RunFinished | None) -> str | None:
+        """Who is writing it still: `process 4711`."""
+        return writer(self.descriptor) if self.written and finished is None else None
+
+
+def open_past(shelf: Shelf, id: str, stack: ExitStack) -> PastJournal:
+    """The journal of a run, open until `stack` is left.
+
+    Raises:
+        UsageError: it is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    descriptor = shelf.open_journal(id)
+    file = os.fdopen(descriptor, "rb", buffering=1 << 18)
+    reading = stack.enter_context(JournalReading(file, str(shelf.path / id / JOURNAL)))
+    return PastJournal(reading, descriptor, is_written(descriptor))
+
+
+def events(reading: JournalReading) -> Iterator[Stamped]:
+    """The events of a journal; those that a newer aish added are left out.
+
+    Raises:
+        JournalError: it is not as it was written.
+    """
+    for record in reading:
+        try:
+            event = event_of(record)
+        except ValueError as error:
+            said = f"a record of type {record.get('type')!r} is no such event: {error}"
+            raise JournalError(said, where=reading.where) from error
+        if event is not None:
+            yield event
+
+
+def find(shelves: Sequence[Shelf], name: str) -> tuple[Shelf, str]:
+    """The run of this id, or of an id that ends so; `latest` is the newest.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    found = dict(newest_first(shelves))
+    if not found:
+        raise UsageError("there are no runs", where=_places(shelves))
+    if name == "latest":
+        name = max(found)
+    fitting = [name] if name in found else [id for id in found if name and id.endswith(name)]
+    if len(fitting) == 1:
+        return found[fitting[0]], fitting[0]
+    if fitting:
+        raise UsageError(f"`{name}` may be any of {len(fitting)} runs", hint="give the whole id")
+    hint = did_you_mean(name, found) or "`aish runs list` shows what there is"
+    raise UsageError(f"there is no run `{name}`", where=_places(shelves), hint=hint)
+
+
+def _places(shelves: Sequence[Shelf]) -> str | None:
+    return ", ".join(str(shelf.path) for shelf in shelves) or None
+
+
+def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
+    """Pipeline, steps that were not skipped, end."""
+    pipeline, steps, finished = None, 0, None
+    for stamped in stream:
+        match stamped.event:
+            case RunStarted() as started:
+                pipeline = started.pipeline
+            case StepFinished(status=status) if status != "skipped":
+                steps += 1
+            case RunFinished() as ended:
+                finished = ended
+            case _:
+                pass
+    return pipeline, steps, finished

@@ -1,0 +1,358 @@
+"""`aish runs`: what was kept is listed, shown and cleaned away; nothing else is touched."""
+
+import json
+import os
+import re
+from pathlib import Path
+
+import pytest
+from e2e_project import ModelEndpoints, Project
+from model_endpoint import Gate, text_reply, tool_reply
+from scripted_events import (
+    HOSTILE,
+    ordinary_run,
+    run_finished,
+    run_started,
+    stamped,
+    step_finished,
+    troubled_run,
+)
+from syrupy.assertion import SnapshotAssertion
+
+from aish.sinks.journal import open_journal
+from aish.text import for_ci_log, for_terminal
+from aish.vocab.events import Event, Exit, Place, Stamped, StepStarted
+
+FIRST, SECOND, THIRD, FOURTH = (
+    f"2026110{day}T120640Z-nightly-{end}"
+    for day, end in enumerate(("aaaa", "bbbb", "cccc", "xccc"), 1)
+)
+KILLED = stamped(run_started(), StepStarted(Place("read"), "prompt"))
+
+
+def kept(project: Project, id: str, events: list[Stamped], runs: str = ".aish/runs") -> Path:
+    """A run folder with these events in its journal."""
+    folder = project.folder / runs / id
+    folder.mkdir(parents=True)
+    journal = open_journal(folder)
+    for event in events:
+        if "Delta" not in type(event.event).__name__:
+            journal(event)
+    journal.close()
+    return folder
+
+
+def failed() -> list[Stamped]:
+    events: list[Event] = [
+        run_started(pipeline=HOSTILE),
+        StepStarted(Place("read"), "prompt"),
+        step_finished("read", status="failed"),
+        run_finished(status="failed", exit=Exit(1, "failed", retryable=False, reason=HOSTILE)),
+    ]
+    return stamped(*events)
+
+
+def ids(project: Project) -> set[str]:
+    return {path.name for path in project.run_folders}
+
+
+# --- Listed ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def five(project: Project) -> Project:
+    """A run that went well, one that failed, one that was killed, one torn, one damaged."""
+    kept(project, FIRST, ordinary_run())
+    kept(project, SECOND, failed())
+    torn = kept(project, THIRD, KILLED)
+    with (torn / "events.jsonl").open("ab") as journal:
+        journal.write(b'{"v":1,"se')
+    kept(project, FOURTH, [], "pipelines/.aish/runs")
+    damaged = kept(project, "20261105T120640Z-broken-dddd", ordinary_run()) / "events.jsonl"
+    damaged.write_bytes(damaged.read_bytes().replace(b"README", b"README2", 1))
+    return project
+
+
+def test_runs_are_listed_the_newest_first_with_how_they_ended(
+    five: Project, snapshot: SnapshotAssertion
+) -> None:
+    done = five.aish("runs", "list")
+
+    assert done.code == 0
+    assert done.stdout == snapshot(name="stdout")
+    assert done.stderr == snapshot(name="stderr")
+
+
+@pytest.mark.requirement("X2", "X3")
+@pytest.mark.parametrize("words", [["list"], ["list", "--format", "json"]], ids=" ".join)
+def test_what_a_run_called_itself_steers_no_terminal_and_no_runner(
+    five: Project, words: list[str]
+) -> None:
+    done = five.aish("runs", *words)
+
+    assert done.code == 0
+    assert for_terminal(done.stdout) == done.stdout
+    assert "\n::error" not in done.stdout
+    assert "##[" not in done.stdout
+
+
+def test_the_list_as_json(five: Project, snapshot: SnapshotAssertion) -> None:
+    done = five.aish("runs", "list", "--format", "json")
+
+    assert len(json.loads(done.stdout)) == 5
+    assert done.stdout == snapshot
+
+
+def test_a_run_that_goes_on_is_said_to_be_running_and_by_whom(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    project.uses(model_endpoint([text_reply("late").but(before_head=gate)]))
+    project.pipeline("prompt: Hello")
+    with project.aish.start("run", "p.yaml") as running:
+        gate.wait_arrived()
+        (row,) = json.loads(project.aish("runs", "list", "--format", "json").stdout)
+        shown = project.aish("runs", "show", "latest")
+        cleaned = project.aish("runs", "clean", "--keep", "0")
+        gate.open()
+        assert running.finish().code == 0
+
+    assert (row["status"], row["writer"]) == ("running", f"process {running.pid}")
+    assert shown.stdout.endswith(f"still running: process {running.pid} writes the journal\n")
+    assert cleaned.code == 1
+    assert f"is left alone: it is running (process {running.pid})" in cleaned.stderr
+    assert project.journal[-1]["type"] == "run.finished", "and it was not disturbed"
+
+
+def test_a_run_that_was_killed_has_no_end(project: Project, model_endpoint: ModelEndpoints) -> None:
+    gate = Gate()
+    project.uses(model_endpoint([text_reply("late").but(before_head=gate)]))
+    project.pipeline("prompt: Hello")
+    with project.aish.start("run", "p.yaml") as running:
+        gate.wait_arrived()
+        running.kill()
+    gate.open()
+
+    listed = project.aish("runs", "list").stdout
+
+    assert "  interrupted (no end)  " in listed
+    assert project.aish("runs", "show", "latest").stdout.splitlines()[-1] == (
+        "interrupted: the journal has no end"
+    )
+
+
+@pytest.mark.parametrize("words", [["list"], ["clean", "--keep", "1"]], ids=" ".join)
+def test_no_runs_are_no_mistake(project: Project, words: list[str]) -> None:
+    assert project.aish("runs", *words).code == 0
+
+
+def test_runs_are_found_where_run_dir_says(project: Project) -> None:
+    kept(project, FIRST, ordinary_run(), "else/where")
+
+    assert FIRST in project.aish("runs", "list", "--run-dir", "else/where").stdout
+    assert project.aish("runs", "show", FIRST, "--run-dir", "else/where").code == 0
+    assert FIRST not in project.aish("runs", "list").stdout
+    missing = project.aish("runs", "list", "--run-dir", "nowhere")
+    assert missing.code == 2
+    assert missing.stderr.startswith("error: --run-dir nowhere: ")
+
+
+# --- Shown -----------------------------------------------------------------------------------
+
+
+def test_a_run_is_shown_as_it_was_told(project: Project, model_endpoint: ModelEndpoints) -> None:
+    calls = [("c1", "repo__dir_list", '{"path": "."}')]
+    project.uses(model_endpoint([tool_reply(calls), text_reply("Two files.")] * 2))
+    project.pipeline(
+        """
+        mcp: {servers: {repo: {pack: [fs], root: .}}, auto_approve: [repo__*]}
+        prompt: What is here?
+        """
+    )
+    first = project.run()
+    shown = project.aish("runs", "show", "latest")
+    result = project.run("--format", "json")
+    again = project.aish("runs", "show", "latest", "--format", "json")
+
+    assert (shown.code, shown.stderr) == (0, "")
+    assert shown.stdout == first.stderr
+    assert again.stdout == result.stdout
+
+
+@pytest.mark.requirement("X2", "X3")
+def test_a_run_full_of_hostile_text_is_shown_harmless(
+    project: Project, snapshot: SnapshotAssertion
+) -> None:
+    kept(project, FIRST, troubled_run())
+
+    done = project.aish("runs", "show", FIRST)
+
+    assert done.code == 0
+    assert for_ci_log(done.stdout) == done.stdout
+    assert done.stdout == snapshot
+
+
+def test_a_run_without_an_end_as_json_has_no_exit(project: Project) -> None:
+    kept(project, FIRST, ordinary_run()[:-2])
+
+    found = json.loads(project.aish("runs", "show", "latest", "--format", "json").stdout)
+
+    assert (found["run"], found["status"], found["exit"]) == (FIRST, "no_end", None)
+    assert [call["kind"] for call in found["steps"]["read"]["tool_calls"]] == ["ok"]
+
+
+@pytest.mark.requirement("B2")
+def test_a_damaged_journal_is_refused_with_line_and_offset(five: Project) -> None:
+    done = five.aish("runs", "show", "dddd")
+
+    assert done.code == 2
+    journal = re.escape(".aish/runs/20261105T120640Z-broken-dddd/events.jsonl")
+    assert re.search(rf"error: {journal}:\d+: this line \(at byte \d+\) is damaged", done.stderr)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("20261101T120640Z-nightly-aaab", "did you mean `20261101T120640Z-nightly-aaaa`"),
+        ("nothing-like-it", "`aish runs list` shows what there is"),
+        ("ccc", "may be any of 2 runs"),
+        ("../../etc", "there is no run `../../etc`"),
+        ("", "there is no run ``"),
+    ],
+)
+def test_a_run_that_is_not_there_is_a_usage_error(five: Project, name: str, said: str) -> None:
+    done = five.aish("runs", "show", name)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr
+
+
+# --- Cleaned ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def three(project: Project) -> Project:
+    for id in (FIRST, SECOND, THIRD):
+        folder = kept(project, id, ordinary_run())
+        (folder / "files").mkdir()
+        (folder / "files" / "0001-a.txt").write_text("x" * 1000)
+        (folder / "plan.json").write_text("{}")
+    return project
+
+
+def test_all_but_the_newest_are_deleted_and_it_is_said_what_that_frees(three: Project) -> None:
+    rehearsed = three.aish("runs", "clean", "--keep", "1", "--dry-run")
+    assert ids(three) == {FIRST, SECOND, THIRD}
+    done = three.aish("runs", "clean", "--keep", "1")
+
+    assert ids(three) == {THIRD}
+    assert (done.code, done.stderr) == (0, "")
+    assert re.fullmatch(
+        rf"\.aish/runs/{SECOND}: \d\.\d kB\n\.aish/runs/{FIRST}: \d\.\d kB\n"
+        r"2 runs were deleted, \d+\.\d kB\n",
+        done.stdout,
+    )
+    assert rehearsed.stdout == done.stdout.replace("were deleted", "would be deleted")
+
+
+def test_what_began_long_ago_is_deleted(three: Project) -> None:
+    kept(three, "20990101T000000Z-later-aaaa", ordinary_run())
+
+    assert three.aish("runs", "clean", "--older-than", "1m").code == 0
+
+    assert ids(three) == {"20990101T000000Z-later-aaaa"}
+
+
+def test_a_damaged_run_and_a_killed_one_can_be_deleted(five: Project) -> None:
+    done = five.aish("runs", "clean", "--keep", "0")
+
+    assert done.code == 0, done.stderr
+    assert ids(five) == set()
+
+
+@pytest.mark.requirement("X9")
+def test_no_link_is_followed_and_what_is_no_run_is_left_alone(three: Project) -> None:
+    outside = three.write("outside/keep.txt", "precious")
+    runs = three.folder / ".aish" / "runs"
+    (runs / "20261001T000000Z-link-aaaa").symlink_to(outside.parent)
+    (runs / SECOND / "servers").symlink_to(outside.parent)
+    (runs / "notes").mkdir()
+    (runs / "20261001T000000Z-file-aaaa").write_text("no folder")
+    (runs / FIRST / "my notes.txt").write_text("mine")
+    os.link(outside, runs / THIRD / "events.jsonl.torn")
+
+    done = three.aish("runs", "clean", "--keep", "0")
+
+    assert done.code == 1
+    assert outside.read_text(encoding="utf-8") == "precious"
+    assert {path.name for path in runs.iterdir()} == {
+        FIRST,
+        "notes",
+        "20261001T000000Z-link-aaaa",
+        "20261001T000000Z-file-aaaa",
+    }
+    assert "`my notes.txt` in it is no part of a run" in done.stderr
+    assert (runs / FIRST / "my notes.txt").read_text() == "mine"
+
+
+@pytest.mark.requirement("X9")
+@pytest.mark.parametrize("planted", [".aish", ".aish/runs"])
+def test_a_planted_link_to_other_runs_is_refused(project: Project, planted: str) -> None:
+    kept(project, FIRST, ordinary_run(), "other/runs")
+    link = project.folder / planted
+    link.parent.mkdir(exist_ok=True)
+    link.symlink_to(project.folder / ("other" if planted == ".aish" else "other/runs"))
+
+    for words in (["list"], ["show", "latest"], ["clean", "--keep", "0"]):
+        done = project.aish("runs", *words)
+        assert (done.code, done.stdout) == (2, "")
+        assert f"`{planted}` is a link or no folder, and links are not followed here" in done.stderr
+    assert (project.folder / "other" / "runs" / FIRST / "events.jsonl").exists()
+
+
+@pytest.mark.requirement("X9")
+def test_a_link_in_the_place_of_a_journal_is_not_read(project: Project) -> None:
+    elsewhere = kept(project, FIRST, ordinary_run(), "other/runs") / "events.jsonl"
+    folder = project.folder / ".aish" / "runs" / SECOND
+    folder.mkdir(parents=True)
+    (folder / "events.jsonl").symlink_to(elsewhere)
+
+    (row,) = json.loads(project.aish("runs", "list", "--format", "json").stdout)
+
+    assert row["status"] == "unreadable"
+    assert "links are not followed here" in row["problem"]
+    assert project.aish("runs", "show", "latest").code == 2
+    assert project.aish("runs", "clean", "--keep", "0").code == 1
+    assert elsewhere.exists()
+
+
+def test_a_folder_without_a_journal_is_deleted_once_it_is_old(project: Project) -> None:
+    old = project.folder / ".aish" / "runs" / FIRST
+    young = project.folder / ".aish" / "runs" / "20990101T000000Z-later-aaaa"
+    for folder in (old, young):
+        folder.mkdir(parents=True)
+
+    done = project.aish("runs", "clean", "--keep", "0")
+
+    assert (done.code, ids(project)) == (1, {young.name})
+    assert "is left alone: it may be about to begin" in done.stderr
+
+
+@pytest.mark.requirement("exit-2")
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ([], "say which runs"),
+        (["--keep", "1", "--older-than", "1d"], "exclude each other"),
+        (["--older-than", "soon"], "is not a duration"),
+        (["--keep", "-1"], "--keep"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_clean_wants_to_be_told_what(three: Project, words: list[str], said: str) -> None:
+    done = three.aish("runs", "clean", *words)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert ids(three) == {FIRST, SECOND, THIRD}
