@@ -59,6 +59,10 @@ def load(path: Path, *, unfinished: bool = False) -> Cassette:
     Raises:
         CassetteFileError: it is missing, incomplete, of another version, or no cassette at all.
     """
+    if path.name.endswith(UNFINISHED) and not unfinished:
+        # Also where it looks complete: it was never put in its place (C9).
+        said = "the recording was interrupted and is not complete"
+        raise CassetteFileError(said, where=shown(path), hint="record it again")
     return parse(content_of(path), shown(path), unfinished=unfinished)
 
 

@@ -456,3 +456,15 @@ def test_times_are_kept_to_the_microsecond() -> None:
     kept = Interaction(chat("a"), Response(body=b"ab", chunks=(Chunk(1, 1e-6), Chunk(1, 12.5))))
 
     assert parse(saved([kept]), "c.yaml").interactions == (kept,)
+
+
+@pytest.mark.requirement("C9")
+def test_a_recording_that_was_never_put_in_its_place_is_not_played_however_whole(
+    tmp_path: Path,
+) -> None:
+    path = partial(tmp_path / "c.yaml")
+    path.write_bytes(saved([exchange()]))
+
+    with pytest.raises(CassetteFileError, match="interrupted and is not complete"):
+        load(path)
+    assert len(load(path, unfinished=True).interactions) == 1
