@@ -15,6 +15,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import cassettes
+import journal
 import turns
 from figures import PYTHON, ROOT, VENV, Bench, Row
 
@@ -31,6 +32,8 @@ MEASURES = (
     cassettes.cassette_first_byte,
     cassettes.cassette_deltas,
     cassettes.cassette_tests,
+    journal.journal_writing,
+    journal.journal_reading,
 )
 
 

@@ -6,7 +6,7 @@ sees it. What says that something is over is synced too, so that it outlives the
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from aish.errors import UsageError
@@ -77,10 +77,8 @@ def _prepare(descriptor: int, path: Path) -> None:
 def _sync_names(folder: Path) -> None:
     """A record that outlives the machine is worth little in a file whose name does not."""
     for place in (folder, folder.parent):
-        held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            # Not every file system can.
-            with suppress(OSError):
-                os.fsync(held)
-        finally:
-            os.close(held)
+        # Not every file system can, and not every folder may be read.
+        with suppress(OSError), ExitStack() as stack:
+            held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, held)
+            os.fsync(held)

@@ -13,7 +13,6 @@ from typing import Any, BinaryIO, Self
 
 from aish.sinks.journal_record import JournalError, opened
 from aish.sinks.lines import VERSION
-from aish.strict_json import strict_json
 from aish.system.files import open_own
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
@@ -76,7 +75,7 @@ class JournalReading:
         if body is None:
             raise self._damage(line)
         try:
-            record: Any = strict_json(body.decode())
+            record: Any = json.loads(body.decode())
         except (ValueError, RecursionError) as error:
             raise self._error("is no record", "it was not written by aish") from error
         version, seq = record.get("v"), record.get("seq")

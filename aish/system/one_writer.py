@@ -29,7 +29,8 @@ def take(descriptor: int, path: Path) -> None:
                 raise UsageError(f"`{path}` is being written by {writer(descriptor)}") from error
             time.sleep(_PAUSE)
         except OSError as error:
-            raise UsageError(f"`{path}` cannot be locked: {error.strerror}") from error
+            said = f"`{path}` cannot be locked: {error.strerror}"
+            raise UsageError(said, hint="use a folder on another file system") from error
         else:
             return
 

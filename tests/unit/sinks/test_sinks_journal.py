@@ -264,7 +264,7 @@ def _flipped(line: bytes) -> bytes:
         (lambda line: line + line, "has the number 3 after 3"),
         (lambda _: sealed(b'{"v":1,"seq":0}\n'), "has the number 0 after 1"),
         (lambda _: sealed(b'{"v":1,"seq":true}\n'), "has the number True after 1"),
-        (lambda _: sealed(b'{"a":1,"a":2}\n'), "is no record"),
+        (lambda _: sealed(b'{"v":1,"seq":}\n'), "is no record"),
         (lambda _: sealed(b'{"v":2,"seq":3}\n'), "`v` is 2, not 1"),
         (lambda _: b'{"v":2,"seq":3,"sum":"another"}\n', "`v` is 2, not 1"),
         (lambda line: line.replace(b"\n", b"\r\n"), "the line ends were converted"),
