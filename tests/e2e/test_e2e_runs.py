@@ -157,6 +157,22 @@ def test_runs_are_found_where_run_dir_says(project: Project) -> None:
     assert missing.stderr.startswith("error: --run-dir nowhere: ")
 
 
+def test_of_runs_that_began_in_the_same_second_the_later_one_is_the_latest(
+    project: Project,
+) -> None:
+    runs = [f"20261101T120640Z-nightly-{end}" for end in ("bbbb", "cccc", "aaaa")]
+    for order, id in enumerate(runs):
+        plan = kept(project, id, KILLED) / "plan.json"
+        plan.write_text("{}")
+        os.utime(plan, ns=(order, order))
+
+    listed = project.aish("runs", "list").stdout
+
+    assert re.findall(r"nightly-\w{4}", listed) == ["nightly-aaaa", "nightly-cccc", "nightly-bbbb"]
+    shown = project.aish("runs", "show", "latest", "--format", "json").stdout
+    assert json.loads(shown)["run"] == runs[-1]
+
+
 # --- Shown -----------------------------------------------------------------------------------
 
 

@@ -18,6 +18,8 @@ from cli_process import Aish, Done
 from mcp_scenes import HTTP_SERVER, STDIO_SERVER
 from model_endpoint import ModelEndpoint
 
+from aish.sinks.journal_reader import read_journal
+
 PATIENCE = 20.0
 ModelEndpoints = Callable[..., ModelEndpoint]
 REPO = Path(__file__).resolve().parents[2]
@@ -83,8 +85,8 @@ class Project:
     def journal(self) -> list[Any]:
         """The events of the only run."""
         (folder,) = self.run_folders
-        lines = (folder / "events.jsonl").read_text(encoding="utf-8").splitlines()
-        return [json.loads(line) for line in lines]
+        with read_journal(folder / "events.jsonl") as reading:
+            return list(reading)
 
     def everything_written(self) -> str:
         """All that runs have left in files here."""

@@ -133,7 +133,7 @@ def find(shelves: Sequence[Shelf], name: str) -> tuple[Shelf, str]:
     if not found:
         raise UsageError("there are no runs", where=_places(shelves))
     if name == "latest":
-        name = max(found)
+        name = next(iter(found))
     fitting = [name] if name in found else [id for id in found if name and id.endswith(name)]
     if len(fitting) == 1:
         return found[fitting[0]], fitting[0]
