@@ -21,7 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.sinks.journal import open_journal
 from aish.text import for_ci_log, for_terminal
-from aish.vocab.events import Event, Exit, Place, Stamped, StepStarted
+from aish.vocab.events import Event, Exit, Notice, Place, Stamped, StepStarted
 
 FIRST, SECOND, THIRD, FOURTH = (
     f"2026110{day}T120640Z-nightly-{end}"
@@ -193,6 +193,19 @@ def test_a_run_is_shown_as_it_was_told(project: Project, model_endpoint: ModelEn
     assert (shown.code, shown.stderr) == (0, "")
     assert shown.stdout == first.stderr
     assert again.stdout == result.stdout
+
+
+def test_a_reader_that_wants_no_more_is_no_failure(project: Project) -> None:
+    text = "x" * 150
+    many = [Stamped(n, 1.8e9, Notice(Place(), "info", "many", text)) for n in range(1, 5000)]
+    kept(project, FIRST, many)
+    project.through_shell('"$@" | head -1; exit ${PIPESTATUS[0]}')
+    project.aish.python = ("bash", *project.aish.python[1:])
+
+    done = project.aish("runs", "show", "latest")
+
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout.count("\n") == 1
 
 
 @pytest.mark.requirement("X2", "X3")

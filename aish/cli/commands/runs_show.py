@@ -1,7 +1,7 @@
 """`aish runs show ID`."""
 
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from typing import Annotated
 
 import typer
@@ -29,7 +29,8 @@ def command(
     Example: aish runs show latest
     """
     del verbose
-    with ExitStack() as stack:
+    # The parser would end with 1 for a reader that wanted no more (`| head`).
+    with suppress(BrokenPipeError), ExitStack() as stack:
         shelf, found = find(open_shelves(run_dir, stack), id)
         if format_ is Report.JSON:
             _print_result(shelf, found, stack)
