@@ -97,7 +97,7 @@ class Stdio:
             try:
                 await child.write(body + b"\n")
             except BrokenPipeError as error:
-                raise NotSentError("the server does not read its stdin any more") from error
+                raise NotSentError(await _why_deaf(child)) from error
             except anyio.get_cancelled_exc_class():
                 # Half a line may be written: nothing that follows could be understood.
                 self._tasks.start_soon(child.stop, 0)
@@ -149,6 +149,13 @@ class Stdio:
         if self._quiet:
             self._quiet = False
             self._on_noise(line[:NOISE_SHOWN].decode("utf-8", "replace"))
+
+
+async def _why_deaf(child: Child) -> str:
+    """Why a child reads no more: most often it is about to end, and how it ended says more."""
+    with anyio.move_on_after(LAST_WORDS_SECONDS):
+        return f"the server ended with {_how(await child.wait())}"
+    return "the server does not read its stdin any more"
 
 
 async def _outlive(child: Child, ended: anyio.Event) -> None:
