@@ -11,7 +11,7 @@ from typing import BinaryIO, Self
 
 from aish.cli.boundary import say
 from aish.cli.options import Format
-from aish.config.pipeline import PromptStep
+from aish.config.steps import PromptStep
 from aish.errors import ExitCode, UsageError
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan

@@ -6,7 +6,8 @@ Imported only where there is such a flag: a plain run does not look at `cassette
 from pathlib import Path
 
 from aish.cli.option_groups import RecordMode, ReplayPace, Taping
-from aish.config.pipeline import CassetteSettings, Pipeline
+from aish.config.expected import CassetteSettings
+from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
 from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel
 

@@ -12,8 +12,9 @@ from aish.config.decode_servers import decode_servers
 from aish.config.decode_steps import StepsReader, decode_prompts, loop_limits, on_denied
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, positions_of, to_data
-from aish.config.pipeline import Limits, LoopLimits, Pipeline
+from aish.config.pipeline import Pipeline
 from aish.config.reading import Table
+from aish.config.steps import Limits, LoopLimits
 from aish.errors import Problem
 from aish.vocab.json import JsonValue
 

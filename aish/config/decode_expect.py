@@ -3,8 +3,8 @@
 from typing import cast
 
 from aish.config.documents import Documents
+from aish.config.expected import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
 from aish.config.nodes import MappingNode, Node, ScalarNode
-from aish.config.pipeline import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
 from aish.config.reading import Table
 
 _ONE_KIND = "an expectation is a mapping with one kind"

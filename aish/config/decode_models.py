@@ -1,6 +1,6 @@
 """`models:` into entries (design 2.1)."""
 
-from aish.config.pipeline import JsonSchemaUse, ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.models import JsonSchemaUse, ModelEntry, ModelTimeout, RetryPolicy
 from aish.config.reading import Table
 
 EMBEDDED = "smollm2"

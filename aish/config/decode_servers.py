@@ -4,8 +4,8 @@ from pathlib import Path
 from typing import cast
 
 from aish.config.nodes import ListNode
-from aish.config.pipeline import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.config.reading import Table
+from aish.config.server_entry import ProtocolChoice, ServerEntry, ServerTimeout
 
 _KINDS = ("url", "command", "pack")
 # What only one kind of server has.

@@ -7,7 +7,8 @@ from typing import cast
 from aish.config.decode_expect import decode_expect
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, ScalarNode
-from aish.config.pipeline import (
+from aish.config.reading import Table
+from aish.config.steps import (
     CallStep,
     LoopLimits,
     OnDenied,
@@ -17,7 +18,6 @@ from aish.config.pipeline import (
     RunStep,
     Step,
 )
-from aish.config.reading import Table
 from aish.errors import did_you_mean
 from aish.vocab.frozen import frozen
 

@@ -5,7 +5,7 @@ No behaviour here: the runner builds an `Equipment` once and lends it to every s
 
 from collections.abc import Awaitable, Callable
 
-from aish.config.pipeline import LoopLimits, OnDenied
+from aish.config.steps import LoopLimits, OnDenied
 from aish.policy.gate import Gate
 from aish.system.schema_problem import SchemaProblem
 from aish.vocab.events import Verdict

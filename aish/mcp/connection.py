@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field
 
-from aish.config.pipeline import ServerEntry
+from aish.config.server_entry import ServerEntry
 from aish.mcp.inprocess import Pack
 from aish.vocab.frozen import frozen
 

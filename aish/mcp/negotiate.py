@@ -9,7 +9,7 @@ from typing import Protocol
 
 import anyio
 
-from aish.config.pipeline import ProtocolChoice
+from aish.config.server_entry import ProtocolChoice
 from aish.mcp.channel import BEFORE_AGREEMENT, CLIENT_INFO, HANDSHAKE, MODERN, Manner
 from aish.mcp.failures import (
     HEADER_MISMATCH,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.config.pipeline import ServerEntry
+from aish.config.server_entry import ServerEntry
 from aish.errors import AishError
 from aish.mcp.channel import Call
 from aish.mcp.connection import ServerConnection

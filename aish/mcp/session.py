@@ -10,7 +10,7 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.config.pipeline import ProtocolChoice
+from aish.config.server_entry import ProtocolChoice
 from aish.errors import AishError
 from aish.mcp.border import Border
 from aish.mcp.channel import BEFORE_AGREEMENT, NO_CALL, Call, Channel

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.config.pipeline import ModelEntry
+from aish.config.models import ModelEntry
 from aish.models import smollm2
 from aish.models.failure import AttemptError, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import anyio
 
-from aish.config.pipeline import ModelEntry
+from aish.config.models import ModelEntry
 from aish.errors import UnavailableError
 from aish.models import smollm2
 from aish.system.children import Child, Reaper, child_environment, start_child

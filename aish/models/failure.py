@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from aish.config.pipeline import ModelEntry
+from aish.config.models import ModelEntry
 from aish.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, Advice
 

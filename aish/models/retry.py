@@ -7,7 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 
-from aish.config.pipeline import RetryPolicy
+from aish.config.models import RetryPolicy
 from aish.vocab.frozen import frozen
 
 MAX_HINT = 120.0

@@ -14,7 +14,7 @@ import anyio
 import httpx
 from anyio.abc import TaskGroup
 
-from aish.config.pipeline import ModelEntry
+from aish.config.models import ModelEntry
 from aish.models.failure import AttemptError, hint_for, not_connected, too_late
 from aish.models.intake import Intake
 from aish.models.reader import Reader

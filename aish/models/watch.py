@@ -8,7 +8,7 @@ import asyncio
 
 import anyio
 
-from aish.config.pipeline import ModelTimeout
+from aish.config.models import ModelTimeout
 from aish.models.intake import Intake
 
 _SOON = 1.0

@@ -8,7 +8,8 @@ from pathlib import Path
 from shutil import which
 from typing import Literal
 
-from aish.config.pipeline import ModelEntry, Pipeline
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
 from aish.errors import AishError, LockDiffersError
 from aish.models import smollm2
 from aish.models.embedded import model_file

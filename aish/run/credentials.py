@@ -5,7 +5,9 @@ from dataclasses import replace
 
 from aish.config.environment import expand, variables
 from aish.config.loader import lookup_position
-from aish.config.pipeline import ModelEntry, Pipeline, ServerEntry
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
 from aish.errors import PipelineError, Problem, UsageError
 from aish.models.headers import check_endpoint
 from aish.run.checks.tools import WEB_URL, WEB_URL_HINT

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from aish.config.pipeline import CallStep, PromptStep, RunStep, Step
+from aish.config.steps import CallStep, PromptStep, RunStep, Step
 from aish.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.run.final import FinalState, decide_exit, failure_of, status_of
 from aish.run.interrupt import Interrupt, interruptible

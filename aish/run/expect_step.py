@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from aish.config.pipeline import Step
+from aish.config.steps import Step
 from aish.errors import ExitCode
 from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import step_subject

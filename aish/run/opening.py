@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from aish import __version__
-from aish.config.pipeline import LoopLimits, ModelEntry
+from aish.config.models import ModelEntry
+from aish.config.steps import LoopLimits
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.surroundings import Surroundings

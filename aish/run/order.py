@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from aish.config.pipeline import CallStep, Pipeline, PromptStep, RunStep, Step
+from aish.config.pipeline import Pipeline
+from aish.config.steps import CallStep, PromptStep, RunStep, Step
 from aish.errors import UsageError
 from aish.run.expectations.names import all_names_read
 from aish.templates.references import references

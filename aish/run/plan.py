@@ -8,7 +8,9 @@ from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
-from aish.config.pipeline import ModelEntry, Pipeline, PromptStep, Step
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.steps import PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aish.config.pipeline import CallStep, PromptStep, RunStep, Step
+from aish.config.steps import CallStep, PromptStep, RunStep, Step
 from aish.errors import AishError
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name

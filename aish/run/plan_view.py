@@ -1,6 +1,6 @@
 """The resolved whole, as `aish plan` prints it: a JSON object made of a plan and its tools."""
 
-from aish.config.pipeline import PromptStep
+from aish.config.steps import PromptStep
 from aish.run.context import template_context
 from aish.run.locks.file import lock_path
 from aish.run.looking import Look

@@ -1,6 +1,6 @@
 """A `prompt` step: a model with the tool loop."""
 
-from aish.config.pipeline import PromptStep
+from aish.config.steps import PromptStep
 from aish.errors import StepFailedError
 from aish.loop.conversation import add_system, add_user
 from aish.loop.converse import Ask, converse

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
-from aish.config.pipeline import LoopLimits
+from aish.config.steps import LoopLimits
 from aish.errors import AishError, UnavailableError
 from aish.loop.equipment import Equipment
 from aish.models.client import open_model

@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from aish.config.pipeline import LoopLimits, OnDenied
+from aish.config.steps import LoopLimits, OnDenied
 from aish.errors import ExitCode
 from aish.loop.equipment import Equipment
 from aish.run.context import template_context

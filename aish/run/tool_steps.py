@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aish.config.documents import parse_json
-from aish.config.pipeline import CallStep, RunStep
+from aish.config.steps import CallStep, RunStep
 from aish.errors import ExitCode, StepFailedError
 from aish.loop.dispatch import call_tool
 from aish.loop.equipment import UsedCall

@@ -6,8 +6,8 @@ from typing import Any
 
 import anyio
 
+from aish.config.expected import Expectation
 from aish.config.loader import load_pipeline
-from aish.config.pipeline import Expectation
 from aish.loop.equipment import UsedCall
 from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import Subject, run_subject

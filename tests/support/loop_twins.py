@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio.lowlevel
 
-from aish.config.pipeline import LoopLimits, OnDenied
+from aish.config.steps import LoopLimits, OnDenied
 from aish.loop.equipment import Equipment
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy

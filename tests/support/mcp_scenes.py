@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from aish.config.pipeline import ServerEntry, ServerTimeout
+from aish.config.server_entry import ServerEntry, ServerTimeout
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from aish.config.pipeline import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
 from aish.models.client import ChatModel, open_model
 from aish.models.pace import Cooldowns, Pace
 from aish.system.secrets import Secrets

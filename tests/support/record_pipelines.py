@@ -17,7 +17,7 @@ import anyio.to_thread
 from mcp_peers import TOP, free_port, listening, npm_server, python_server
 
 from aish.config.loader import load_pipeline
-from aish.config.pipeline import ModelEntry
+from aish.config.models import ModelEntry
 from aish.models.embedded import start_embedded
 from aish.models.smollm2 import NAME
 

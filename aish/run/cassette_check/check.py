@@ -8,7 +8,8 @@ from aish.cassettes.file import load, partial
 from aish.cassettes.interaction import Cassette, Headers
 from aish.cassettes.redact import SENSITIVE
 from aish.cassettes.scan import scan, scan_text
-from aish.config.pipeline import CassetteSettings, Pipeline
+from aish.config.expected import CassetteSettings
+from aish.config.pipeline import Pipeline
 from aish.errors import AishError
 from aish.run.cassette_check.staleness import Staleness, staleness
 from aish.vocab.frozen import frozen

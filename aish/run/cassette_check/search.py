@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from aish.config.pipeline import CassetteSettings, Pipeline
+from aish.config.expected import CassetteSettings
+from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
 from aish.run.cassette_check.check import PARTIAL, Subject, named_in
 from aish.run.plan import load_checked

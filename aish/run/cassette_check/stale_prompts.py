@@ -10,7 +10,7 @@ from itertools import chain
 
 from aish.cassettes.conversation_parts import ModelTurn
 from aish.cassettes.places import Places
-from aish.config.pipeline import PromptStep
+from aish.config.steps import PromptStep
 from aish.vocab.frozen import frozen
 
 _VALUE = re.compile(r"\{\{.*?\}\}", re.DOTALL)

@@ -12,7 +12,9 @@ from aish.cassettes.interaction import Cassette, Interaction
 from aish.cassettes.json_body import at, items, json_messages
 from aish.cassettes.places import Places
 from aish.cassettes.server_messages import is_to_server, server_of
-from aish.config.pipeline import CallStep, CassetteSettings, Pipeline, PromptStep, RunStep
+from aish.config.expected import CassetteSettings
+from aish.config.pipeline import Pipeline
+from aish.config.steps import CallStep, PromptStep, RunStep
 from aish.errors import AishError
 from aish.models import smollm2
 from aish.policy.explain import tool_name

@@ -4,8 +4,9 @@ import re
 import warnings
 from collections.abc import Iterator, Sequence
 
+from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.inputs import fits
-from aish.config.pipeline import Case, CassetteSettings, Expectation, Pipeline, ToolMatch
+from aish.config.pipeline import Pipeline
 from aish.errors import UsageError, did_you_mean
 from aish.run.checks.complaint import Complaint, within
 from aish.run.checks.reading import undefined

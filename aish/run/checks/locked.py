@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
-from aish.config.pipeline import CallStep, Pipeline, PromptStep
+from aish.config.pipeline import Pipeline
+from aish.config.steps import CallStep, PromptStep
 from aish.errors import did_you_mean
 from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.globs import split_glob

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from aish.config.environment import variables
-from aish.config.pipeline import ModelEntry, Pipeline, PromptStep
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.steps import PromptStep
 from aish.errors import UsageError, did_you_mean
 from aish.models.headers import check_endpoint
 from aish.run.checks.complaint import Complaint, step_path, within

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from aish.config.pipeline import Pipeline, RunStep, Step
+from aish.config.pipeline import Pipeline
+from aish.config.steps import RunStep, Step
 from aish.errors import did_you_mean
 from aish.run.checks.complaint import Complaint
 

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from aish.config.inputs import fits
-from aish.config.pipeline import Pipeline, PromptStep
+from aish.config.pipeline import Pipeline
+from aish.config.steps import PromptStep
 from aish.errors import did_you_mean
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.system.schema import SchemaProblem, check_schema, spell_path

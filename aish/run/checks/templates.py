@@ -3,7 +3,8 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aish.config.nodes import at, join
-from aish.config.pipeline import CallStep, Pipeline, Prompt, PromptStep, RunStep, Step
+from aish.config.pipeline import Pipeline
+from aish.config.steps import CallStep, Prompt, PromptStep, RunStep, Step
 from aish.errors import UsageError
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.reading import METHODS, undefined

@@ -4,7 +4,9 @@ import re
 from collections.abc import Iterator
 
 from aish.config.environment import variables
-from aish.config.pipeline import CallStep, Pipeline, PromptStep, ServerEntry
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
+from aish.config.steps import CallStep, PromptStep
 from aish.errors import UsageError, did_you_mean
 from aish.packs.catalogue import PACKS
 from aish.policy.commands import is_command_tool

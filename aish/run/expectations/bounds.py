@@ -1,6 +1,6 @@
 """Expectations about how much it took (F12)."""
 
-from aish.config.pipeline import Expectation
+from aish.config.expected import Expectation
 from aish.run.expectations.subject import Subject
 
 

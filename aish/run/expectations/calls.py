@@ -6,7 +6,7 @@ may not even have been asked for: a call that was denied or had bad arguments co
 
 from collections.abc import Sequence
 
-from aish.config.pipeline import Expectation, ToolMatch
+from aish.config.expected import Expectation, ToolMatch
 from aish.loop.equipment import UsedCall
 from aish.policy.rules import matches_tool
 from aish.policy.texts import LONGEST, Fit, same_json

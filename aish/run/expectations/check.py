@@ -11,7 +11,7 @@ nowhere, a pattern that takes too long are expectations that do not hold.
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 
-from aish.config.pipeline import Expectation, ExpectKind
+from aish.config.expected import Expectation, ExpectKind
 from aish.loop.equipment import CheckArguments
 from aish.run.expectations.bounds import max_seconds, max_tokens, max_tool_calls
 from aish.run.expectations.calls import tool_called, tool_not_called, tool_sequence

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from aish.config.pipeline import Expectation
+from aish.config.expected import Expectation
 from aish.run.expectations.result_path import parse_path
 from aish.templates.references import references_of_expression
 

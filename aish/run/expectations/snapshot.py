@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from aish.config.pipeline import Expectation
+from aish.config.expected import Expectation
 from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
 from aish.errors import UsageError
 from aish.run.expectations.result_path import NotThereError

@@ -1,6 +1,6 @@
 """Expectations about a text or a value, and about an expression (F12)."""
 
-from aish.config.pipeline import Expectation
+from aish.config.expected import Expectation
 from aish.errors import AishError
 from aish.loop.equipment import CheckArguments
 from aish.policy.texts import same_json

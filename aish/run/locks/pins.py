@@ -5,7 +5,9 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol
 
-from aish.config.pipeline import Pipeline, PromptStep, ServerEntry
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
+from aish.config.steps import PromptStep
 from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.digest import canonical
 from aish.policy.lock import (

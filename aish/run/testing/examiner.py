@@ -5,7 +5,7 @@ from dataclasses import replace
 from time import monotonic
 
 from aish.cassettes.file import shown
-from aish.config.pipeline import Expectation
+from aish.config.expected import Expectation
 from aish.run.expectations.check import Checked, check_all
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.snapshot import project_of, write_snapshot

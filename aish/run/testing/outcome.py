@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from aish.config.pipeline import Case, CassetteSettings, Pipeline
+from aish.config.expected import Case, CassetteSettings
+from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode
 from aish.run.expectations.check import Checked
 from aish.run.final import PRECEDENCE

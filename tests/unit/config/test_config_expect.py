@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
+from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.loader import load_pipeline
-from aish.config.pipeline import Case, CassetteSettings, Expectation, ToolMatch
 from aish.errors import PipelineError
 
 GOOD = Path(__file__).parent / "good"

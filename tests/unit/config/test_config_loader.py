@@ -6,17 +6,10 @@ from pathlib import Path
 import pytest
 
 from aish.config.loader import load_pipeline, lookup_position
-from aish.config.pipeline import (
-    CallStep,
-    Limits,
-    LoopLimits,
-    ModelTimeout,
-    Output,
-    Pipeline,
-    PromptStep,
-    RunStep,
-    ServerTimeout,
-)
+from aish.config.models import ModelTimeout
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerTimeout
+from aish.config.steps import CallStep, Limits, LoopLimits, Output, PromptStep, RunStep
 from aish.errors import PipelineError
 from aish.run.plan_checks import check_file, cross_check
 from aish.vocab.rules import RuleEntry

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline, read_pipeline
-from aish.config.pipeline import PromptStep
+from aish.config.steps import PromptStep
 from aish.errors import PipelineError
 
 TEXT = """\

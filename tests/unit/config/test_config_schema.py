@@ -8,27 +8,12 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from aish.config.pipeline import (
-    CallStep,
-    Case,
-    CassetteSettings,
-    Expectation,
-    ExpectKind,
-    Limits,
-    LoopLimits,
-    ModelEntry,
-    ModelTimeout,
-    Output,
-    Pipeline,
-    Prompt,
-    PromptStep,
-    RetryPolicy,
-    RunStep,
-    ServerEntry,
-    ServerTimeout,
-    ToolMatch,
-)
+from aish.config.expected import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
+from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry, ServerTimeout
 from aish.config.shape import pipeline_schema
+from aish.config.steps import CallStep, Limits, LoopLimits, Output, Prompt, PromptStep, RunStep
 from aish.system.schema import check, is_simple
 from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
 

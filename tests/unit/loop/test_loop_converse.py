@@ -20,7 +20,7 @@ from loop_twins import (
     wants,
 )
 
-from aish.config.pipeline import LoopLimits
+from aish.config.steps import LoopLimits
 from aish.errors import StepFailedError, UnavailableError
 from aish.loop.converse import Ask, Outcome, converse
 from aish.vocab.deltas import Delta, Extras, Finish, TextPiece, Usage

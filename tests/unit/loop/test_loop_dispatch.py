@@ -5,7 +5,7 @@ import anyio
 import pytest
 from loop_twins import Box, Kit, Person, gives, tool
 
-from aish.config.pipeline import LoopLimits
+from aish.config.steps import LoopLimits
 from aish.loop.dispatch import Approved, call_tool, dispatch, propose
 from aish.loop.equipment import UsedCall
 from aish.policy.gate import ApprovalError

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_twins import Answer, Box, Kit, Person, Talker, asked, assert_legal, tool
 
-from aish.config.pipeline import LoopLimits
+from aish.config.steps import LoopLimits
 from aish.errors import StepFailedError, UnavailableError
 from aish.loop.converse import Ask, Outcome, converse
 from aish.vocab.deltas import (

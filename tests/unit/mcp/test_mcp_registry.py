@@ -9,7 +9,7 @@ from mcp_emulators import Legacy, McpEndpoint, Modern, event, events, result
 from mcp_scenes import Scene, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply
 
-from aish.config.pipeline import ServerEntry
+from aish.config.server_entry import ServerEntry
 from aish.errors import UsageError
 from aish.mcp.connection import ServerConnection
 from aish.mcp.naming import wire_name

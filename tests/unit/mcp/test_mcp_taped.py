@@ -15,7 +15,7 @@ from mcp_tapes import Reel
 
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.tape import LEFT
-from aish.config.pipeline import ServerEntry
+from aish.config.server_entry import ServerEntry
 from aish.mcp.connection import ServerConnection
 from aish.vocab.json import JsonObject
 

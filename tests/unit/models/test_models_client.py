@@ -22,7 +22,7 @@ from model_endpoint import (
 )
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
 
-from aish.config.pipeline import ModelEntry, RetryPolicy
+from aish.config.models import ModelEntry, RetryPolicy
 from aish.errors import AishError, StepFailedError, UnavailableError
 from aish.models.fallback import with_fallbacks
 from aish.models.pace import Cooldowns

@@ -24,7 +24,7 @@ from model_endpoint import (
 )
 from model_turns import a_model, a_request, an_entry, text_of, turn
 
-from aish.config.pipeline import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
 from aish.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.models import transport
 from aish.models.client import open_model

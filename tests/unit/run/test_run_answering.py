@@ -16,7 +16,7 @@ from loop_twins import (
     wants,
 )
 
-from aish.config.pipeline import LoopLimits
+from aish.config.steps import LoopLimits
 from aish.errors import StepFailedError
 from aish.loop.converse import Ask
 from aish.run.answering import Answered, answer

@@ -1,0 +1,55 @@
+"""`models` as declared (design 2.1): nothing is resolved; durations are seconds."""
+
+from collections.abc import Mapping
+from dataclasses import field
+from typing import Literal
+
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+JsonSchemaUse = bool | Literal["without_tools"]
+
+
+@frozen
+class RetryPolicy:
+    """How often a model request is tried, the first time included; `max_delay` in seconds."""
+
+    attempts: int = 4
+    max_delay: float = 60.0
+
+
+@frozen
+class ModelTimeout:
+    """Seconds (L10)."""
+
+    connect: float = 10.0
+    first_token: float = 120.0
+    idle: float = 60.0
+    turn: float = 600.0
+
+
+@frozen
+class ModelEntry:
+    """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
+
+    `embedded` is `smollm2` or an absolute path to a `.gguf`. Embedded models have `json_schema:
+    without_tools`: their server enforces a schema so strictly that no tool could be called.
+    """
+
+    alias: str
+    base_url: str | None = None
+    model: str | None = None
+    embedded: str | None = None
+    key_env: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    fallback: tuple[str, ...] = ()
+    retry: RetryPolicy = RetryPolicy()
+    timeout: ModelTimeout = ModelTimeout()
+    tool_role: bool = True
+    json_schema: JsonSchemaUse = False
+    vision: bool = False
+    usage: bool = True
+    max_tool_name: int = 64
+    verify_tls: bool = True
+    proxy: str | None = None
