@@ -1,0 +1,129 @@
+"""The items of a batch that are done: a million of them in memory that a person does not notice."""
+
+from array import array
+from collections.abc import Iterator
+from hashlib import sha256
+
+from aish.loop.usage import add_usage
+from aish.run.records import StepRecord
+from aish.vocab.deltas import Usage
+from aish.vocab.events import StepStatus
+from aish.vocab.frozen import frozen
+
+_STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
+# A longer key is known by its hash, which takes less room than the key.
+_LONGEST_KEY = 16
+_DIGEST = 8
+
+
+@frozen
+class DoneItem:
+    """An item that has a result; `record` only where a later step reads the results.
+
+    `digest` is that of the item's value, as `item.started` has it.
+    """
+
+    key: str
+    index: int
+    digest: str
+    status: StepStatus
+    record: StepRecord | None = None
+
+
+class DoneItems:
+    """The items of one step that are done and are not to run again."""
+
+    def __init__(self) -> None:
+        self._rows: dict[str | bytes, int] = {}
+        self._indices = array("q")
+        self._digests = bytearray()
+        self._statuses = bytearray()
+        self._records: dict[int, StepRecord] = {}
+        self._usage: Usage | None = None
+        self.cost_usd: float | None = 0.0
+        self.seconds = 0.0
+        """Of all of them together, however many ran at once."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str) -> bool:
+        return _known_by(key) in self._rows
+
+    def get(self, key: str) -> DoneItem | None:
+        """The item of this key, if it is done."""
+        row = self._rows.get(_known_by(key))
+        if row is None:
+            return None
+        digest = self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
+        status = _STATUSES[self._statuses[row]]
+        return DoneItem(key, self._indices[row], digest, status, self._records.get(row))
+
+    @property
+    def ok(self) -> int:
+        """How many went well; those that were skipped count as well."""
+        return len(self._rows) - self.failed
+
+    @property
+    def failed(self) -> int:
+        """How many did not: failed, or denied."""
+        return sum(
+            self._statuses.count(_STATUSES.index(status))
+            for status in ("failed", "denied", "budget")
+        )
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all of them; what one does not know is not known."""
+        return self._usage or Usage()
+
+    def records(self) -> Iterator[tuple[int, StepRecord]]:
+        """Index and record of those whose record is known."""
+        for row, record in self._records.items():
+            yield self._indices[row], record
+
+    def add(
+        self, item: DoneItem, usage: Usage | None, cost_usd: float | None, seconds: float
+    ) -> None:
+        """One more; a key that is there already is replaced, its figures are not taken back.
+
+        A `usage` of `None` is that of an item that asks no model.
+        """
+        known = _known_by(item.key)
+        row = self._rows.get(known)
+        digest = _packed(item.digest)
+        status = _STATUSES.index(item.status)
+        if row is None:
+            row = self._rows[known] = len(self._indices)
+            self._indices.append(item.index)
+            self._digests += digest
+            self._statuses.append(status)
+        else:
+            self._indices[row] = item.index
+            self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
+            self._statuses[row] = status
+        if item.record is not None:
+            self._records[row] = item.record
+        self._count(usage, cost_usd, seconds)
+
+    def _count(self, usage: Usage | None, cost_usd: float | None, seconds: float) -> None:
+        if usage is not None:
+            self._usage = add_usage(self._usage, usage)
+        if self.cost_usd is not None:
+            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
+        self.seconds += seconds
+
+
+def _known_by(key: str) -> str | bytes:
+    if len(key) <= _LONGEST_KEY:
+        return key
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def _packed(digest: str) -> bytes:
+    try:
+        packed = bytes.fromhex(digest)
+    except ValueError:
+        packed = b""
+    # What is no digest of ours fits no item.
+    return packed if len(packed) == _DIGEST else bytes(_DIGEST)
