@@ -23,8 +23,12 @@ _ODD = re.compile(
 )
 _SURROGATE = re.compile(r"[\ud800-\udfff]")
 # GitHub trims a line before it looks for `::`, and looks for `##[` anywhere in it, as Azure
-# Pipelines does for `##vso[` and TeamCity for `##teamcity[`.
-_CI_COMMAND = re.compile(r"^([^\S\n]*):(?=:)|#(?=#[A-Za-z]*\[)", re.MULTILINE)
+# Pipelines does for `##vso[` and TeamCity for `##teamcity[`. Its comparison is one of .NET's that
+# know languages: characters without weight, of which each release of Unicode has more, are
+# skipped. So whatever is not ASCII counts as nothing here.
+_CI_COMMAND = re.compile(
+    r"^([^\x21-\x7e\n]*):(?=[^\t-~]*:)|#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)", re.MULTILINE
+)
 _NOT_XML = re.compile(r"[\ufffe\uffff]")
 _MARKUP = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"},
@@ -65,7 +69,7 @@ def for_ci_log(text: str) -> str:
     Wants whole lines: a command cut in two would not be seen.
     """
     shown = for_terminal(text)
-    if "::" not in shown and "##" not in shown:
+    if shown.isascii() and "::" not in shown and "##" not in shown:
         return shown
     return _CI_COMMAND.sub(lambda found: f"{found[1] or ''}\\x{ord(found[0][-1]):02x}", shown)
 

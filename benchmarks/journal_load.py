@@ -6,7 +6,8 @@ from pathlib import Path
 from aish.sinks.journal import open_journal
 from aish.sinks.journal_reader import read_journal
 from aish.vocab.deltas import Usage
-from aish.vocab.events import Place, Stamped, StepFinished, StepStarted, TurnStarted
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Stamped, StepFinished, StepStarted, TurnStarted
 
 TEXT = (
     "An answer of a hundred characters or so, as a row of a table that is classified would get it. "

@@ -26,6 +26,7 @@ PATIENCE = 5.0
 _DEADLINE = "deadline: "
 _DONE = b"data: [DONE]"
 _TAIL = 64
+_TOO_MANY = 429
 _NO_STREAM = Response(405, "Method Not Allowed")
 _TAKEN = Response(202, "Accepted")
 _JSON = (("content-type", "application/json"),)
@@ -64,7 +65,11 @@ class _Taped(httpx.AsyncBaseTransport):
         # What a server says unasked on another stream, now that this is asked, is heard first.
         await checkpoint()
         is_listening = said is not None and said.is_listening
-        return await _Player(found, self._tape, request, is_listening=is_listening).play()
+        response = await _Player(found, self._tape, request, is_listening=is_listening).play()
+        if found.status == _TOO_MANY:
+            # How often a model was asked again depended on what else went on then.
+            response.extensions["recorded_again"] = self._tape.holds(asked)
+        return response
 
     async def aclose(self) -> None:
         """Close what went live."""

@@ -19,7 +19,8 @@ from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event, Exit, RunFinished
+from aish.vocab.event_parts import Exit
+from aish.vocab.events import Event, RunFinished
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
 

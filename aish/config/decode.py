@@ -6,6 +6,7 @@ from hashlib import sha256
 from pathlib import Path
 
 from aish.config.decode_expect import decode_cassette, decode_tests
+from aish.config.decode_flow import decode_context, decode_limits
 from aish.config.decode_models import decode_models
 from aish.config.decode_rules import decode_policy_tests, decode_rules
 from aish.config.decode_servers import decode_servers
@@ -14,7 +15,7 @@ from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, positions_of, to_data
 from aish.config.pipeline import Pipeline
 from aish.config.reading import Table
-from aish.config.steps import Limits, LoopLimits
+from aish.config.steps import Context, LoopLimits
 from aish.errors import Problem
 from aish.vocab.json import JsonValue
 
@@ -24,12 +25,14 @@ def decode(
 ) -> Pipeline:
     """The pipeline of a tree that fits the schema; what else is wrong goes to `problems`."""
     top = Table(root, "", problems)
-    mcp, limits = top.part("mcp"), top.part("limits")
+    mcp = top.part("mcp")
     documents = Documents()
     prompts = decode_prompts(top.part("prompts"), documents)
     denied = on_denied(top, "fail")
     bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
-    steps = StepsReader(prompts, documents, bounds, denied).steps(top)
+    steps = StepsReader(prompts, documents, bounds, denied, decode_context(top, Context())).steps(
+        top
+    )
     tests = decode_tests(top, documents)
     data = to_data(root)
     assert isinstance(data, Mapping)
@@ -51,7 +54,7 @@ def decode(
         prompts=prompts,
         steps=steps,
         outputs=top.mapping("outputs") if top.has("outputs") else None,
-        limits=Limits(time=limits.seconds("time", 0.0) or None),
+        limits=decode_limits(top.part("limits")),
         on_denied=denied,
         policy_tests=decode_policy_tests(top),
         cassette=decode_cassette(top),

@@ -79,6 +79,10 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
     kind = cast("ExpectKind", kinds[0])
     if kind in _WANTED:
         return _about_a_value(kind, table, documents)
+    if kind == "judge":
+        form = table.part(kind)
+        rubric, path, model = form.text("rubric"), form.text("path"), form.text("model")
+        return Expectation(kind, rubric, where=table.path, path=path, model=model)
     if kind == "tool_sequence":
         return _sequence(table)
     if kind in {"tool_called", "tool_not_called"}:

@@ -1,6 +1,6 @@
 """`models:` into entries (design 2.1)."""
 
-from aish.config.models import JsonSchemaUse, ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.models import JsonSchemaUse, ModelEntry, ModelTimeout, Price, RetryPolicy
 from aish.config.reading import Table
 
 EMBEDDED = "smollm2"
@@ -38,7 +38,16 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         max_tool_name=table.whole("max_tool_name", 64),
         verify_tls=table.flag("verify_tls", default=True),
         proxy=table.text("proxy"),
+        price=_price(table.child("price")),
     )
+
+
+def _price(price: Table | None) -> Price | None:
+    if price is None:
+        return None
+    parts = (price.data("input"), price.data("output"))
+    read, written = (float(p) if isinstance(p, (int, float)) else 0.0 for p in parts)
+    return Price(read, written)
 
 
 def _json_schema(table: Table) -> JsonSchemaUse:

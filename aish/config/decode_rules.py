@@ -12,7 +12,7 @@ def decode_rules(mcp: Table) -> RuleLists:
     """All lists; a rule of a mapping that says `false` belongs to `ask`."""
     turned = [
         entry
-        for key in ("auto_approve", "ask", "deny")
+        for key in ("auto_approve", "ask", "deny", "stage")
         for entry in _of_mapping(mcp, key, wanted=False)
     ]
     return RuleLists(
@@ -21,6 +21,7 @@ def decode_rules(mcp: Table) -> RuleLists:
         deny=_rules(mcp, "deny"),
         parallel=_rules(mcp, "parallel"),
         idempotent=_rules(mcp, "idempotent"),
+        stage=_rules(mcp, "stage"),
     )
 
 
@@ -64,6 +65,6 @@ def _policy_test(table: Table) -> PolicyTest:
     return PolicyTest(
         tool=table.text("tool") or "",
         arguments=table.mapping("arguments"),
-        expect=cast("Literal['auto', 'ask', 'deny']", table.text("expect")),
+        expect=cast("Literal['auto', 'ask', 'deny', 'staged']", table.text("expect")),
         path=table.path,
     )

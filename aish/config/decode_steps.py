@@ -2,17 +2,21 @@
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import cast
 
 from aish.config.decode_expect import decode_expect
+from aish.config.decode_flow import decode_context, decode_flow
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, ScalarNode
 from aish.config.reading import Table
 from aish.config.steps import (
     CallStep,
+    Context,
     LoopLimits,
     OnDenied,
     Output,
+    PipelineStep,
     Prompt,
     PromptStep,
     RunStep,
@@ -22,9 +26,19 @@ from aish.errors import did_you_mean
 from aish.vocab.frozen import frozen
 
 ONE_STEP = "main"
-KINDS = ("prompt", "call", "run")
+KINDS = ("prompt", "call", "run", "pipeline")
+_STEP_ONLY = (
+    *("with", "system", "tools", "tool_choice", "params", "output"),
+    *("foreach", "as", "key", "concurrency", "max_failures", "retry", "timeout"),
+)
 _PROMPT_ONLY = ("model", "system", "tools", "tool_choice", "params", "output")
-_BELONGS = {**dict.fromkeys(_PROMPT_ONLY, "prompt"), "with": "call"}
+_BELONGS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_PROMPT_ONLY, ("prompt",)),
+    "context": ("prompt",),
+    "with": ("call", "pipeline"),
+}
+# Of what is for one kind of step, what stands at the top for the whole file.
+_OF_THE_FILE = frozenset({"model", "context"})
 _NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 
 
@@ -36,12 +50,13 @@ class StepsReader:
     documents: Documents
     limits: LoopLimits
     on_denied: OnDenied
+    context: Context
 
     def steps(self, top: Table) -> tuple[Step, ...]:
         """All steps; one that stands at the top is called `main`."""
         kinds = [key for key in KINDS if top.has(key)]
         if top.has("steps"):
-            for key in (*kinds, "id", "with", "system", "tools", "tool_choice", "params", "output"):
+            for key in (*kinds, "id", *_STEP_ONLY):
                 if top.has(key):
                     message = f"`{key}` at the top is for a pipeline without `steps`"
                     top.problem(key, message, "put it into one of the steps")
@@ -64,15 +79,18 @@ class StepsReader:
                 message = f"a step does one thing, and this has {named}"
                 table.problem(kinds[1], message, "make two steps of it")
             else:
-                table.problem(None, "a step needs `prompt`, `call` or `run`")
+                table.problem(None, "a step needs `prompt`, `call`, `run` or `pipeline`")
             return None
         kind = kinds[0]
-        for key, owner in _BELONGS.items():
-            # At the top, `model` is the default of the file and stands there with any step.
-            if table.has(key) and owner != kind and (table.path or key != "model"):
-                table.problem(key, f"`{key}` is for steps with `{owner}`")
+        for key, owners in _BELONGS.items():
+            of_file = not table.path and key in _OF_THE_FILE
+            if table.has(key) and kind not in owners and not of_file:
+                named = " or ".join(f"`{owner}`" for owner in owners)
+                table.problem(key, f"`{key}` is for steps with {named}")
         if kind == "prompt":
             return self._prompt_step(table)
+        if kind == "pipeline":
+            return self._pipeline(table)
         return self._call(table) if kind == "call" else self._run(table)
 
     def _prompt_step(self, table: Table) -> PromptStep:
@@ -87,10 +105,12 @@ class StepsReader:
             tool_choice=table.text("tool_choice") or "auto",
             params=table.mapping("params"),
             output=self._output(table),
+            context=decode_context(table, self.context),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
         )
 
     def _output(self, table: Table) -> Output | None:
@@ -122,6 +142,7 @@ class StepsReader:
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
         )
 
     def _run(self, table: Table) -> RunStep:
@@ -132,6 +153,19 @@ class StepsReader:
             on_denied=on_denied(table, self.on_denied),
             needs=table.texts("needs"),
             expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
+        )
+
+    def _pipeline(self, table: Table) -> PipelineStep:
+        return PipelineStep(
+            id=_id(table),
+            file=table.absolute("pipeline") or Path(),
+            inputs=table.mapping("with"),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
         )
 
 

@@ -20,8 +20,10 @@ ExpectKind = Literal[
     "tool_sequence",
     "max_tool_calls",
     "max_tokens",
+    "max_cost_usd",
     "max_seconds",
     "snapshot",
+    "judge",
 ]
 
 
@@ -42,7 +44,8 @@ class Expectation:
 
     `value` is the text, the regex, the expression, the number, or the JSON Schema (already read).
     `path` leads into the result (`outputs.notes`); `None` means the text. `tools` and `exact` are
-    those of the `tool_*` kinds. `file` is where a `snapshot` is kept, absolute.
+    those of the `tool_*` kinds. `file` is where a `snapshot` is kept, absolute. `model` is the
+    alias of a `judge`, whose `value` is the rubric.
     """
 
     kind: ExpectKind
@@ -52,6 +55,7 @@ class Expectation:
     tools: tuple[ToolMatch, ...] = ()
     exact: bool = False
     file: Path | None = None
+    model: str | None = None
 
 
 @frozen

@@ -29,6 +29,14 @@ class ModelTimeout:
 
 
 @frozen
+class Price:
+    """USD per million tokens (B10)."""
+
+    input: float
+    output: float
+
+
+@frozen
 class ModelEntry:
     """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
 
@@ -53,3 +61,4 @@ class ModelEntry:
     max_tool_name: int = 64
     verify_tls: bool = True
     proxy: str | None = None
+    price: Price | None = None

@@ -26,18 +26,10 @@ _KINDS: Mapping[str, str] = {
 }
 # Keys of the design that this version does not have yet, by the last part of the place.
 _LATER: Mapping[str, frozenset[str]] = {
-    "": frozenset({"context", "shell"}),
-    "models": frozenset({"price"}),
+    "": frozenset({"shell"}),
     "mcp": frozenset({"stage"}),
-    "limits": frozenset({"tokens", "cost_usd", "tool_calls", "turns"}),
-    "expect": frozenset({"judge", "max_cost_usd"}),
 }
-_LATER_IN_STEPS = frozenset(
-    {
-        *("pipeline", "when", "foreach", "as", "key", "concurrency", "max_failures", "retry"),
-        *("timeout", "on_error", "attach", "limits", "context"),
-    }
-)
+_LATER_IN_STEPS = frozenset({"attach"})
 
 
 @cache

@@ -10,6 +10,8 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 OnDenied = Literal["fail", "continue"]
+OnError = Literal["fail", "continue"]
+RetryOn = Literal["failed", "unavailable", "timeout", "schema", "expectation"]
 
 
 @frozen
@@ -23,9 +25,68 @@ class LoopLimits:
 
 @frozen
 class Limits:
-    """Bounds of the whole run; seconds."""
+    """Bounds of a run or a step (B8); `time` in seconds, `turns` counts model requests."""
 
     time: float | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+    tool_calls: int | None = None
+    turns: int | None = None
+
+
+@frozen
+class Context:
+    """How long a conversation may grow (L19); `keep` counts rounds, `max_tokens` one request's."""
+
+    max_tokens: int | None = None
+    keep: int = 4
+    summary_model: str | None = None
+
+
+@frozen
+class MaxFailures:
+    """How many items may fail: a number, or a share from 0 to 1."""
+
+    count: int | None = None
+    share: float | None = None
+
+
+@frozen
+class Foreach:
+    """What a step runs over (F5); exactly one of `expression`, `file` and `glob` is set.
+
+    `file` is a template, and relative to `folder`, as `glob` is. `name` is what templates call
+    the item (`as`), `key` an expression for its name.
+    """
+
+    expression: str | None = None
+    file: str | None = None
+    glob: str | None = None
+    folder: Path = Path()
+    name: str = "item"
+    key: str | None = None
+    concurrency: int = 8
+    max_failures: MaxFailures | None = None
+
+
+@frozen
+class StepRetry:
+    """How often a step is tried, the first time included; after anything if `on` is empty."""
+
+    attempts: int = 1
+    on: tuple[RetryOn, ...] = ()
+
+
+@frozen
+class Flow:
+    """When, how often and for how long a step of any kind runs (F4); `timeout` in seconds."""
+
+    when: str | None = None
+    foreach: Foreach | None = None
+    retry: StepRetry = StepRetry()
+    timeout: float | None = None
+    on_error: OnError = "fail"
+    limits: Limits = Limits()
 
 
 @frozen
@@ -61,10 +122,12 @@ class PromptStep:
     tool_choice: str = "auto"
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     output: Output | None = None
+    context: Context = Context()
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
 
 
 @frozen
@@ -78,6 +141,7 @@ class CallStep:
     on_denied: OnDenied = "fail"
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
 
 
 @frozen
@@ -90,6 +154,21 @@ class RunStep:
     on_denied: OnDenied = "fail"
     needs: tuple[str, ...] = ()
     expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
 
 
-Step = PromptStep | CallStep | RunStep
+@frozen
+class PipelineStep:
+    """Another pipeline file, absolute; `inputs` (`with` in the file) hold templates (F2)."""
+
+    id: str
+    file: Path
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
+
+
+Step = PromptStep | CallStep | RunStep | PipelineStep

@@ -18,15 +18,8 @@ from aish.vocab.deltas import (
     TextPiece,
     Withdrawn,
 )
-from aish.vocab.events import (
-    Fallback,
-    Notice,
-    Place,
-    ReasoningDelta,
-    Retry,
-    TextDelta,
-    TextWithdrawn,
-)
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Fallback, Notice, ReasoningDelta, Retry, TextDelta, TextWithdrawn
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Clock, Emit, Model, ModelRequest

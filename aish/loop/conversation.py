@@ -4,7 +4,7 @@ Also the buffer for output of local commands (L14). Each addition costs the same
 conversation is.
 """
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.vocab.tools import Media
@@ -45,6 +45,20 @@ class Conversation:
             raise IllegalTurnError(problem)
         self.history.turns.append(turn)
         self._note(turn)
+
+    def rewrite(self, turns: Iterable[Turn]) -> None:
+        """Put `turns` in the place of all there are; ids once used stay used.
+
+        Raises:
+            IllegalTurnError: one is not legal where it would stand, or a call is left open.
+        """
+        other = Conversation(History())
+        for turn in turns:
+            other.add(turn)
+        if other.open_calls:
+            raise IllegalTurnError(f"calls without a reply: {', '.join(other.open_calls)}")
+        # A list of its own: who keeps what was encoded of the old one has to see that it is gone.
+        self.history.turns = other.history.turns
 
     def _note(self, turn: Turn) -> None:
         match turn:

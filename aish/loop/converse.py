@@ -14,15 +14,8 @@ from aish.loop.sampling import Sampling
 from aish.loop.usage import add_usage
 from aish.text import safe_utf8
 from aish.vocab.deltas import Usage
-from aish.vocab.events import (
-    Asked,
-    Failure,
-    Notice,
-    Place,
-    StepStatus,
-    TurnFinished,
-    TurnStarted,
-)
+from aish.vocab.event_parts import Asked, Failure, Place, StepStatus
+from aish.vocab.events import Notice, TurnFinished, TurnStarted
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.messages import AssistantTurn, History

@@ -12,16 +12,11 @@ from aish.loop.cutting import Cut, cut
 from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.media import can_be_attached, describe, what
 from aish.policy.gate import Decision, Proposal
+from aish.policy.staging import NOT_KEPT, STAGED
 from aish.system.schema_problem import spell_path
 from aish.text import safe_utf8
-from aish.vocab.events import (
-    Notice,
-    Place,
-    ToolDecided,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Notice, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Progress, Sampler
@@ -73,10 +68,16 @@ async def propose(
             digest=decision.digest,
             verdict=decision.verdict,
             rule=decision.rule,
+            definition=decision.definition,
         )
     )
     if decision.allowed:
         return Approved(proposal, decision)
+    if decision.verdict == "staged":
+        # Put down by who hears of decisions; the model is told what really became of it.
+        kept = equipment.gate.is_put_down(decision)
+        kind, reply = ("ok", STAGED) if kept else ("transport_error", NOT_KEPT)
+        return refuse(str(tool.name), arguments, kind, reply, equipment, place, decision)
     reply = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
     return refuse(str(tool.name), arguments, "denied", reply, equipment, place, decision)
 

@@ -2,7 +2,7 @@
 
 from aish.loop.assemble import Assembled
 from aish.text import for_line
-from aish.vocab.events import Failure
+from aish.vocab.event_parts import Failure
 from aish.vocab.frozen import frozen
 
 _SHOWN = 400

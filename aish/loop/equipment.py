@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from aish.config.steps import LoopLimits, OnDenied
 from aish.policy.gate import Gate
 from aish.system.schema_problem import SchemaProblem
-from aish.vocab.events import Verdict
+from aish.vocab.event_parts import Verdict
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Clock, Emit, Tools

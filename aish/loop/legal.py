@@ -6,7 +6,7 @@ from collections.abc import Container, Mapping, Sequence
 from aish.loop import wording
 from aish.loop.arguments import read_arguments
 from aish.loop.ids import unique_ids
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool, ToolCall

@@ -13,7 +13,7 @@ from aish.loop.dispatch import Approved, dispatch, propose, refuse
 from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.legal import Wanted
 from aish.policy.gate import THE_LOCK
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.messages import ToolTurn
 from aish.vocab.protocols import Sampler
 from aish.vocab.tools import ResultKind

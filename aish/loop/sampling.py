@@ -14,14 +14,8 @@ from aish.loop.media import can_be_attached, describe
 from aish.loop.usage import add_usage
 from aish.text import safe_utf8
 from aish.vocab.deltas import FinishReason, Usage
-from aish.vocab.events import (
-    Event,
-    Notice,
-    Place,
-    ReasoningDelta,
-    TextDelta,
-    TextWithdrawn,
-)
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event, Notice, ReasoningDelta, TextDelta, TextWithdrawn
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, UserTurn

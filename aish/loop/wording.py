@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from aish.text import for_line
+from aish.text import counted, for_line
 
 NO_OUTPUT = "[aish] (no output)"
 DEPTH_REACHED = "[aish] tool-call depth limit reached"
@@ -30,6 +30,21 @@ def does_not_fit(path: str, why: str) -> str:
 def too_many(count: int, limit: int) -> str:
     """The reply to each call of a turn that asks for more than it may (L16)."""
     return f"[aish] {count} tool calls in one turn, and at most {limit} are allowed: none was run"
+
+
+def left_out(tool: str, characters: int) -> str:
+    """What stands for an old result in a long conversation (L19)."""
+    size = "1 character" if characters == 1 else f"{characters:,} characters"
+    return f"[aish] result of {_short(tool, _SHOWN_NAME)} left out ({size})"
+
+
+def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:
+    """What stands for the oldest rounds of a long conversation, maybe with a summary (L19)."""
+    gone = f"[aish] {counted(rounds, 'earlier round')} left out here"
+    if not summary:
+        return gone
+    marked = f"a summary by model `{model}`, not the user's words"
+    return f"{gone}; {marked}:\n{summary}\n[aish] end of the summary"
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What the rules say of one call: pure, and closed where in doubt (P1, P4, P5, X1, X12)."""
+"""What the rules say of one call: pure, and closed where in doubt (P1, P4, P5, B16, X1, X12)."""
 
 from typing import Literal
 
@@ -9,12 +9,14 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool
 
+RulingVerdict = Literal["auto", "ask", "deny", "staged"]
+
 
 @frozen
 class Ruling:
     """The verdict, the text of the rule that made it (empty where none did), and the reason."""
 
-    verdict: Literal["auto", "ask", "deny"]
+    verdict: RulingVerdict
     rule: str
     reason: str
 
@@ -34,9 +36,10 @@ def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
 def decide(
     policy: Policy, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema = simple_fit
 ) -> Ruling:
-    """The verdict on a call: deny beats ask beats auto, and what nothing matches is asked.
+    """The verdict on a call: deny beats stage beats ask beats auto; what nothing matches is asked.
 
-    A deny rule that may or may not apply makes the call one to ask about.
+    A deny rule that may or may not apply makes the call one to ask about, and denies what would be
+    staged: nobody is there to be asked when it is applied.
     """
 
     def looked_at(rules: tuple[Rule, ...]) -> list[Judgement]:
@@ -45,8 +48,12 @@ def decide(
     denying = looked_at(policy.deny)
     if found := _first(denying, Fit.YES):
         return _ruling("deny", found)
-    if found := _first(denying, Fit.UNSURE):
-        return _ruling("ask", found)
+    doubtful = _first(denying, Fit.UNSURE)
+    staging = looked_at(policy.stage)
+    if found := _first(staging, Fit.YES) or _first(staging, Fit.UNSURE):
+        return _ruling("deny", doubtful) if doubtful else _ruling("staged", found)
+    if doubtful:
+        return _ruling("ask", doubtful)
     asking = looked_at(policy.ask)
     if found := _first(asking, Fit.YES) or _first(asking, Fit.UNSURE):
         return _ruling("ask", found)
@@ -55,11 +62,18 @@ def decide(
     return Ruling("ask", "", f"no rule approves {tool.name}")
 
 
+def forbidden(policy: Policy, tool: Tool, arguments: JsonObject) -> Ruling | None:
+    """The ruling of a deny rule that applies, or may apply, to a call that was approved already."""
+    denying = [judge(rule, tool, arguments, simple_fit) for rule in policy.deny]
+    found = _first(denying, Fit.YES) or _first(denying, Fit.UNSURE)
+    return _ruling("deny", found) if found else None
+
+
 def _first(judgements: list[Judgement], fit: Fit) -> Judgement | None:
     return next((found for found in judgements if found.fit is fit), None)
 
 
-def _ruling(verdict: Literal["auto", "ask", "deny"], found: Judgement) -> Ruling:
+def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
     where = f" ({found.rule.entry.path})" if found.rule.entry.path else ""
     certainty = found.why if found.fit is Fit.UNSURE else "it matches"
     reason = f"{found.rule.list} rule {found.rule.text}{where}: {certainty}"

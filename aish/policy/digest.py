@@ -4,7 +4,7 @@ import hashlib
 import json
 
 from aish.strict_json import writable
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Tool
 

@@ -6,10 +6,11 @@ be sent. A yes is good for one call.
 
 from collections.abc import Awaitable, Callable, Sequence
 
-from aish.policy.decide import Ruling, decide, simple_fit
+from aish.policy.decide import Ruling, decide, forbidden, simple_fit
 from aish.policy.digest import call_digest
 from aish.policy.rules import Policy
-from aish.vocab.events import Place, Verdict
+from aish.policy.staging import STAGED, Reviewed, Staging
+from aish.vocab.event_parts import Place, Verdict
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Approver, Question
@@ -44,7 +45,8 @@ class Decision:
     """What became of a proposal.
 
     `rule` is the text of the rule that decided, or who did; `reply` is what the model is told
-    where the call is not allowed; `number` makes each decision its own.
+    where the call is not made; `number` makes each decision its own. `definition` is the hash of
+    what the server says of a tool whose call is staged.
     """
 
     verdict: Verdict
@@ -53,6 +55,7 @@ class Decision:
     reply: str | None
     by_person: bool
     number: int = 0
+    definition: str | None = None
 
     @property
     def allowed(self) -> bool:
@@ -61,7 +64,11 @@ class Decision:
 
 
 class Gate:
-    """Decides on calls by the rules, and by a person where the rules say to ask."""
+    """Decides on calls by the rules, and by a person where the rules say to ask.
+
+    `staging` is where calls that a rule stages are put down; without it they are denied. With
+    `reviewed` only what a person applies is approved, and deny rules still hold.
+    """
 
     def __init__(
         self,
@@ -70,12 +77,16 @@ class Gate:
         run: str,
         check_schema: CheckSchema | None = None,
         withdrawn: Withdrawn | None = None,
+        staging: Staging | None = None,
+        reviewed: Reviewed | None = None,
     ) -> None:
         self._policy = policy
         self._approver = approver
         self._run = run
         self._check_schema = check_schema
         self._withdrawn = withdrawn
+        self._staging = staging
+        self._reviewed = reviewed
         self._count = 0
         self._open: dict[int, Decision] = {}
 
@@ -91,7 +102,11 @@ class Gate:
         withdrawn = self._withdrawn(proposal.tool) if self._withdrawn else None
         if withdrawn is not None:
             return Decision("deny", THE_LOCK, digest, withdrawn, by_person=False)
+        if self._reviewed is not None:
+            return self._apply(self._reviewed, proposal, digest)
         ruling = await self._ruling(proposal)
+        if ruling.verdict == "staged":
+            return self._stage(ruling, proposal, digest)
         if ruling.verdict == "auto":
             return self._grant("auto", ruling.rule, digest, by_person=False)
         if ruling.verdict == "deny":
@@ -118,6 +133,34 @@ class Gate:
             raise ApprovalError(f"the approval of {proposal.tool.name} is not open")
         if self._digest(proposal) != decision.digest:
             raise ApprovalError(f"{proposal.tool.name} is not the call that was approved")
+
+    def is_put_down(self, decision: Decision) -> bool:
+        """Whether a call that was decided to be staged has come to where it is reviewed."""
+        return self._staging is not None and self._staging.holds(decision.digest)
+
+    def _stage(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
+        staging, tool = self._staging, proposal.tool
+        why = f"rule {ruling.rule} stages it, and only a run puts calls down for review"
+        if staging is not None:
+            why = staging.refusal(tool, proposal.arguments) or ""
+        if why or staging is None:
+            reply = f"[aish] tool call denied: {why}"
+            return Decision("deny", ruling.rule, digest, reply, by_person=False)
+        definition = staging.definition(tool)
+        return Decision(
+            "staged", ruling.rule, digest, STAGED, by_person=False, definition=definition
+        )
+
+    def _apply(self, reviewed: Reviewed, proposal: Proposal, digest: str) -> Decision:
+        tool, arguments = proposal.tool, proposal.arguments
+        if ruling := forbidden(self._policy, tool, arguments):
+            reply = f"[aish] tool call denied by rule {ruling.rule}"
+            return Decision("deny", ruling.rule, digest, reply, by_person=False)
+        rule = reviewed.rule(tool, arguments, proposal.place)
+        if rule is None:
+            reply = f"[aish] tool call denied: this call of {tool.name} was not reviewed"
+            return Decision("deny", NOBODY, digest, reply, by_person=False)
+        return self._grant("auto", rule, digest, by_person=True)
 
     def _digest(self, proposal: Proposal) -> str:
         return call_digest(self._run, proposal.place, proposal.tool, proposal.arguments)

@@ -30,7 +30,7 @@ class Judgement:
 
 def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema) -> Judgement:
     """Whether `rule` applies to a call of `tool` with exactly these arguments."""
-    permits = rule.list not in {"ask", "deny"}
+    permits = rule.list not in {"ask", "deny", "stage"}
     # A rule that forbids a tool forbids it by whatever name it is called.
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")

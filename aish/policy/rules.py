@@ -12,7 +12,7 @@ from aish.vocab.rules import RuleEntry, RuleLists
 from aish.vocab.run_parts import RuleInfo
 from aish.vocab.tools import Tool, ToolName
 
-ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent"]
+ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent", "stage"]
 
 LOCAL_COMMAND = ToolName("shell", "run")
 """What `run` steps are approved as (F2); known in every pipeline."""
@@ -46,13 +46,14 @@ class Rule:
 
 @frozen
 class Policy:
-    """All rules of a run. `deny` beats `ask` beats `auto_approve`."""
+    """All rules of a run. `deny` beats `stage` beats `ask` beats `auto_approve`."""
 
     auto_approve: tuple[Rule, ...] = ()
     ask: tuple[Rule, ...] = ()
     deny: tuple[Rule, ...] = ()
     parallel: tuple[Rule, ...] = ()
     idempotent: tuple[Rule, ...] = ()
+    stage: tuple[Rule, ...] = ()
 
     def is_parallel(self, tool: Tool) -> bool:
         """Whether calls of it may run beside others (L16): our rule, or a pack's own mark."""
@@ -64,12 +65,15 @@ class Policy:
 
     def deciding(self) -> tuple[Rule, ...]:
         """The rules that decide, the strictest list first."""
-        return self.deny + self.ask + self.auto_approve
+        return self.deny + self.stage + self.ask + self.auto_approve
 
     def infos(self) -> tuple[RuleInfo, ...]:
         """Every rule as the plan and `run.started` show it."""
-        rules = self.deciding() + self.parallel + self.idempotent
-        return tuple(RuleInfo(list=rule.list, rule=rule.text) for rule in rules)
+        return tuple(RuleInfo(list=rule.list, rule=rule.text) for rule in self.all())
+
+    def all(self) -> tuple[Rule, ...]:
+        """Every rule, those that decide first."""
+        return self.deciding() + self.parallel + self.idempotent
 
 
 def compile_policy(
@@ -87,6 +91,7 @@ def compile_policy(
         deny=_compile("deny", rules.deny + denied),
         parallel=_compile("parallel", rules.parallel),
         idempotent=_compile("idempotent", rules.idempotent),
+        stage=_compile("stage", rules.stage),
     )
 
 
@@ -102,8 +107,9 @@ def matches_tool(glob: str, name: ToolName) -> bool:
 def unmatched_rules(policy: Policy, tools: Sequence[Tool]) -> tuple[RuleEntry, ...]:
     """The rules that match no known tool: a warning in `plan`, an error with `--strict`."""
     known = [LOCAL_COMMAND, *(tool.name for tool in tools)]
-    rules = policy.deciding() + policy.parallel + policy.idempotent
-    return tuple(rule.entry for rule in rules if not any(rule.covers(name) for name in known))
+    return tuple(
+        rule.entry for rule in policy.all() if not any(rule.covers(name) for name in known)
+    )
 
 
 def rule_text(entry: RuleEntry) -> str:

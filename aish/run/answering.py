@@ -12,7 +12,8 @@ from aish.loop.equipment import Equipment
 from aish.loop.usage import add_usage
 from aish.run.structured import Judged, complaint, judge, last_turn
 from aish.text import counted
-from aish.vocab.events import Failure, Notice
+from aish.vocab.event_parts import Failure
+from aish.vocab.events import Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import AnswerSchema

@@ -13,7 +13,7 @@ from aish.policy.explain import tool_name
 from aish.run.plan import Plan
 from aish.run.resources import Toolbox, open_toolbox, require_lock, require_servers
 from aish.run.surroundings import Surroundings
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Tool
 

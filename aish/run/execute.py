@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from aish.config.steps import CallStep, PromptStep, RunStep, Step
-from aish.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
+from aish.errors import AishError, BudgetError, ExitCode, InternalError, StepFailedError
 from aish.run.final import FinalState, decide_exit, failure_of, status_of
 from aish.run.interrupt import Interrupt, interruptible
 from aish.run.opening import run_started
@@ -21,24 +21,18 @@ from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tool_steps import run_call, run_command_step
 from aish.run.tools import AllTools
 from aish.templates.render import render_tree
-from aish.vocab.events import (
-    Event,
-    Exit,
-    Failure,
-    Notice,
-    Place,
-    RunFinished,
-    StepFinished,
-    StepKind,
-    StepStarted,
-    ToolDecided,
-    Verdict,
-)
+from aish.vocab.event_parts import Exit, Failure, Place, StepKind, Verdict
+from aish.vocab.events import Event, Notice, RunFinished, StepFinished, StepStarted, ToolDecided
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Emit
 from aish.vocab.run_parts import CassetteUse, ServerInfo
 
-KINDS: Mapping[type[Step], StepKind] = {PromptStep: "prompt", CallStep: "call", RunStep: "run"}
+KINDS: Mapping[type[Step], StepKind] = {
+    PromptStep: "prompt",
+    CallStep: "call",
+    RunStep: "run",
+    PipelineStep: "pipeline",
+}
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
@@ -244,6 +238,8 @@ def _cut_off(step: Step, stage: Stage, begun: float, now: float) -> StepRecord:
 
 async def _one(step: Step, stage: Stage) -> StepRecord:
     match step:
+        case PipelineStep():
+            raise StepFailedError("not yet")
         case PromptStep():
             return await run_prompt(step, stage)
         case CallStep():

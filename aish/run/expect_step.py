@@ -9,7 +9,8 @@ from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import step_subject
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
-from aish.vocab.events import ExpectChecked, Failure, Place
+from aish.vocab.event_parts import Failure, Place
+from aish.vocab.events import ExpectChecked
 
 
 async def held_to(step: Step, record: StepRecord, stage: Stage) -> StepRecord:

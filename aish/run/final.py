@@ -5,7 +5,7 @@ from typing import Literal
 
 from aish.errors import AishError, ExitCode
 from aish.run.records import StepRecord
-from aish.vocab.events import Exit, Failure, StepStatus
+from aish.vocab.event_parts import Exit, Failure, StepStatus
 from aish.vocab.frozen import frozen
 
 # If several apply, the first of these is taken (design 11).

@@ -21,7 +21,8 @@ from aish.run.locks.pins import declared, everything, pin_now
 from aish.run.locks.words import named, summary
 from aish.run.plan import Plan
 from aish.run.tools import Servers
-from aish.vocab.events import NOWHERE, Level, Notice
+from aish.vocab.event_parts import NOWHERE, Level
+from aish.vocab.events import Notice
 from aish.vocab.protocols import Emit
 from aish.vocab.tools import Tool, ToolName
 

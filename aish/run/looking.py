@@ -5,7 +5,7 @@ from typing import Literal
 
 from aish.errors import AishError
 from aish.policy.decide import decide
-from aish.policy.rules import Policy, Rule, unmatched_rules
+from aish.policy.rules import Policy, unmatched_rules
 from aish.run.plan import Plan
 from aish.run.resources import lock_errors, open_toolbox
 from aish.run.surroundings import Surroundings
@@ -21,7 +21,7 @@ class ToolView:
     """A tool and the verdict on a call of it; `conditional` where that depends on arguments."""
 
     tool: Tool
-    verdict: Literal["auto", "ask", "deny"]
+    verdict: Literal["auto", "ask", "deny", "staged"]
     rule: str
     conditional: bool
 
@@ -66,13 +66,9 @@ def look_at_lock(plan: Plan) -> Look | None:
     )
 
 
-def _all_rules(policy: Policy) -> tuple[Rule, ...]:
-    return policy.deciding() + policy.parallel + policy.idempotent
-
-
 def _named(policy: Policy, tools: Tools) -> Iterator[Tool]:
     """The tools that rules name in full: older names are among them, which no list shows (K2)."""
-    for rule in _all_rules(policy):
+    for rule in policy.all():
         tool = tools.by_name(ToolName(rule.server, rule.tool)) if rule.exact else None
         if tool is not None:
             yield tool

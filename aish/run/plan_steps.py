@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aish.config.steps import CallStep, PromptStep, RunStep, Step
+from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.errors import AishError
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name
@@ -33,6 +33,12 @@ def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...])
             return common | _call(step, plan, context, tools)
         case RunStep():
             return common | _run(step, plan, context)
+        case PipelineStep():
+            return common | {
+                "kind": "pipeline",
+                "pipeline": str(step.file),
+                "inputs": _shown(step.inputs, context),
+            }
 
 
 def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:

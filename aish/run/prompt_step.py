@@ -11,7 +11,7 @@ from aish.run.stage import EXIT_OF_STATUS, Stage
 from aish.run.structured import instruction
 from aish.run.tools import AllTools
 from aish.templates.render import render
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.messages import History
 from aish.vocab.protocols import AnswerSchema, Model
 from aish.vocab.tools import Tool, ToolName

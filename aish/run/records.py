@@ -7,7 +7,7 @@ from aish.errors import ExitCode
 from aish.loop.equipment import UsedCall
 from aish.loop.usage import add_usage
 from aish.vocab.deltas import Usage
-from aish.vocab.events import Failure, StepKind, StepStatus
+from aish.vocab.event_parts import Failure, StepKind, StepStatus
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 

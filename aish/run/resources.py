@@ -12,7 +12,8 @@ from aish.errors import AishError, UnavailableError
 from aish.loop.equipment import Equipment
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
-from aish.models.pace import Cooldowns, Pace
+from aish.models.pace import Pace
+from aish.models.throttle import Throttles
 from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
 from aish.run.credentials import ResolvedModel
@@ -165,7 +166,8 @@ async def _open_models(
     plan: Plan, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
     single: dict[str, Model] = {}
-    cooldowns, pace = Cooldowns(), _pace(around)
+    pace = _pace(around)
+    throttles = Throttles(adaptive=pace.waits)
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:
@@ -175,7 +177,7 @@ async def _open_models(
             ready.key,
             secrets=plan.secrets,
             pace=pace,
-            cooldowns=cooldowns,
+            throttles=throttles,
             make_client=_client(resolved, around),
         )
         single[alias] = await stack.enter_async_context(model)

@@ -11,7 +11,8 @@ from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.system.children import Reaper
-from aish.vocab.events import NOWHERE, Notice
+from aish.vocab.event_parts import NOWHERE
+from aish.vocab.events import Notice
 from aish.vocab.protocols import Emit
 
 

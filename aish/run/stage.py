@@ -11,7 +11,7 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resources import Resources
-from aish.vocab.events import StepStatus
+from aish.vocab.event_parts import StepStatus
 from aish.vocab.json import JsonValue
 
 EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {

@@ -12,7 +12,7 @@ from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 from aish.templates.render import render, render_tree
-from aish.vocab.events import Failure, Place, StepKind, StepStatus
+from aish.vocab.event_parts import Failure, Place, StepKind, StepStatus
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ResultKind, ToolName
 

@@ -13,12 +13,13 @@ from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
 from aish.text import counted, for_line, for_terminal
+from aish.vocab.event_parts import Level, Place
 from aish.vocab.events import (
     ExpectChecked,
     Fallback,
-    Level,
+    ItemFinished,
+    ItemStarted,
     Notice,
-    Place,
     ReasoningDelta,
     Retry,
     RunFinished,
@@ -86,7 +87,7 @@ class Console:
         match event:
             case RunStarted():
                 self._run_started(event)
-            case StepStarted():
+            case StepStarted() | ItemStarted() | ItemFinished():
                 # Named by what it does first: a step that is skipped gets one line, not two.
                 pass
             case TurnStarted():

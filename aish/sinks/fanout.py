@@ -5,14 +5,7 @@ from typing import Protocol
 
 from aish.sinks.masking import Pieces, masked
 from aish.system.secrets import Secrets
-from aish.vocab.events import (
-    Event,
-    ReasoningDelta,
-    Stamped,
-    TextDelta,
-    TextWithdrawn,
-    TurnFinished,
-)
+from aish.vocab.events import Event, ReasoningDelta, Stamped, TextDelta, TextWithdrawn, TurnFinished
 from aish.vocab.protocols import Clock
 
 
@@ -44,6 +37,8 @@ OnFailure = Callable[[Sink, OSError], None]
 class EventLog:
     """Where a run's events go. `emit` is the `Emit` of all rooms above.
 
+    Events are numbered from the one `after` which they come: a run that is gone on with counts on.
+
     A sink that fails (a closed pipe, a full disk) is told of once, through `on_failure`, and left
     out from then on; the others go on.
     """
@@ -55,6 +50,7 @@ class EventLog:
         clock: Clock,
         secrets: Secrets,
         on_failure: OnFailure | None = None,
+        after: int = 0,
     ) -> None:
         self._sinks = tuple(sinks)
         self._live = tuple(sink for sink in sinks if sink.deltas)
@@ -62,7 +58,7 @@ class EventLog:
         self._secrets = secrets
         self._pieces = Pieces(secrets)
         self._on_failure = on_failure
-        self._seq = 0
+        self._seq = after
 
     def emit(self, event: Event) -> None:
         """Hand an event to every sink."""

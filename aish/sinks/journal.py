@@ -8,6 +8,7 @@ import os
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
+from typing import Self
 
 from aish.errors import UsageError
 from aish.sinks.journal_record import sealed
@@ -62,11 +63,61 @@ def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
     return Journal(DurableFile(descriptor, disk))
 
 
-def _prepare(descriptor: int, path: Path) -> None:
-    status = os.fstat(descriptor)
-    if not status.st_nlink:
+class HeldJournal:
+    """The journal of a run that may be gone on with: nobody else writes it from now on.
+
+    It is read first, and nothing is changed by that: what is found may be a reason to leave it.
+    Closed by leaving it, unless it was handed on.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def go_on(self, disk: Disk = THE_DISK) -> Journal:
+        """The journal, to be appended to; a torn tail is cut off."""
+        assert self._descriptor is not None, "it is handed on once"
+        _prepare(self._descriptor, self.path)
+        journal = Journal(DurableFile(self._descriptor, disk))
+        self._descriptor = None
+        return journal
+
+
+def hold_journal(folder: Path) -> HeldJournal:
+    """The journal of the run in `folder`, locked before anybody reads it.
+
+    Raises:
+        UsageError: another process writes it, there is none, or it is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    path = folder / "events.jsonl"
+    if not path.is_symlink() and not path.exists():
+        raise UsageError("the run has no journal", where=str(folder))
+    descriptor = open_append(path)
+    try:
+        take(descriptor, path)
+        _check_linked(descriptor, path)
+    except (OSError, UsageError):
+        os.close(descriptor)
+        raise
+    return HeldJournal(path, descriptor)
+
+
+def _check_linked(descriptor: int, path: Path) -> None:
+    if not os.fstat(descriptor).st_nlink:
         raise UsageError(f"`{path}` has just been deleted")
-    if status.st_size:
+
+
+def _prepare(descriptor: int, path: Path) -> None:
+    _check_linked(descriptor, path)
+    if os.fstat(descriptor).st_size:
         from aish.sinks.journal_tail import cut_torn_tail
 
         cut_torn_tail(path)

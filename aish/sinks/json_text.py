@@ -14,7 +14,8 @@ from typing import Any
 from aish.text import for_terminal
 from aish.vocab.json import JsonValue
 
-_CI_COMMAND = re.compile(r"#(?=#[A-Za-z]*\[)")
+# As in `for_ci_log`; no line of JSON begins with a colon.
+_CI_COMMAND = re.compile(r"#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)")
 _DEEPEST = 100
 
 
@@ -33,7 +34,7 @@ def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
 
     `wide` escapes a character beyond the first plane, where two escapes of JSON would not do.
     """
-    if "##" in text:
+    if "#" in text:
         text = _CI_COMMAND.sub(r"\\u0023", text)
     if for_terminal(text) == text:
         return text

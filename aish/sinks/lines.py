@@ -7,15 +7,9 @@ from functools import lru_cache
 from typing import Any
 
 from aish.sinks.json_text import json_text, string_text
+from aish.vocab.event_parts import Place
 from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import (
-    Event,
-    Fallback,
-    Place,
-    ReasoningDelta,
-    Stamped,
-    TextDelta,
-)
+from aish.vocab.events import Event, Fallback, ReasoningDelta, Stamped, TextDelta
 from aish.vocab.json import JsonValue
 
 VERSION = 1

@@ -4,7 +4,8 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from aish.system.secrets import Secrets, StreamMask
-from aish.vocab.events import Event, Place, ReasoningDelta, TextDelta
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event, ReasoningDelta, TextDelta
 
 Piece = TextDelta | ReasoningDelta
 Record = TypeVar("Record")

@@ -10,11 +10,13 @@ from typing import TextIO, assert_never
 from aish.sinks.json_text import json_text
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
 from aish.text import counted, for_ci_log, for_line
+from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     ExpectChecked,
     Fallback,
+    ItemFinished,
+    ItemStarted,
     Notice,
-    Place,
     ReasoningDelta,
     Retry,
     RunFinished,
@@ -98,7 +100,10 @@ class Plain:
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case RunFinished():
                 yield from self._run_finished(event)
-            case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress():
+            case ItemFinished(status=status, error=error):
+                why = f": {error.message}" if error is not None else ""
+                yield f"{at}{status}, {seconds_text(event.seconds)}{why}"
+            case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ItemStarted():
                 pass
             case _:
                 assert_never(event)

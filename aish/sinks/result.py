@@ -4,10 +4,10 @@ from typing import BinaryIO, cast
 
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
+from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     ExpectChecked,
     Notice,
-    Place,
     RunFinished,
     RunStarted,
     Stamped,

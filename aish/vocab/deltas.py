@@ -56,6 +56,8 @@ class Finish:
     refusal: str | None = None
     model: str = ""
     """The alias that answered, set by the client."""
+    cost_usd: float | None = None
+    """What the turn cost: as the endpoint says, else set by the client; `None` is unknown."""
 
 
 @frozen

@@ -5,65 +5,33 @@ Renderers, reports, journal and results know nothing else. The field names here 
 spells `Place` as `step`, `item`, `turn`, `call`. Additions are the only change allowed.
 """
 
+from dataclasses import field
 from typing import Literal
 
 from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import (
+    NOWHERE,
+    Asked,
+    Exit,
+    Failure,
+    Level,
+    Place,
+    StepKind,
+    StepStatus,
+    Verdict,
+)
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo
 from aish.vocab.tools import ResultKind
 
-StepStatus = Literal["ok", "failed", "skipped", "denied", "budget"]
-StepKind = Literal["prompt", "call", "run"]
-Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
-Level = Literal["info", "warning", "error"]
-
-
-@frozen
-class Place:
-    """Where in the run something happened; `None` where it does not apply."""
-
-    step: str | None = None
-    item: str | None = None
-    turn: int | None = None
-    call: str | None = None
-
-
-NOWHERE = Place()
-
-
-@frozen
-class Failure:
-    """What went wrong: a stable code, a sentence, and what to do next."""
-
-    code: str
-    message: str
-    hint: str | None = None
-
-
-@frozen
-class Asked:
-    """A tool call in `turn.finished`: what the model asked for."""
-
-    id: str
-    name: str
-    arguments: str
-
-
-@frozen
-class Exit:
-    """How the process ends (design 1.3)."""
-
-    code: int
-    name: str
-    retryable: bool
-    reason: str
-    hint: str | None = None
-
 
 @frozen
 class RunStarted:
-    """The head of the stream: what this run is made of; inputs are masked."""
+    """The head of the stream: what this run is made of; inputs are masked.
+
+    `fingerprint` has a short hash of each thing that a resumed run must have unchanged (B3).
+    """
 
     aish: str
     pipeline: str
@@ -76,13 +44,14 @@ class RunStarted:
     overrides: tuple[str, ...] = ()
     folder: str | None = None
     resumed_from: str | None = None
+    fingerprint: JsonObject = field(default_factory=dict)
     cassette: CassetteInfo | None = None
     place: Place = NOWHERE
 
 
 @frozen
 class StepStarted:
-    """A step begins."""
+    """A step begins; `count` is how many items it has, if that is known before."""
 
     place: Place
     kind: StepKind
@@ -94,6 +63,35 @@ class StepFinished:
     """A step has ended, whatever its status."""
 
     place: Place
+    status: StepStatus
+    text: str | None
+    output: JsonValue
+    usage: Usage
+    cost_usd: float | None
+    seconds: float
+    error: Failure | None = None
+
+
+@frozen
+class ItemStarted:
+    """An item of a `foreach` step begins (B3); `place.item` is its key.
+
+    `digest` is of the item's value: the first 16 hexadecimal digits of a SHA-256.
+    """
+
+    place: Place
+    key: str
+    index: int
+    digest: str
+
+
+@frozen
+class ItemFinished:
+    """An item has ended; one that was cut off has no such event, and is run again."""
+
+    place: Place
+    key: str
+    index: int
     status: StepStatus
     text: str | None
     output: JsonValue
@@ -124,6 +122,7 @@ class TurnFinished:
     usage: Usage
     first_token_seconds: float | None
     seconds: float
+    cost_usd: float | None = None
 
 
 @frozen
@@ -152,7 +151,10 @@ class TextWithdrawn:
 
 @frozen
 class ToolDecided:
-    """Written before the call (P7). `rule` is the rule's text, or who decided."""
+    """Written before the call (P7). `rule` is the rule's text, or who decided.
+
+    `definition` is the hash of what the server says of a tool whose call is staged (B16).
+    """
 
     place: Place
     tool: str
@@ -162,6 +164,7 @@ class ToolDecided:
     digest: str
     verdict: Verdict
     rule: str
+    definition: str | None = None
 
 
 @frozen
@@ -193,6 +196,7 @@ class ToolFinished:
     content: str
     full: str | None
     seconds: float
+    structured: JsonValue = None
 
 
 @frozen
@@ -260,6 +264,8 @@ Event = (
     RunStarted
     | StepStarted
     | StepFinished
+    | ItemStarted
+    | ItemFinished
     | TurnStarted
     | TurnFinished
     | TextDelta

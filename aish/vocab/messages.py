@@ -60,10 +60,11 @@ Turn = SystemTurn | UserTurn | AssistantTurn | ToolTurn
 
 @dataclass(eq=False)
 class History:
-    """The turns so far, append-only.
+    """The turns so far, in a list that is only added to.
 
     Clients keep what they encoded of one (weakly, by identity) and encode only what was added, so
-    that a turn's cost does not grow with the conversation.
+    that a turn's cost does not grow with the conversation. Where a conversation is shortened (L19)
+    it gets another list.
     """
 
     turns: list[Turn] = field(default_factory=list)

@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Protocol
 
-from aish.vocab.deltas import Delta
-from aish.vocab.events import Event, Place
+from aish.vocab.deltas import Delta, Finish
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import History
@@ -155,4 +156,44 @@ class Clock(Protocol):
 
     def monotonic(self) -> float:
         """Seconds of a clock that never goes back."""
+        ...
+
+
+class Hold(Protocol):
+    """What one request may cost at most, set aside while it is under way (B8)."""
+
+    def settle(self, finish: Finish) -> Finish:
+        """The request was answered: what it used is spent, what was set aside is free again.
+
+        The same finish, with what it cost.
+        """
+        ...
+
+    def close(self, *, begun: bool) -> None:
+        """The request is over; does nothing after `settle`.
+
+        One that had `begun` to be answered is spent at its worst, for nobody says what it cost.
+        """
+        ...
+
+
+class Meter(Protocol):
+    """Counts what a run uses, and stops it at its limits (B8)."""
+
+    async def reserve(self, place: Place, alias: str, size: int, max_tokens: int | None) -> Hold:
+        """Set aside what a request to a model may use; waits while others hold what it needs.
+
+        `size` is the body's in bytes, `max_tokens` what the endpoint may answer at most.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        ...
+
+    def count_call(self, place: Place) -> None:
+        """A tool is about to be called.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
         ...

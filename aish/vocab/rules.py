@@ -27,13 +27,20 @@ class RuleEntry:
 
 @frozen
 class RuleLists:
-    """The rules of design P1; `deny` beats `ask` beats `auto_approve`."""
+    """The rules of design P1 and B16; `deny` beats `stage` beats `ask` beats `auto_approve`."""
 
     auto_approve: tuple[RuleEntry, ...] = ()
     ask: tuple[RuleEntry, ...] = ()
     deny: tuple[RuleEntry, ...] = ()
     parallel: tuple[RuleEntry, ...] = ()
     idempotent: tuple[RuleEntry, ...] = ()
+    stage: tuple[RuleEntry, ...] = ()
+
+    @property
+    def all(self) -> tuple[RuleEntry, ...]:
+        """The rules of every list."""
+        deciding = self.deny + self.stage + self.ask + self.auto_approve
+        return deciding + self.parallel + self.idempotent
 
 
 @frozen
@@ -42,5 +49,5 @@ class PolicyTest:
 
     tool: str
     arguments: JsonObject
-    expect: Literal["auto", "ask", "deny"]
+    expect: Literal["auto", "ask", "deny", "staged"]
     path: str = ""

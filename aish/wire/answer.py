@@ -10,7 +10,7 @@ from aish.wire.extras import merge_field
 from aish.wire.json_text import excerpt
 from aish.wire.speech import Speech
 from aish.wire.tool_call_slots import ToolCallSlots
-from aish.wire.usage import read_usage
+from aish.wire.usage import read_cost, read_usage
 
 # `annotations` and `audio` are documented as output only: endpoints do not take them back.
 _KNOWN_FIELDS: Final = frozenset(
@@ -68,6 +68,11 @@ class Answer:
     def usage(self) -> Usage:
         """The last counts that came."""
         return read_usage(self._usage)
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What the endpoint says that it costs."""
+        return read_cost(self._usage)
 
     @property
     def refusal(self) -> str | None:

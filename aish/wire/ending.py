@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from aish.vocab.deltas import Delta, Extras, Finish, FinishReason
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.frozen import frozen
 from aish.vocab.tools import ToolCall
 from aish.wire.answer import Answer
@@ -62,6 +62,7 @@ def last_deltas(answer: Answer, setting: Setting, *, done: bool) -> list[Delta]:
             answer.usage,
             raw=mended(answer.finish),
             refusal=answer.refusal and mended(answer.refusal),
+            cost_usd=answer.cost_usd,
         ),
     ]
 

@@ -28,7 +28,7 @@ class Transcript:
 
     __slots__ = (
         "_chain", "_encoded", "_first", "_ids", "_last", "_origin", "_parts", "_short_ids",
-        "_shown", "_taken", "_told", "_tool_role", "_vision",
+        "_shown", "_taken", "_told", "_tool_role", "_turns", "_vision",
     )  # fmt: skip
 
     def __init__(self, *, origin: str, tool_role: bool, vision: bool, short_ids: bool) -> None:
@@ -38,6 +38,7 @@ class Transcript:
         self._short_ids = short_ids
         self._parts: list[bytes] = []
         self._encoded = 0
+        self._turns: Sequence[Turn] = ()
         self._first: Turn | None = None
         self._last: Turn | None = None
         self._taken: set[str] = set()
@@ -47,10 +48,16 @@ class Transcript:
         self._shown: list[Media] = []
 
     def fits(self, turns: Sequence[Turn]) -> bool:
-        """Whether `turns` begin with those already encoded."""
+        """Whether `turns` begin with those already encoded.
+
+        They do not where they are in another list: a conversation that was shortened (L19).
+        """
         count = self._encoded
         return count == 0 or (
-            len(turns) >= count and turns[0] is self._first and turns[count - 1] is self._last
+            turns is self._turns
+            and len(turns) >= count
+            and turns[0] is self._first
+            and turns[count - 1] is self._last
         )
 
     def messages(self, turns: Sequence[Turn]) -> list[bytes]:
@@ -58,6 +65,7 @@ class Transcript:
         for turn in turns[self._encoded :]:
             self._add(turn)
         if turns:
+            self._turns = turns
             self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
         if self._told:
             return [*self._parts, self._spelled(self._told_message())]

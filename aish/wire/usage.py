@@ -1,5 +1,6 @@
-"""Token counts as endpoints spell them."""
+"""Token counts and costs as endpoints spell them."""
 
+import math
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -27,6 +28,19 @@ _MOST: Final = 2**53
 def read_usage(value: Any) -> Usage:
     """The counts in a `usage` object. Unknown is not zero (quirk 34)."""
     return Usage(**{name: _first_count(value, paths) for name, paths in _COUNTS.items()})
+
+
+def read_cost(value: Any) -> float | None:
+    """US dollars in a `usage` object, of endpoints that tell (B10).
+
+    A number, or an object with the total in it.
+    """
+    cost = value.get("cost") if isinstance(value, Mapping) else None
+    if isinstance(cost, Mapping):
+        cost = cost.get("total_cost")
+    if isinstance(cost, int | float) and not isinstance(cost, bool):
+        return float(cost) if 0 <= cost < _MOST and math.isfinite(cost) else None
+    return None
 
 
 def _first_count(value: Any, paths: tuple[tuple[str, ...], ...]) -> int | None:

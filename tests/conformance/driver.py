@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import anyio
 
-from aish.config.pipeline import ProtocolChoice, ServerEntry, ServerTimeout
+from aish.config.server_entry import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
 from aish.system.children import Reaper

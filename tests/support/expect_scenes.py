@@ -15,7 +15,7 @@ from aish.run.records import StepRecord
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
 from aish.vocab.deltas import Usage
-from aish.vocab.events import Verdict
+from aish.vocab.event_parts import Verdict
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ResultKind
 

@@ -8,10 +8,11 @@ import anyio
 
 from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
 from aish.models.client import ChatModel, open_model
-from aish.models.pace import Cooldowns, Pace
+from aish.models.pace import Pace
+from aish.models.throttle import Throttles
 from aish.system.secrets import Secrets
 from aish.vocab.deltas import Delta, ReasoningPiece, TextPiece
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject
 from aish.vocab.messages import History, UserTurn
 from aish.vocab.protocols import Model, ModelRequest
@@ -83,12 +84,12 @@ async def a_model(
     key: str | None = None,
     clock: Ticking | None = None,
     secrets: Secrets | None = None,
-    cooldowns: Cooldowns | None = None,
+    throttles: Throttles | None = None,
 ) -> AsyncGenerator[ChatModel]:
     """An open model that never really waits between tries."""
     pace = (clock or Ticking()).pace()
     async with open_model(
-        entry, key, secrets=secrets or Secrets(), pace=pace, cooldowns=cooldowns
+        entry, key, secrets=secrets or Secrets(), pace=pace, throttles=throttles
     ) as model:
         yield model
 

@@ -8,16 +8,13 @@ from typing import Any, Literal, Union, get_args, get_origin
 from hypothesis import strategies as st
 
 from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Asked, Exit, Failure, Place
 from aish.vocab.event_types import EVENT_TYPES
 from aish.vocab.events import (
-    Asked,
     Event,
-    Exit,
     ExpectChecked,
-    Failure,
     Fallback,
     Notice,
-    Place,
     Retry,
     RunFinished,
     RunStarted,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aish.vocab.deltas import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.errors import StreamError
 

@@ -68,9 +68,7 @@ def stale_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Complaint]:
     """What is merely odd: rules and globs that match no locked tool, pins the file has outgrown."""
     known = _known(pipeline, lock)
     everything = known.servers >= set(pipeline.servers)
-    rules = pipeline.rules
-    lists = (rules.auto_approve, rules.ask, rules.deny, rules.parallel, rules.idempotent)
-    globs = [(rule.tool, rule.path) for entries in lists for rule in entries]
+    globs = [(rule.tool, rule.path) for rule in pipeline.rules.all]
     globs += [(test.tool, f"{test.path}.tool") for test in pipeline.policy_tests]
     for index, step in enumerate(pipeline.steps):
         path = step_path(index, listed="steps" in pipeline.data)

@@ -28,11 +28,8 @@ def tool_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     yield from alias_complaints(pipeline.servers, "mcp.servers")
     for alias, entry in pipeline.servers.items():
         yield from _server(alias, entry)
-    rules = pipeline.rules
-    lists = (rules.auto_approve, rules.ask, rules.deny, rules.parallel, rules.idempotent)
-    for entries in lists:
-        for rule in entries:
-            yield from _rule(rule, pipeline)
+    for rule in pipeline.rules.all:
+        yield from _rule(rule, pipeline)
     for test in pipeline.policy_tests:
         yield from _named(test.tool, f"{test.path}.tool", pipeline, local=True)
     listed = "steps" in pipeline.data

@@ -7,7 +7,7 @@ from hashlib import sha256
 from aish.loop.usage import add_usage
 from aish.run.records import StepRecord
 from aish.vocab.deltas import Usage
-from aish.vocab.events import StepStatus
+from aish.vocab.event_parts import StepStatus
 from aish.vocab.frozen import frozen
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")

@@ -47,7 +47,7 @@ def pace_of(tape: AnyTape) -> Pace:
         return Pace()
     clock = Hasty()
     # Nobody waits, and what a replay says of its waits is the same each time.
-    return Pace(clock=clock, sleep=clock.sleep, chance=lambda: 0.5)
+    return Pace(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
 
 
 class Hasty:

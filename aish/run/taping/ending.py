@@ -16,7 +16,8 @@ from aish.run.final import FinalState, decide_exit
 from aish.run.surroundings import AnyTape
 from aish.run.taping.borders import tape_of
 from aish.run.taping.reel import RunTape
-from aish.vocab.events import NOWHERE, Event, Level, Notice
+from aish.vocab.event_parts import NOWHERE, Level
+from aish.vocab.events import Event, Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
 from aish.vocab.run_parts import CassetteUse

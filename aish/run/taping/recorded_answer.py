@@ -9,7 +9,7 @@ from aish.cassettes.model_requests import tool_names
 from aish.cassettes.server_messages import left_or_broken
 from aish.cassettes.tape import LEFT
 from aish.vocab.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
-from aish.vocab.events import NOWHERE
+from aish.vocab.event_parts import NOWHERE
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import ToolCall
 from aish.wire.chat_decode import ChatDecoder

@@ -119,8 +119,14 @@ def test_a_value_of_a_test_is_replaced_from_the_command_line(
                 )
             ],
         ),
-        ("{judge: nice}", ["expect[0].judge: unknown key `judge`"]),
-        ("{max_cost_usd: 1}", ["expect[0].max_cost_usd: unknown key `max_cost_usd`"]),
+        (
+            "{judge: nice}",
+            ["expect[0].judge: a mapping is expected here, and this is text"],
+        ),
+        (
+            "{judge: {model: a}}",
+            ["expect[0].judge: the key `rubric` is missing"],
+        ),
         ("{contain: a}", ["expect[0].contain: unknown key `contain`"]),
         ("contains", ["expect[0]: a mapping is expected here, and this is text"]),
         ("{contains: ''}", ["expect[0].contains: an empty text is of no use here"]),

@@ -9,11 +9,24 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
 from aish.config.expected import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
-from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.models import ModelEntry, ModelTimeout, Price, RetryPolicy
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry, ServerTimeout
 from aish.config.shape import pipeline_schema
-from aish.config.steps import CallStep, Limits, LoopLimits, Output, Prompt, PromptStep, RunStep
+from aish.config.steps import (
+    CallStep,
+    Context,
+    Flow,
+    Foreach,
+    Limits,
+    LoopLimits,
+    Output,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    RunStep,
+    StepRetry,
+)
 from aish.system.schema import check, is_simple
 from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
 
@@ -31,7 +44,11 @@ def fields(*kinds: Any) -> set[str]:
 
 
 LOOP = fields(LoopLimits)
-STEP = (fields(PromptStep, CallStep, RunStep) - {"prompt_name", "limits", "arguments"}) | {"with"}
+FLOW = fields(Flow) | (fields(Foreach) - {"expression", "file", "glob", "folder", "name"}) | {"as"}
+KINDS = fields(PromptStep, CallStep, RunStep, PipelineStep)
+NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow"}
+STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
+AT_TOP = STEP - {"needs", "when", "on_error", "pipeline"}
 # What of a `Pipeline` is not a key, and what a key is called there.
 MADE = {"file", "positions", "digest", "data", "overrides", "servers", "rules"}
 EXPECT = DEFS["expectation"]["properties"]
@@ -60,10 +77,14 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
         (EXPECT["tool_sequence"]["anyOf"][1], fields(Expectation) & {"tools", "exact"}),
         (DEFS["toolMatch"], (fields(ToolMatch) - {"arguments"}) | {"with"}),
         (DEFS["policyTest"], fields(PolicyTest) - {"path"}),
-        (SCHEMA["properties"]["limits"], fields(Limits)),
+        (DEFS["limits"], fields(Limits)),
+        (DEFS["context"], fields(Context)),
+        (DEFS["price"], fields(Price)),
+        (DEFS["step"]["properties"]["retry"], fields(StepRetry)),
+        (DEFS["foreach"]["anyOf"][1], fields(Foreach) & {"file", "glob"}),
         (
             SCHEMA,
-            (fields(Pipeline) - MADE | {"aish", "extends", "mcp"}) | (STEP | LOOP) - {"needs"},
+            (fields(Pipeline) - MADE | {"aish", "extends", "mcp"}) | AT_TOP | LOOP,
         ),
     ],
 )

@@ -20,11 +20,11 @@ from aish.vocab.deltas import (
     Usage,
     Withdrawn,
 )
+from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     Event,
     Fallback,
     Notice,
-    Place,
     ReasoningDelta,
     Retry,
     TextDelta,

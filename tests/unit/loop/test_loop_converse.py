@@ -24,12 +24,10 @@ from aish.config.steps import LoopLimits
 from aish.errors import StepFailedError, UnavailableError
 from aish.loop.converse import Ask, Outcome, converse
 from aish.vocab.deltas import Delta, Extras, Finish, TextPiece, Usage
+from aish.vocab.event_parts import Asked, Failure, Place
 from aish.vocab.events import (
-    Asked,
     Event,
-    Failure,
     Notice,
-    Place,
     TextDelta,
     TextWithdrawn,
     ToolDecided,

@@ -9,15 +9,8 @@ from aish.config.steps import LoopLimits
 from aish.loop.dispatch import Approved, call_tool, dispatch, propose
 from aish.loop.equipment import UsedCall
 from aish.policy.gate import ApprovalError
-from aish.vocab.events import (
-    Event,
-    Notice,
-    Place,
-    ToolDecided,
-    ToolFinished,
-    ToolProgress,
-    ToolStarted,
-)
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event, Notice, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress
 from aish.vocab.tools import Media, ResultKind, ToolResult

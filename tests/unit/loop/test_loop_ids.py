@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.loop.ids import unique_ids
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.wire.call_ids import made_id
 
 PLACE = Place(step="one", item="row 7", turn=3)

@@ -23,7 +23,8 @@ from aish.vocab.deltas import (
     Usage,
     Withdrawn,
 )
-from aish.vocab.events import Place, ToolDecided, ToolFinished, ToolStarted, TurnFinished
+from aish.vocab.event_parts import Place
+from aish.vocab.events import ToolDecided, ToolFinished, ToolStarted, TurnFinished
 from aish.vocab.json import JsonObject
 from aish.vocab.messages import AssistantTurn, ToolTurn
 from aish.vocab.tools import ToolCall, ToolResult

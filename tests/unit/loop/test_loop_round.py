@@ -6,7 +6,8 @@ from loop_twins import Box, Kit, Person, gives, tool, wants
 
 from aish.loop.legal import make_legal
 from aish.loop.round import Round
-from aish.vocab.events import Event, Place, ToolDecided, ToolFinished, ToolStarted
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event, ToolDecided, ToolFinished, ToolStarted
 from aish.vocab.json import JsonObject
 from aish.vocab.messages import ToolTurn
 from aish.vocab.tools import ToolCall, ToolResult

@@ -8,7 +8,8 @@ from aish.errors import StepFailedError
 from aish.loop.converse import Ask, Outcome, converse
 from aish.loop.sampling import MAX_REQUESTS, Sampling
 from aish.vocab.deltas import Usage
-from aish.vocab.events import Event, Notice, Place, TextDelta, TurnStarted
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event, Notice, TextDelta, TurnStarted
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import AssistantTurn, SystemTurn, UserTurn
 from aish.vocab.tools import Media

@@ -14,7 +14,7 @@ from aish.loop.conversation import Buffer, add_system, add_user
 from aish.loop.converse import Ask, converse
 from aish.models.scripted import Scripted, ScriptedTurn
 from aish.vocab.deltas import Delta
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.messages import History
 from aish.vocab.protocols import ModelRequest
 from aish.vocab.tools import ToolCall, ToolResult

@@ -25,7 +25,7 @@ from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, 
 from aish.config.models import ModelEntry, RetryPolicy
 from aish.errors import AishError, StepFailedError, UnavailableError
 from aish.models.fallback import with_fallbacks
-from aish.models.pace import Cooldowns
+from aish.models.throttle import Throttles
 from aish.system.secrets import Secrets
 from aish.vocab.deltas import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
 from aish.vocab.json import JsonObject
@@ -354,13 +354,13 @@ async def test_a_quota_that_is_used_up_is_not_asked_again() -> None:
 
 @pytest.mark.requirement("L8")
 async def test_a_429_cools_the_endpoint_down_for_everyone() -> None:
-    clock, cooldowns = Ticking(), Cooldowns()
+    clock, throttles = Ticking(), Throttles()
     with ModelEndpoint([limited(retry_after="40"), text_reply("hi")]) as endpoint:
         entry = an_entry(endpoint.base_url, retry=RetryPolicy(attempts=1))
         other = an_entry(endpoint.base_url, alias="other")
         async with (
-            a_model(entry, clock=clock, cooldowns=cooldowns) as first,
-            a_model(other, clock=clock, cooldowns=cooldowns) as second,
+            a_model(entry, clock=clock, throttles=throttles) as first,
+            a_model(other, clock=clock, throttles=throttles) as second,
         ):
             with pytest.raises(UnavailableError):
                 await turn(first)
@@ -375,15 +375,15 @@ async def test_a_429_cools_the_endpoint_down_for_everyone() -> None:
 
 @pytest.mark.requirement("L8")
 async def test_other_endpoints_are_not_cooled_down() -> None:
-    clock, cooldowns = Ticking(), Cooldowns()
+    clock, throttles = Ticking(), Throttles()
     with (
         ModelEndpoint([limited(retry_after="40")]) as busy,
         ModelEndpoint([text_reply("hi")]) as free,
     ):
         entry = an_entry(busy.base_url, retry=RetryPolicy(attempts=1))
         async with (
-            a_model(entry, clock=clock, cooldowns=cooldowns) as first,
-            a_model(an_entry(free.base_url), clock=clock, cooldowns=cooldowns) as second,
+            a_model(entry, clock=clock, throttles=throttles) as first,
+            a_model(an_entry(free.base_url), clock=clock, throttles=throttles) as second,
         ):
             with pytest.raises(UnavailableError):
                 await turn(first)
@@ -393,9 +393,9 @@ async def test_other_endpoints_are_not_cooled_down() -> None:
 
 @pytest.mark.requirement("L8")
 async def test_a_pause_of_an_hour_fails_every_request_at_once() -> None:
-    clock, cooldowns = Ticking(), Cooldowns()
+    clock, throttles = Ticking(), Throttles()
     with ModelEndpoint([limited(retry_after="3600")]) as endpoint:
-        async with a_model(an_entry(endpoint.base_url), clock=clock, cooldowns=cooldowns) as model:
+        async with a_model(an_entry(endpoint.base_url), clock=clock, throttles=throttles) as model:
             for _ in range(2):
                 with pytest.raises(UnavailableError):
                     await turn(model)

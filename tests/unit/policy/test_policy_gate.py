@@ -5,7 +5,7 @@ import pytest
 
 from aish.policy.gate import ApprovalError, Decision, Gate, Proposal
 from aish.policy.rules import compile_policy
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Question
 from aish.vocab.rules import RuleEntry, RuleLists

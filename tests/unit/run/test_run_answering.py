@@ -22,7 +22,8 @@ from aish.loop.converse import Ask
 from aish.run.answering import Answered, answer
 from aish.system.schema_problem import TOO_LONG, SchemaProblem
 from aish.vocab.deltas import FinishReason, Usage
-from aish.vocab.events import Failure, Notice, Place, TurnStarted
+from aish.vocab.event_parts import Failure, Place
+from aish.vocab.events import Notice, TurnStarted
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import UserTurn
 from aish.vocab.protocols import AnswerSchema

@@ -14,7 +14,7 @@ from aish.errors import (
 )
 from aish.run.final import NAMES, PRECEDENCE, FinalState, decide_exit, status_of
 from aish.run.records import StepRecord
-from aish.vocab.events import Failure
+from aish.vocab.event_parts import Failure
 
 # As design 11 has them; usage errors stand where they can: nothing else happened then.
 IN_ORDER = [130, 143, 70, 2, 6, 7, 3, 4, 5, 1, 0]

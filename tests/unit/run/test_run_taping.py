@@ -22,7 +22,8 @@ from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, open_tape
 from aish.system.clock import SystemClock
 from aish.system.offline import OfflineError
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event, Exit, RunFinished
+from aish.vocab.event_parts import Exit
+from aish.vocab.events import Event, RunFinished
 
 PIPELINE = """
 aish: 1

@@ -21,9 +21,9 @@ from aish.sinks.console import Console
 from aish.sinks.look import ASCII, Look
 from aish.sinks.screen import Screen
 from aish.text import for_terminal
+from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     Event,
-    Place,
     ReasoningDelta,
     Retry,
     Stamped,

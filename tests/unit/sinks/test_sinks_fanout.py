@@ -13,10 +13,10 @@ from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.jsonl import JsonLines
 from aish.sinks.lines import to_line
 from aish.system.secrets import Secrets
+from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     Event,
     Notice,
-    Place,
     ReasoningDelta,
     Stamped,
     TextDelta,

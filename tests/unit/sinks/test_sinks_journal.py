@@ -21,7 +21,8 @@ from aish.sinks.journal_record import JournalError, opened, sealed
 from aish.sinks.lines import to_line, to_object
 from aish.system.durable import Disk
 from aish.system.paths import schema_text
-from aish.vocab.events import Notice, Place, Stamped
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Notice, Stamped
 from aish.vocab.json import JsonObject
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))

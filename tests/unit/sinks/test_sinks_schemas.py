@@ -9,8 +9,9 @@ import pytest
 from schema_form import in_form
 
 from aish.system.paths import schema_text
+from aish.vocab.event_parts import Place
 from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Event, Fallback, Place
+from aish.vocab.events import Event, Fallback
 
 EVENTS = json.loads(schema_text("events.schema.json"))
 RESULT = json.loads(schema_text("result.schema.json"))

@@ -15,7 +15,7 @@ import pytest
 
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Question
 from aish.vocab.tools import Tool, ToolName
@@ -276,7 +276,7 @@ def test_nobody_says_no_at_once() -> None:
 SCRIPT = """
 import anyio
 from aish.terminal.approver import TerminalApprover
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.protocols import Question
 from aish.vocab.tools import Tool, ToolName
 

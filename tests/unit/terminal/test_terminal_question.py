@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
 from aish.terminal.question import PROMPT, question_text
-from aish.vocab.events import Place
+from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Question
 from aish.vocab.tools import Tool, ToolName
