@@ -13,9 +13,11 @@ from aish.config.models import ModelEntry
 from aish.models import smollm2
 from aish.models.failure import AttemptError, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of
-from aish.models.pace import Cooldowns, Pace
+from aish.models.pace import Pace
 from aish.models.retry import MAX_HINT, Advice, delay_before, judge_code
+from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
+from aish.models.turn import Turn
 from aish.system.secrets import Secrets
 from aish.vocab.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.vocab.protocols import ModelRequest
@@ -40,14 +42,14 @@ class ChatModel:
         *,
         secrets: Secrets,
         pace: Pace,
-        cooldowns: Cooldowns,
+        throttles: Throttles,
     ) -> None:
         self._entry = entry
         self._transport = transport
         self._secrets = secrets
         self._pace = pace
         self._origin = origin_of(entry.base_url)
-        self._cooldown = cooldowns.of(self._origin)
+        self._throttle = throttles.of(self._origin)
         self._encoder = Encoder(_dialect(entry))
         self._schema_with_tools = entry.json_schema != "without_tools"
 
@@ -78,66 +80,81 @@ class ChatModel:
             UnavailableError: the endpoint stayed out of reach, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
-        turn_ends = get_running_loop().time() + self._entry.timeout.turn
         if request.tools and not self._schema_with_tools:
             request = replace(request, schema=None)
-        body = self._encoder.body(request)
-        attempt = 0
+        turn = Turn(request, self._encoder.body(request), self._entry)
         while True:
-            while (wait := self._cooling(turn_ends)) > 0:
-                if wait > _NOTICED_SECONDS:
-                    yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
-                await self._pace.sleep(wait)
-            attempt += 1
-            shown = False
-            decoder = _decoder(request)
-            exchange = self._transport.send(body, turn_ends)
+            slot = await turn.waited(self._throttle.slot())
             try:
-                while batch := await exchange.deltas(decoder):
-                    shown = True
-                    yield batch if type(batch[-1]) is not Finish else self._signed(batch)
-            except (AttemptError, StreamError) as error:
-                failure = self._as_attempt(error)
-            else:
-                return
+                while (wait := self._cooling(turn.ends)) > 0:
+                    if wait > _NOTICED_SECONDS:
+                        yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
+                    await self._pace.sleep(wait)
+                slot.sent()
+                turn.tries += 1
+                shown = False
+                decoder = _decoder(turn.request)
+                exchange = self._transport.send(turn.body, turn.ends)
+                try:
+                    while batch := await exchange.deltas(decoder):
+                        shown = True
+                        yield batch if type(batch[-1]) is not Finish else self._signed(batch)
+                except (AttemptError, StreamError) as error:
+                    failure = self._as_attempt(error)
+                else:
+                    slot.answered()
+                    return
+                finally:
+                    await exchange.aclose()
             finally:
-                await exchange.aclose()
+                slot.free()
             if shown:
                 yield [Withdrawn(failure.message)]
-            if self._is_refused_beside_tools(failure, request):
-                self._schema_with_tools = False
-                request = replace(request, schema=None)
-                body = self._encoder.body(request)
-                yield [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
+            if self._is_refused_beside_tools(failure, turn.request):
+                yield self._without_schema(turn)
                 continue
-            delay = self._delay_after(failure, attempt, turn_ends)
-            yield [Retrying(self._origin, attempt + 1, delay, failure.message)]
-            await self._pace.sleep(delay)
+            retrying = self._again(failure, turn, slot)
+            yield [*self._news(), retrying]
+            await self._pace.sleep(retrying.delay)
 
     def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
         """Whether the endpoint says that it takes tools or a schema, and not both (B9)."""
         both = request.schema is not None and bool(request.tools) and self.enforces_schema
         return both and refuses_schema_beside_tools(failure)
 
-    def _delay_after(self, failure: AttemptError, attempt: int, turn_ends: float) -> float:
-        """Seconds until the next try; raises the final error where there is none."""
+    def _without_schema(self, turn: Turn) -> Sequence[Delta]:
+        self._schema_with_tools = False
+        turn.request = replace(turn.request, schema=None)
+        turn.body = self._encoder.body(turn.request)
+        return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
+
+    def _again(self, failure: AttemptError, turn: Turn, slot: Slot) -> Retrying:
+        """The next try; raises the final error where there is none."""
         advice, policy = failure.advice, self._entry.retry
-        delay = delay_before(attempt, advice, policy, self._pace.chance())
+        if advice.overload:
+            slot.refused()
+        turn.failed(advice, overtaken=slot.overtaken)
+        delay = delay_before(max(1, turn.failures), advice, policy, self._pace.chance())
         if advice.cools:
-            self._cooldown.hold(self._pace.clock.monotonic() + delay)
+            self._throttle.hold(self._pace.clock.monotonic() + delay)
         if not advice.retry:
             raise failure.final(self.alias)
         if advice.wait is not None and advice.wait > MAX_HINT:
             raise failure.final(self.alias, f" (it asks to wait {advice.wait:.0f} s)")
-        if attempt >= policy.attempts:
-            raise failure.final(self.alias, f" (after {attempt} tries)" if attempt > 1 else "")
-        if self._is_too_late(delay, turn_ends):
+        if turn.failures >= policy.attempts:
+            tries = f" (after {turn.tries} tries)" if turn.tries > 1 else ""
+            raise failure.final(self.alias, tries)
+        if self._is_too_late(delay, turn.ends):
             raise failure.final(self.alias, " (and there is no time left for another try)")
-        return delay
+        return Retrying(self._origin, turn.tries + 1, delay, failure.message)
+
+    def _news(self) -> Sequence[Delta]:
+        said = self._throttle.news(self._pace.clock.monotonic())
+        return [StreamNotice("throttled", said)] if said is not None else ()
 
     def _cooling(self, turn_ends: float) -> float:
         """Seconds that the endpoint's cool-down still asks for; raises where that is too long."""
-        wait = self._cooldown.until - self._pace.clock.monotonic()
+        wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
         if wait > MAX_HINT * 2 or self._is_too_late(wait, turn_ends):
@@ -179,12 +196,12 @@ async def open_model(
     *,
     secrets: Secrets,
     pace: Pace | None = None,
-    cooldowns: Cooldowns | None = None,
+    throttles: Throttles | None = None,
     make_client: MakeClient = open_client,
 ) -> AsyncGenerator[ChatModel]:
     """A model to talk to; `entry` has everything expanded, `key` is the value behind `key_env`.
 
-    Models opened with the same `cooldowns` share those of their endpoints (L8).
+    Models opened with the same `throttles` share the limits of their endpoints (L8, B4).
 
     Raises:
         UsageError: `base_url` or a header cannot be used.
@@ -203,7 +220,7 @@ async def open_model(
         )
         try:
             yield ChatModel(
-                entry, transport, secrets=secrets, pace=pace, cooldowns=cooldowns or Cooldowns()
+                entry, transport, secrets=secrets, pace=pace, throttles=throttles or Throttles()
             )
         finally:
             with anyio.CancelScope(shield=True):

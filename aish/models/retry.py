@@ -15,6 +15,8 @@ FIRST_DELAY = 0.5
 _RETRYABLE = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
 _REFUSED = frozenset({401, 402, 403})
 _RATE_LIMITED = 429
+_OVERLOADED = frozenset({_RATE_LIMITED, 503, 529})
+_OVERLOAD_WORDS = ("overload", "rate_limit", "too_many_requests", "capacity", "throttl")
 _STATUSES = frozenset(map(str, range(300, 600)))
 _SERVER_ERROR = 500
 _QUOTA_WORDS = ("billing", "insufficient", "credit", "payment", "balance")
@@ -35,12 +37,15 @@ class Advice:
 
     `wait` is the endpoint's own hint in seconds; `cools` asks every request to the endpoint to
     wait; `unavailable` tells an endpoint that is not there from one that refuses this request.
+    `overload` says that it has too much to do (B4), `recorded` that a replay has another answer.
     """
 
     retry: bool
     wait: float | None = None
     cools: bool = False
     unavailable: bool = True
+    overload: bool = False
+    recorded: bool = False
 
 
 BROKEN = Advice(retry=True)
@@ -62,6 +67,7 @@ def judge_status(status: int, headers: Mapping[str, str], body: str, now: float)
         wait=hinted_wait(headers, now),
         cools=status == _RATE_LIMITED and not quota,
         unavailable=retry or quota or status in _REFUSED or status >= _SERVER_ERROR,
+        overload=status in _OVERLOADED and not quota,
     )
 
 
@@ -72,7 +78,8 @@ def judge_code(code: str | int | None, *, retryable: bool) -> Advice:
         return judge_status(int(text), {}, "", 0.0)
     if is_quota((text,)):
         return Advice(retry=False)
-    return Advice(retry=retryable, unavailable=retryable)
+    overload = retryable and any(word in text.lower() for word in _OVERLOAD_WORDS)
+    return Advice(retry=retryable, unavailable=retryable, overload=overload)
 
 
 def hinted_wait(headers: Mapping[str, str], now: float) -> float | None:

@@ -7,7 +7,7 @@ driven directly: no cookies, no redirects, no environment, nothing between it an
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import anyio
@@ -223,6 +223,8 @@ class Transport:
             raw = b"(compressed body)" if compressed else await beginning_of(response)
             text = raw.decode("utf-8", "replace")
             advice = judge_status(status, response.headers, text, self._now())
+            if response.extensions.get("recorded_again"):
+                advice = replace(advice, recorded=True)
             shown = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
             raise AttemptError(f"HTTP {status}: {shown}", advice, hint_for(status, self._entry))
         if compressed:

@@ -1,0 +1,173 @@
+"""How much one endpoint is asked at a time, learnt from its own refusals (B4, L8).
+
+As many requests as the run wants, until the endpoint says that it has too many: then half of what
+was in flight, and one more for each round of answers that went well. Everything that talks to one
+endpoint shares this, whatever its model, step or item.
+"""
+
+import asyncio
+import math
+from collections import deque
+from dataclasses import dataclass, field
+
+QUIET_SECONDS = 10.0
+"""How long it says nothing new of its limit after it has said something."""
+
+_WORTH_TELLING = 1.25
+
+
+class Slot:
+    """The right to have one request at the endpoint; `free` gives it back."""
+
+    __slots__ = ("_cuts", "_held", "_throttle", "answers")
+
+    def __init__(self, throttle: "Throttle") -> None:
+        self._throttle = throttle
+        self._held = True
+        self._cuts = throttle.cuts
+        self.answers = throttle.answers
+
+    def sent(self) -> None:
+        """The request leaves now: what the endpoint says of its load counts from here."""
+        self._cuts = self._throttle.cuts
+        self.answers = self._throttle.answers
+
+    def answered(self) -> None:
+        """The endpoint has answered."""
+        self._throttle.grow(self._cuts)
+
+    def refused(self) -> None:
+        """The endpoint has too much to do."""
+        self._throttle.cut(self._cuts)
+
+    @property
+    def overtaken(self) -> bool:
+        """Whether the endpoint answered somebody since this was sent."""
+        return self._throttle.answers > self.answers
+
+    def free(self) -> None:
+        """Let the next one have it; a second time does nothing."""
+        if self._held:
+            self._held = False
+            self._throttle.give_back()
+
+
+class Throttle:
+    """One endpoint's limit, and until when every request to it waits (`until`, monotonic).
+
+    `adaptive` is false where nothing is to be learnt, as in a replay: then there is no limit.
+    """
+
+    def __init__(self, origin: str, *, adaptive: bool = True) -> None:
+        self._origin = origin
+        self._adaptive = adaptive
+        self._limit = math.inf
+        self._in_flight = 0
+        self._peak = 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._told = math.inf
+        self._quiet_until = -math.inf
+        self.cuts = 0
+        self.answers = 0
+        self.until = 0.0
+
+    @property
+    def limit(self) -> int | None:
+        """How many requests it may be given at a time; `None` while that is not limited."""
+        return None if self._limit == math.inf else int(self._limit)
+
+    @property
+    def in_flight(self) -> int:
+        """How many slots are taken."""
+        return self._in_flight
+
+    @property
+    def waiting(self) -> int:
+        """How many requests wait for a slot."""
+        return sum(not waiter.done() for waiter in self._waiting)
+
+    def hold(self, until: float) -> None:
+        """Send nothing before then."""
+        self.until = max(self.until, until)
+
+    async def slot(self) -> Slot:
+        """A slot, after those who asked before; at once where there is no limit to wait for."""
+        self._peak = max(self._peak, self._in_flight + len(self._waiting) + 1)
+        if not self._waiting and self._in_flight + 1 <= self._limit:
+            self._in_flight += 1
+            return Slot(self)
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except BaseException:
+            if waiter.cancelled():
+                self._waiting.remove(waiter)
+            else:
+                # It was handed over just before its taker was cancelled.
+                self.give_back()
+            raise
+        return Slot(self)
+
+    def give_back(self) -> None:
+        """A request is over, however it ended."""
+        self._in_flight -= 1
+        self._hand_over()
+
+    def cut(self, sent_at: int) -> None:
+        """Ask for half as much; only once for all that were in flight together."""
+        if sent_at != self.cuts or not self._adaptive:
+            return
+        self.cuts += 1
+        self._limit = max(1, min(self._limit, self._in_flight) // 2)
+
+    def grow(self, sent_at: int) -> None:
+        """An answer came: a round of them is worth one request more."""
+        if not self._adaptive:
+            return
+        self.answers += 1
+        if sent_at != self.cuts or self._limit == math.inf or self._in_flight < int(self._limit):
+            # It was asked before the last cut; or the limit is not what holds anyone back.
+            return
+        self._limit += 1 / int(self._limit)
+        if self._limit >= self._peak:
+            self._limit = math.inf
+        self._hand_over()
+
+    def news(self, now: float) -> str | None:
+        """What a person may want to know of the limit now; seldom anything."""
+        limit = self._limit if self._limit == math.inf else int(self._limit)
+        low, high = sorted((limit, self._told))
+        if low == high or high < low * _WORTH_TELLING or now < self._quiet_until:
+            return None
+        if self._peak == 1:
+            # Nothing is asked side by side, so there is nothing to tell of.
+            return None
+        was, self._told = self._told, limit
+        self._quiet_until = now + QUIET_SECONDS
+        if limit == math.inf:
+            return f"{self._origin}: no limit to requests at a time any more"
+        why = "it has too many" if limit < was else "it answers again"
+        return f"{self._origin}: {limit} at a time from now on; {why}"
+
+    def _hand_over(self) -> None:
+        while self._waiting and self._in_flight + 1 <= self._limit:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                self._in_flight += 1
+                waiter.set_result(None)
+
+
+@dataclass(slots=True)
+class Throttles:
+    """The throttles of a run, by origin: two aliases of one endpoint share one."""
+
+    adaptive: bool = True
+    by_origin: dict[str, Throttle] = field(default_factory=dict)
+
+    def of(self, origin: str) -> Throttle:
+        """The throttle of an endpoint."""
+        found = self.by_origin.get(origin)
+        if found is None:
+            found = self.by_origin[origin] = Throttle(origin, adaptive=self.adaptive)
+        return found
