@@ -25,6 +25,7 @@ ALLOWED = {
     "run/": {"anyio"},
     "loop/": {"anyio"},
     "models/": {"anyio"},
+    "models/pricing.py": {"genai_prices"},
     "models/transport.py": {"anyio", "httpx"},
     "models/embedded_server.py": {"xllamacpp"},
     "mcp/": {"anyio"},

@@ -20,7 +20,7 @@ from aish.models.transport import MakeClient, Transport, open_client
 from aish.models.turn import Turn
 from aish.system.secrets import Secrets
 from aish.vocab.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
-from aish.vocab.protocols import ModelRequest
+from aish.vocab.protocols import Hold, Meter, ModelRequest
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.chat_encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
@@ -43,8 +43,10 @@ class ChatModel:
         secrets: Secrets,
         pace: Pace,
         throttles: Throttles,
+        meter: Meter | None = None,
     ) -> None:
         self._entry = entry
+        self._meter = meter
         self._transport = transport
         self._secrets = secrets
         self._pace = pace
@@ -77,6 +79,7 @@ class ChatModel:
         """Answer one turn. Who leaves before the end closes it (`contextlib.aclosing`).
 
         Raises:
+            BudgetError: a limit of the run or of the step allows for no other request.
             UnavailableError: the endpoint stayed out of reach, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
@@ -84,21 +87,22 @@ class ChatModel:
             request = replace(request, schema=None)
         turn = Turn(request, self._encoder.body(request), self._entry)
         while True:
-            slot = await turn.waited(self._throttle.slot())
+            hold = await self._reserved(turn)
+            slot, shown = None, False
             try:
+                slot = await turn.waited(self._throttle.slot())
                 while (wait := self._cooling(turn.ends)) > 0:
                     if wait > _NOTICED_SECONDS:
                         yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
                     await self._pace.sleep(wait)
                 slot.sent()
                 turn.tries += 1
-                shown = False
                 decoder = _decoder(turn.request)
                 exchange = self._transport.send(turn.body, turn.ends)
                 try:
                     while batch := await exchange.deltas(decoder):
                         shown = True
-                        yield batch if type(batch[-1]) is not Finish else self._signed(batch)
+                        yield batch if type(batch[-1]) is not Finish else self._signed(batch, hold)
                 except (AttemptError, StreamError) as error:
                     failure = self._as_attempt(error)
                 else:
@@ -107,7 +111,7 @@ class ChatModel:
                 finally:
                     await exchange.aclose()
             finally:
-                slot.free()
+                self._over(slot, hold, begun=shown)
             if shown:
                 yield [Withdrawn(failure.message)]
             if self._is_refused_beside_tools(failure, turn.request):
@@ -168,12 +172,28 @@ class ChatModel:
         ends = min(turn_ends, anyio.current_effective_deadline())
         return get_running_loop().time() + delay >= ends
 
-    def _signed(self, deltas: list[Delta]) -> list[Delta]:
-        """With `Finish` saying who answered."""
-        return [
-            replace(delta, model=self.alias) if isinstance(delta, Finish) else delta
-            for delta in deltas
-        ]
+    async def _reserved(self, turn: Turn) -> Hold | None:
+        """What the next try may use, set aside (B8)."""
+        if self._meter is None:
+            return None
+        request, most = turn.request, self._encoder.max_tokens(turn.request)
+        place, size = request.place, len(turn.body)
+        return await turn.waited(self._meter.reserve(place, self.alias, size, most))
+
+    @staticmethod
+    def _over(slot: Slot | None, hold: Hold | None, *, begun: bool) -> None:
+        """A try is over: others may have its place, and what it did not use."""
+        if slot is not None:
+            slot.free()
+        if hold is not None:
+            hold.close(begun=begun)
+
+    def _signed(self, deltas: list[Delta], hold: Hold | None) -> list[Delta]:
+        """With `Finish`, which is last, saying who answered, and what that cost."""
+        finish = deltas[-1]
+        assert isinstance(finish, Finish)
+        finish = replace(finish, model=self.alias)
+        return [*deltas[:-1], finish if hold is None else hold.settle(finish)]
 
     def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:
         """Either failure as one, with the secrets masked (L7)."""
@@ -198,10 +218,12 @@ async def open_model(
     pace: Pace | None = None,
     throttles: Throttles | None = None,
     make_client: MakeClient = open_client,
+    meter: Meter | None = None,
 ) -> AsyncGenerator[ChatModel]:
     """A model to talk to; `entry` has everything expanded, `key` is the value behind `key_env`.
 
-    Models opened with the same `throttles` share the limits of their endpoints (L8, B4).
+    Models opened with the same `throttles` share the limits of their endpoints (L8, B4). `meter` is
+    asked before each request and told of each answer (B8).
 
     Raises:
         UsageError: `base_url` or a header cannot be used.
@@ -220,7 +242,12 @@ async def open_model(
         )
         try:
             yield ChatModel(
-                entry, transport, secrets=secrets, pace=pace, throttles=throttles or Throttles()
+                entry,
+                transport,
+                secrets=secrets,
+                pace=pace,
+                throttles=throttles or Throttles(),
+                meter=meter,
             )
         finally:
             with anyio.CancelScope(shield=True):

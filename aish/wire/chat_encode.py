@@ -19,6 +19,7 @@ _RESERVED: Final = frozenset({"messages", "stream", "tools"})
 # Endpoints refuse these where there are no tools.
 _NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
 _MOST_TOOL_LISTS: Final = 32
+_MOST_TOKENS: Final = ("max_tokens", "max_completion_tokens")
 
 
 @frozen
@@ -56,6 +57,10 @@ class Encoder:
         messages = self._transcript(request.history).messages(request.history.turns)
         return b"".join([head, tools, b',"messages":[', *messages, b"]}"])
 
+    def max_tokens(self, request: ModelRequest) -> int | None:
+        """The most tokens that the endpoint is asked to answer; `None` if nothing is said."""
+        return answer_limit({**self._dialect.params, **request.params})
+
     def _head(self, request: ModelRequest) -> dict[str, Any]:
         """Everything but tools and messages."""
         dialect = self._dialect
@@ -92,6 +97,13 @@ class Encoder:
                 short_ids=dialect.short_ids,
             )
         return transcript
+
+
+def answer_limit(params: Mapping[str, JsonValue]) -> int | None:
+    """The most tokens of an answer that these parameters of a request allow."""
+    # Where both are there, which of them an endpoint goes by is its own affair.
+    said = [value for name in _MOST_TOKENS if type(value := params.get(name)) is int and value > 0]
+    return max(said, default=None)
 
 
 def _tool(tool: Tool) -> dict[str, Any]:

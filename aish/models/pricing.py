@@ -1,0 +1,114 @@
+"""What a turn costs, in US dollars (B10): by the file's own price, or by a price list.
+
+A price list is the data that `genai-prices` (extra `prices`) carries; nothing is ever fetched. What
+nobody knows is `None`, never zero.
+"""
+
+from functools import cache
+from ipaddress import ip_address
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from aish.config.models import ModelEntry
+from aish.vocab.deltas import Usage
+from aish.vocab.frozen import frozen
+
+MILLION = 1_000_000
+_HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")
+
+
+class Pricing(Protocol):
+    """What tokens of one model cost."""
+
+    def cost(self, usage: Usage) -> float | None:
+        """US dollars for a turn; `None` where its tokens or their price are not known."""
+        ...
+
+
+@frozen
+class Rates:
+    """A price of its own, in US dollars per million tokens; cached input counts as input."""
+
+    input: float
+    output: float
+
+    def cost(self, usage: Usage) -> float | None:
+        """US dollars; what is free is free, however much it was."""
+        if self.input == 0 and self.output == 0:
+            return 0.0
+        if usage.input is None or usage.output is None:
+            return None
+        return (usage.input * self.input + usage.output * self.output) / MILLION
+
+
+@frozen
+class Listed:
+    """The price list's, for a model as its endpoint names it; it knows cheaper cached input."""
+
+    url: str
+    model: str
+
+    def cost(self, usage: Usage) -> float | None:
+        """US dollars, by what is listed now."""
+        if usage.input is None or usage.output is None:
+            return None
+        return _listed_cost(self.url, self.model, usage)
+
+    @property
+    def known(self) -> bool:
+        """Whether the list has the model, or is there at all."""
+        return self.cost(Usage(1, 1)) is not None
+
+
+def pricing_of(entry: ModelEntry) -> Pricing | None:
+    """What turns of a model cost, if that can be known; nothing is looked up yet."""
+    if entry.price is not None:
+        return Rates(entry.price.input, entry.price.output)
+    if entry.embedded is not None:
+        return Rates(0.0, 0.0)
+    if entry.base_url is None or entry.model is None or not _may_be_listed(entry.base_url):
+        return None
+    return Listed(entry.base_url, entry.model)
+
+
+def is_priced(entry: ModelEntry) -> bool:
+    """Whether what a turn of a model costs can be told; looks at the price list if it has to."""
+    pricing = pricing_of(entry)
+    return pricing.known if isinstance(pricing, Listed) else pricing is not None
+
+
+def has_list() -> bool:
+    """Whether `genai-prices` is installed."""
+    from importlib.util import find_spec
+
+    return find_spec("genai_prices") is not None
+
+
+@cache
+def _may_be_listed(url: str) -> bool:
+    """Whether an endpoint is on the internet: loading the list for others is time lost."""
+    host = (urlsplit(url).hostname or "").rstrip(".")
+    if "." not in host or host.endswith(_HERE):
+        return False
+    try:
+        return ip_address(host).is_global
+    except ValueError:
+        return True
+
+
+def _listed_cost(url: str, model: str, usage: Usage) -> float | None:
+    # A fifth of a second the first time, and only for who pays by the list.
+    try:
+        from genai_prices import Usage as Tokens
+        from genai_prices import calc_price
+    except ImportError:
+        return None
+    tokens = Tokens(
+        input_tokens=usage.input,
+        output_tokens=usage.output,
+        cache_read_tokens=None if usage.cached is None else min(usage.cached, usage.input or 0),
+    )
+    try:
+        return float(calc_price(tokens, model, provider_api_url=url).total_price)
+    except (LookupError, ValueError):
+        return None

@@ -1,0 +1,201 @@
+"""The meter of a run (B8, B10): what each request and call uses, priced, counted and bounded."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+import anyio
+
+from aish.errors import BudgetError
+from aish.loop.usage import add_usage
+from aish.models.pricing import Pricing
+from aish.run.budget import Budget, Kind, Need, Over, Reserved, Wait, scopes
+from aish.vocab.deltas import Finish, Usage
+from aish.vocab.event_parts import Place
+
+_BYTES_PER_TOKEN = 4
+_NOUNS: Mapping[Kind, str] = {
+    "turns": "turns",
+    "tokens": "tokens",
+    "cost_usd": "",
+    "tool_calls": "tool calls",
+}
+_OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-usd"}
+_TENTH_OF_A_CENT = 0.001
+
+
+@dataclass(slots=True)
+class Account:
+    """What was used and what that cost; `None` is unknown, as soon as one part of it is."""
+
+    usage: Usage | None = None
+    cost_usd: float | None = 0.0
+
+    def add(self, usage: Usage, cost_usd: float | None) -> None:
+        """One more answer."""
+        self.usage = add_usage(self.usage, usage)
+        self.cost_usd = add_cost(self.cost_usd, cost_usd)
+
+
+def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
+    """Both together: half a bill is a wrong bill."""
+    return None if sum_so_far is None or more is None else sum_so_far + more
+
+
+class RunMeter:
+    """`vocab.protocols.Meter` of one run; `prices` are by model alias.
+
+    A request that does not fit beside those under way waits for them: they may use less than they
+    might. So what a limit allows does not depend on how much runs at the same time.
+    """
+
+    def __init__(
+        self, budget: Budget, prices: Mapping[str, Pricing | None], begun: Account | None = None
+    ) -> None:
+        self.budget = budget
+        self.reached: BudgetError | None = None
+        """The limit of the run that was reached first: nothing new is to be started."""
+        self.total = begun or Account()
+        self._steps: dict[str, Account] = {}
+        self._prices = prices
+        self._freed: anyio.Event | None = None
+
+    def account(self, step: str) -> Account:
+        """What a step has used in this process, the steps within it included."""
+        return self._steps.get(step) or Account()
+
+    async def reserve(
+        self, place: Place, alias: str, size: int, max_tokens: int | None
+    ) -> "RequestHold":
+        """Set aside what a request may use; waits while others hold what it needs.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        need = Need(turns=1)
+        if self.budget.weighs(place.step):
+            need = self._worst(alias, size, max_tokens)
+        while True:
+            found = self.budget.reserve(place.step, need)
+            match found:
+                case Reserved():
+                    return RequestHold(self, found, self._prices.get(alias))
+                case Over():
+                    raise self._error(found)
+                case Wait():
+                    self._freed = self._freed or anyio.Event()
+                    await self._freed.wait()
+
+    def count_call(self, place: Place) -> None:
+        """A tool is about to be called.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        need = Need(tool_calls=1)
+        found = self.budget.reserve(place.step, need)
+        if isinstance(found, Over):
+            raise self._error(found)
+        # Calls are never held, so none waits for another.
+        assert isinstance(found, Reserved)
+        self.budget.settle(found, need)
+
+    def settle(self, reserved: Reserved, used: Need) -> None:
+        """What a request has used is known, and others may go on."""
+        self.budget.settle(reserved, used)
+        if self._freed is not None:
+            self._freed.set()
+            self._freed = None
+
+    def charge(self, step: str | None, usage: Usage, cost_usd: float | None) -> None:
+        """An answer, for the accounts."""
+        self.total.add(usage, cost_usd)
+        if step is not None:
+            for id in scopes(step):
+                self._steps.setdefault(id, Account()).add(usage, cost_usd)
+
+    def _worst(self, alias: str, size: int, max_tokens: int | None) -> Need:
+        if max_tokens is None:
+            return Need(turns=1, tokens=None, cost_usd=None)
+        read = -(-size // _BYTES_PER_TOKEN)
+        pricing = self._prices.get(alias)
+        cost = None if pricing is None else pricing.cost(Usage(read, max_tokens))
+        return Need(turns=1, tokens=read + max_tokens, cost_usd=cost)
+
+    def _error(self, over: Over) -> BudgetError:
+        error = BudgetError(limit_text(over), hint=limit_hint(over))
+        if over.step is None:
+            self.reached = self.reached or error
+        return error
+
+
+class RequestHold:
+    """`vocab.protocols.Hold`: what one request may use."""
+
+    __slots__ = ("_meter", "_open", "_pricing", "_reserved")
+
+    def __init__(self, meter: RunMeter, reserved: Reserved, pricing: Pricing | None) -> None:
+        self._meter = meter
+        self._reserved = reserved
+        self._pricing = pricing
+        self._open = True
+
+    def settle(self, finish: Finish) -> Finish:
+        """The request was answered; the same finish, with what it cost."""
+        usage, cost = finish.usage, finish.cost_usd
+        if cost is None and self._pricing is not None:
+            cost = self._pricing.cost(usage)
+        known = usage.input is not None and usage.output is not None
+        tokens = (usage.input or 0) + (usage.output or 0) if known else None
+        self._end(Need(turns=1, tokens=tokens, cost_usd=cost))
+        self._meter.charge(self._reserved.step, usage, cost)
+        return finish if cost == finish.cost_usd else replace(finish, cost_usd=cost)
+
+    def close(self, *, begun: bool) -> None:
+        """The request is over; does nothing after `settle`.
+
+        One that had `begun` to be answered is spent at its worst. It was no turn, though.
+        """
+        if begun:
+            self._end(Need(tokens=None, cost_usd=None))
+        else:
+            self._end(Need())
+
+    def _end(self, used: Need) -> None:
+        if self._open:
+            self._open = False
+            self._meter.settle(self._reserved, used)
+
+
+def limit_text(over: Over) -> str:
+    """Which limit was reached, what was spent, and what the next request could take."""
+    whose = "the limit" if over.step is None else f"the limit of the step `{over.step}`"
+    if over.kind in {"turns", "tool_calls"}:
+        return f"{whose} of {over.limit:,.0f} {_NOUNS[over.kind]} is reached"
+    limit, spent = _shown(over.kind, over.limit), _shown(over.kind, over.spent)
+    if over.need is None:
+        more = "what the next request could use is not known"
+    elif over.kind == "tokens":
+        more = f"the next request could use {_shown(over.kind, over.need)}"
+    else:
+        more = f"the next request could cost {_shown(over.kind, over.need)}"
+    return f"{whose} of {limit} is reached: {spent} spent, and {more}"
+
+
+def limit_hint(over: Over) -> str:
+    """How to go on."""
+    key = f"`limits.{over.kind}`"
+    if over.step is not None:
+        return f"raise {key} of the step; `--resume` goes on from here"
+    option = f", or `{_OPTIONS[over.kind]}`" if over.kind in _OPTIONS else ""
+    return f"raise {key} in the file{option}; `--resume` goes on from here"
+
+
+def dollars(amount: float) -> str:
+    """US dollars as people write them, and as small as they have to be."""
+    if amount == 0 or amount == round(amount, 2):
+        return f"${amount:,.2f}"
+    return f"${amount:,.4f}" if amount >= _TENTH_OF_A_CENT else f"${amount:.2g}"
+
+
+def _shown(kind: Kind, amount: float) -> str:
+    return dollars(amount) if kind == "cost_usd" else f"{amount:,.0f} {_NOUNS[kind]}"
