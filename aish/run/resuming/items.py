@@ -1,7 +1,7 @@
 """The items of a batch that are done: a million of them in memory that a person does not notice."""
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from hashlib import sha256
 
 from aish.loop.usage import add_usage
@@ -14,6 +14,7 @@ _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budge
 # A longer key is known by its hash, which takes less room than the key.
 _LONGEST_KEY = 16
 _DIGEST = 8
+_REMOVED = 255
 
 
 @frozen
@@ -31,9 +32,13 @@ class DoneItem:
 
 
 class DoneItems:
-    """The items of one step that are done and are not to run again."""
+    """The items of one step that are done and are not to run again.
 
-    def __init__(self) -> None:
+    `mask` makes of a key what the journal made of it: secrets are not in there.
+    """
+
+    def __init__(self, mask: Callable[[str], str] = str) -> None:
+        self._mask = mask
         self._rows: dict[str | bytes, int] = {}
         self._indices = array("q")
         self._digests = bytearray()
@@ -48,11 +53,11 @@ class DoneItems:
         return len(self._rows)
 
     def __contains__(self, key: str) -> bool:
-        return _known_by(key) in self._rows
+        return _known_by(self._mask(key)) in self._rows
 
     def get(self, key: str) -> DoneItem | None:
         """The item of this key, if it is done."""
-        row = self._rows.get(_known_by(key))
+        row = self._rows.get(_known_by(self._mask(key)))
         if row is None:
             return None
         digest = self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
@@ -105,6 +110,13 @@ class DoneItems:
         if item.record is not None:
             self._records[row] = item.record
         self._count(usage, cost_usd, seconds)
+
+    def remove(self, key: str) -> None:
+        """Forget the item of this key, as the journal spells it; its figures stay."""
+        row = self._rows.pop(_known_by(key), None)
+        if row is not None:
+            self._statuses[row] = _REMOVED
+            self._records.pop(row, None)
 
     def _count(self, usage: Usage | None, cost_usd: float | None, seconds: float) -> None:
         if usage is not None:

@@ -1,0 +1,92 @@
+"""From the records of a journal to what a resumed run takes over (B3)."""
+
+from collections.abc import Callable, Iterable, Iterator
+
+from aish.run.order import reads, texts
+from aish.run.plan import Plan
+from aish.run.records import StepRecord
+from aish.run.resuming.carried import Carried, ResumeRefusedError
+from aish.run.resuming.repeatable import RepeatableTools
+from aish.run.resuming.scan import Scan
+from aish.run.resuming.unknown import check_calls, tags
+from aish.sinks.json_text import json_text
+from aish.templates.references import references
+from aish.text import counted, safe_utf8
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Notice
+from aish.vocab.json import JsonObject
+
+
+def carried(
+    records: Iterable[JsonObject],
+    plan: Plan,
+    run: str,
+    *,
+    retry_failed: bool = False,
+    retry_unknown: bool = False,
+) -> Carried:
+    """What of the run whose journal holds `records` is done, and is not done again.
+
+    Raises:
+        JournalError: the journal is not as it was written.
+        ResumeRefusedError: a call might be made twice, and nobody said that it may.
+    """
+    scan = Scan(
+        RepeatableTools(plan),
+        _needed(plan),
+        retry_failed=retry_failed,
+        mask=lambda key: safe_utf8(plan.secrets.mask(key)),
+    )
+    for record in records:
+        scan.take(record)
+    if scan.started is None:
+        raise ResumeRefusedError("the run was killed before it began", where=run, hint=_ANEW)
+    if not retry_unknown:
+        check_calls(scan, retry_failed=retry_failed)
+    return Carried(
+        run=run,
+        steps=scan.steps,
+        items=scan.items,
+        spent=scan.spending.spent(),
+        by_step=scan.spending.by_step(),
+        denials=tuple(scan.denials),
+        last_seq=scan.last_seq,
+        segments=scan.segments,
+        notices=tuple(_notices(scan, run)),
+    )
+
+
+_ANEW = "nothing is lost by running it anew, without `--resume`"
+
+
+def _needed(plan: Plan) -> Callable[[str], bool]:
+    """Whether a later step, or the outputs, read the results of a step's items."""
+    names = [name for step in plan.steps for name in reads(step)]
+    for text in texts(plan.pipeline.outputs or {}):
+        names += references(text)
+    # `steps` alone may be read for any of them.
+    whole = any(name == "steps" for name in names)
+    wanted = {name.split(".")[1] for name in names if name.startswith("steps.")}
+    return lambda step: whole or step in wanted or "/" in step
+
+
+def _notices(scan: Scan, run: str) -> Iterator[Notice]:
+    done = [counted(len(scan.steps), "step")] if scan.steps else []
+    items = sum(len(items) for items in scan.items.values())
+    done += [counted(items, "item")] if items else []
+    what = " and ".join(done) or "nothing"
+    verb = "is" if [len(scan.steps), items] in ([0, 0], [1, 0], [0, 1]) else "are"
+    yield Notice(Place(), "info", "resumed", f"run {run} is gone on with: {what} {verb} done")
+    for step, record in scan.steps.items():
+        if tags((record.text, _as_text(record))):
+            yield Notice(Place(step), "warning", "resumed_masked", _MASKED)
+
+
+_MASKED = (
+    "a secret was in the result of this step; the journal has its name only, and so have later "
+    "steps that read it"
+)
+
+
+def _as_text(record: StepRecord) -> str | None:
+    return None if record.output is None else json_text(record.output)

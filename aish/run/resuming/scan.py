@@ -1,0 +1,235 @@
+"""A journal folded into what a resumed run takes over (B3).
+
+Works on records, not on events: making an event of each would take most of the time that a
+journal with a million of them may take.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from sys import intern
+from typing import Any
+
+from aish.run.records import StepRecord
+from aish.run.resuming.calls import Call, Calls, Repeatable
+from aish.run.resuming.items import DoneItem, DoneItems
+from aish.run.resuming.spending import Spending
+from aish.vocab.deltas import Usage
+from aish.vocab.json import JsonObject
+
+_Unit = tuple[Any, Any]
+# Statuses that say that something ended by itself, and with a result of its own.
+_WELL = frozenset({"ok", "skipped"})
+_BADLY = frozenset({"failed", "denied"})
+_REFUSED = frozenset({"deny", "ask-no"})
+# Codes of what was ended by something else.
+_CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
+
+
+@dataclass(slots=True)
+class Open:
+    """A step or an item that was begun, and is not known to be done.
+
+    `ended` is the record of its end, if it has one: it is to run again all the same.
+    """
+
+    calls: Calls
+    step: str
+    item: str | None = None
+    index: int = 0
+    digest: str = ""
+    denials: tuple[str, ...] = ()
+    ended: JsonObject | None = None
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether something else ended it, or nothing did."""
+        if self.ended is None or self.ended.get("status") == "budget":
+            return True
+        error: Any = self.ended.get("error") or {}
+        return error.get("code") in _CUT_OFF
+
+
+class Scan:
+    """What is known after the records so far.
+
+    `needed` says of a step whether a later one reads the results of its items.
+    """
+
+    def __init__(
+        self,
+        repeatable: Repeatable,
+        needed: Callable[[str], bool],
+        *,
+        retry_failed: bool,
+        mask: Callable[[str], str] = str,
+    ) -> None:
+        self._repeatable = repeatable
+        self._needed = needed
+        self._retry_failed = retry_failed
+        self._mask = mask
+        self._open: dict[_Unit, Open] = {}
+        self._kinds: dict[str, Any] = {}
+        self._foreach: set[str] = set()
+        self.steps: dict[str, StepRecord] = {}
+        self.items: dict[str, DoneItems] = {}
+        self.spending = Spending()
+        self.denials: list[str] = []
+        self.started: JsonObject | None = None
+        self.finished: JsonObject | None = None
+        self.segments = 0
+        self.last_seq = 0
+        self._take: Mapping[str, Callable[[JsonObject], None]] = {
+            "run.started": self._run_started,
+            "run.finished": self._run_finished,
+            "step.started": self._step_started,
+            "step.finished": self._step_finished,
+            "item.started": self._item_started,
+            "item.finished": self._item_finished,
+            "turn.started": self._turn_started,
+            "turn.finished": self._turn_finished,
+            "tool.decided": self._tool_decided,
+            "tool.started": self._tool_started,
+            "tool.finished": self._tool_finished,
+        }
+
+    def take(self, record: Any) -> None:
+        """One more record of the journal."""
+        self.last_seq = record["seq"]
+        self.spending.now(record["time"])
+        take = self._take.get(record["type"])
+        if take is not None:
+            take(record)
+
+    def left(self) -> Iterator[tuple[Open, Call]]:
+        """The calls of what is to run again, each with what it belongs to."""
+        for unit in self._open.values():
+            for call in unit.calls.made():
+                yield unit, call
+
+    def kind(self, step: str) -> str:
+        """What a step is, such as `prompt`."""
+        return str(self._kinds.get(step))
+
+    def _run_started(self, record: JsonObject) -> None:
+        self.segments += 1
+        self.started, self.finished = record, None
+        self.spending.begin()
+
+    def _run_finished(self, record: JsonObject) -> None:
+        self.finished = record
+
+    def _step_started(self, record: Any) -> None:
+        step, item = record.get("step"), record.get("item")
+        self._kinds[step] = record.get("kind")
+        if item is None or self._unit(record) is None:
+            self._begin(Open(self._calls(whole=True), step, item))
+            self.steps.pop(step, None)
+
+    def _step_finished(self, record: Any) -> None:
+        step, item, status = record.get("step"), record.get("item"), record.get("status")
+        unit = self._open.get((step, item))
+        if unit is None:
+            return
+        if status in _WELL:
+            del self._open[step, item]
+        if status == "ok" and item is None:
+            self.denials += unit.denials
+            self.steps[step] = self._record(unit, record)
+        unit.ended = record
+
+    def _item_started(self, record: Any) -> None:
+        step, key = record.get("step"), record.get("key")
+        whole = self._needed(step)
+        self._foreach.add(step)
+        done = self.items.get(step)
+        if done is not None:
+            # Tried again: what it was before does not count any more.
+            done.remove(key)
+        index, digest = record.get("index"), str(record.get("digest"))
+        self._begin(Open(self._calls(whole=whole), step, key, index, digest))
+
+    def _item_finished(self, record: Any) -> None:
+        step, key, status = record.get("step"), record.get("key"), record.get("status")
+        unit = self._open.get((step, key))
+        if unit is None:
+            return
+        unit.ended = record
+        if status not in _WELL and (status not in _BADLY or self._retry_failed):
+            return
+        del self._open[step, key]
+        self.denials += unit.denials
+        done = self.items.get(step)
+        if done is None:
+            done = self.items[step] = DoneItems(self._mask)
+        record_of = self._record(unit, record) if self._needed(step) else None
+        asks = self._kinds.get(step) in {"prompt", "pipeline"}
+        done.add(
+            DoneItem(key, unit.index, unit.digest, status, record_of),
+            _usage(record) if asks else None,
+            record.get("cost_usd") if asks else 0.0,
+            float(record.get("seconds") or 0.0),
+        )
+
+    def _turn_started(self, record: JsonObject) -> None:
+        # The first request of all, and not one of a server's own within a call.
+        if record.get("turn") == 1 and record.get("call") is None:
+            unit = self._open.get((record.get("step"), record.get("item")))
+            if unit is not None:
+                unit.calls.begin()
+
+    def _turn_finished(self, record: Any) -> None:
+        self.spending.turn(str(record.get("step")), _usage(record), record.get("cost_usd"))
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.asked(record)
+
+    def _tool_decided(self, record: JsonObject) -> None:
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.decided(record)
+            if record.get("verdict") in _REFUSED:
+                unit.denials += (intern(str(record.get("tool"))),)
+
+    def _tool_started(self, record: JsonObject) -> None:
+        self.spending.call(str(record.get("step")))
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.started(record)
+
+    def _tool_finished(self, record: JsonObject) -> None:
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.finished(record)
+
+    def _begin(self, unit: Open) -> None:
+        self._open[unit.step, unit.item] = unit
+
+    def _calls(self, *, whole: bool) -> Calls:
+        return Calls(self._repeatable, whole=whole)
+
+    def _unit(self, record: JsonObject) -> Open | None:
+        """What a record belongs to: its step or item, or that whose sub-pipeline it is in."""
+        step, item = record.get("step"), record.get("item")
+        unit = self._open.get((step, item))
+        while unit is None and isinstance(step, str) and "/" in step:
+            step = step.rpartition("/")[0]
+            unit = self._open.get((step, item))
+        return unit
+
+    def _record(self, unit: Open, record: Any) -> StepRecord:
+        return StepRecord(
+            id=unit.step,
+            kind=self._kinds.get(unit.step, "prompt"),
+            status=record.get("status"),
+            text=record.get("text"),
+            output=record.get("output"),
+            calls=unit.calls.used(),
+            usage=_usage(record),
+            seconds=float(record.get("seconds") or 0.0),
+        )
+
+
+def _usage(record: JsonObject) -> Usage:
+    told: Any = record.get("usage") or {}
+    names = ("input", "output", "cached", "reasoning")
+    return Usage(*(told.get(name) for name in names))

@@ -1,0 +1,76 @@
+"""Calls that a resumed run would make again, or of which nobody knows what came of them (B3)."""
+
+from collections.abc import Iterable, Iterator
+
+from aish.run.resuming.calls import Call
+from aish.run.resuming.carried import ResumeRefusedError
+from aish.run.resuming.scan import Open, Scan
+from aish.sinks.json_text import json_text
+from aish.text import counted, for_line
+
+_SHOWN = 10
+_LONGEST = 120
+_HINT = (
+    "look what became of them; `--retry-unknown` runs what is not finished again, calls included; "
+    "rules under `mcp.parallel` (it only reads) or `mcp.idempotent` let a tool be called again"
+)
+
+
+def check_calls(scan: Scan, *, retry_failed: bool) -> None:
+    """See that no call is made twice without anybody's knowledge.
+
+    Raises:
+        ResumeRefusedError: one would be; names the calls.
+    """
+    unknown: list[str] = []
+    repeated: list[str] = []
+    for unit, call in scan.left():
+        if call.unknown:
+            unknown.append(_line(unit, call))
+        elif _would_repeat(unit, call, scan, retry_failed=retry_failed):
+            repeated.append(_line(unit, call))
+    if unknown or repeated:
+        raise ResumeRefusedError("\n".join(_said(unknown, repeated)), hint=_HINT)
+
+
+def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> bool:
+    """Whether a call that did end is made again by a step that nobody asked to run again."""
+    if unit.cut_off:
+        return True
+    # A call that failed is what such a step failed by, and a model may have gone on after one.
+    ended_well = call.finished is not None and call.finished.get("kind") == "ok"
+    of_a_model = scan.kind(unit.step) not in {"call", "run"}
+    return of_a_model and ended_well and not retry_failed
+
+
+def _said(unknown: list[str], repeated: list[str]) -> Iterator[str]:
+    if unknown:
+        yield f"{counted(len(unknown), 'call')} began, and the journal does not tell how it ended:"
+        yield from _cut(unknown)
+    if repeated:
+        yield f"{counted(len(repeated), 'call')} would be made again, as their step did not finish:"
+        yield from _cut(repeated)
+
+
+def _cut(lines: list[str]) -> Iterator[str]:
+    yield from lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        yield f"  … and {len(lines) - _SHOWN} more"
+
+
+def _line(unit: Open, call: Call) -> str:
+    where = f"step `{unit.step}`"
+    if unit.item is not None:
+        where += f", item `{_short(unit.item)}`"
+    arguments = _short(json_text(call.arguments, spaced=True))
+    return f"  `{_short(call.tool)}` in {where}, at {call.began}, with {arguments}"
+
+
+def _short(text: str) -> str:
+    line = for_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def tags(texts: Iterable[str | None]) -> bool:
+    """Whether a text is not what it was, because a secret was taken out of it."""
+    return any(text is not None and "<secret:" in text for text in texts)
