@@ -163,6 +163,10 @@ class Console:
         self._screen.text(for_terminal(text), elsewhere=place.step == self._elsewhere)
 
     def _turn_finished(self, event: TurnFinished) -> None:
+        if event.purpose != "answer":
+            # Said to nobody here: a summary is for the model, and a sampled turn for a server.
+            self._wait_for_calls()
+            return
         if event.text and self._streamed != event.place:
             self._text(event.place, event.text)
         self._streamed = None

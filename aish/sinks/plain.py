@@ -4,13 +4,13 @@ Text of models, tools and items goes through `for_ci_log`, so that none of it ca
 the runner that reads the log (B13).
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
 from aish.sinks.json_text import json_text
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
 from aish.text import counted, for_ci_log, for_line
-from aish.vocab.event_parts import Place
+from aish.vocab.event_parts import Place, TurnPurpose
 from aish.vocab.events import (
     ExpectChecked,
     Fallback,
@@ -35,6 +35,11 @@ from aish.vocab.events import (
 )
 
 _LONGEST = 200
+_PURPOSES: Mapping[TurnPurpose, str] = {
+    "answer": "",
+    "summary": " for a summary",
+    "sampling": " for a server",
+}
 
 
 class Plain:
@@ -75,12 +80,13 @@ class Plain:
                 self._hint = event.error.hint if event.error else self._hint
                 yield from _step_finished(event, at)
             case TurnStarted():
-                yield f"{at}asking {event.model}, {counted(event.messages, 'message')}"
+                asked = f"{event.model}{_PURPOSES[event.purpose]}"
+                yield f"{at}asking {asked}, {counted(event.messages, 'message')}"
             case TurnFinished():
                 yield _turn_finished(event, at)
             case ToolDecided():
-                asked = _short(f"{event.tool} {json_text(event.arguments, spaced=True)}")
-                yield f"{at}tool {asked}: {event.verdict} ({event.rule})"
+                called = _short(f"{event.tool} {json_text(event.arguments, spaced=True)}")
+                yield f"{at}tool {called}: {event.verdict} ({event.rule})"
             case ToolFinished():
                 yield _tool_finished(event, at)
             case TextWithdrawn():

@@ -18,6 +18,7 @@ from aish.vocab.event_parts import (
     Place,
     StepKind,
     StepStatus,
+    TurnPurpose,
     Verdict,
 )
 from aish.vocab.frozen import frozen
@@ -108,11 +109,12 @@ class TurnStarted:
     place: Place
     model: str
     messages: int
+    purpose: TurnPurpose = "answer"
 
 
 @frozen
 class TurnFinished:
-    """A model has answered; has the whole text."""
+    """A model has answered; has the whole text, which is the step's for one `purpose` only."""
 
     place: Place
     model: str
@@ -123,6 +125,7 @@ class TurnFinished:
     first_token_seconds: float | None
     seconds: float
     cost_usd: float | None = None
+    purpose: TurnPurpose = "answer"
 
 
 @frozen

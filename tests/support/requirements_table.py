@@ -40,6 +40,7 @@ LOOP: Mapping[str, str] = {
     "L16": "several calls in one turn, order and ids",
     "L17": "arguments that are no object or do not fit never reach a tool",
     "L18": "empty and overlong results",
+    "L19": "long conversations are shortened, and say so",
 }
 
 SERVERS: Mapping[str, str] = {

@@ -21,7 +21,7 @@ from aish.sinks.console import Console
 from aish.sinks.look import ASCII, Look
 from aish.sinks.screen import Screen
 from aish.text import for_terminal
-from aish.vocab.event_parts import Place
+from aish.vocab.event_parts import Place, TurnPurpose
 from aish.vocab.events import (
     Event,
     ReasoningDelta,
@@ -276,3 +276,18 @@ def test_without_a_terminal_nothing_moves() -> None:
 
     assert "\r" not in drawn(run, Look(color=True))
     assert not [thread for thread in threading.enumerate() if thread.name == "spinner"]
+
+
+@pytest.mark.requirement("L19", "M11")
+@pytest.mark.parametrize("purpose", ["summary", "sampling"])
+def test_what_is_not_the_answer_of_the_step_is_not_shown(purpose: TurnPurpose) -> None:
+    run = events(
+        TurnStarted(TURN, "small", 2, purpose),
+        turn_finished(TURN, "in short", purpose=purpose),
+        turn_finished(TURN, "in full"),
+    )
+
+    shown = drawn(run, Look())
+
+    assert "in short" not in shown
+    assert "in full" in shown

@@ -4,12 +4,20 @@ from collections.abc import Callable
 
 import pytest
 from hypothesis import given
-from scripted_events import any_event, ordinary_run, recorded_run, troubled_run, unmet_run
+from scripted_events import (
+    any_event,
+    ordinary_run,
+    recorded_run,
+    stamped,
+    troubled_run,
+    unmet_run,
+)
 from syrupy.assertion import SnapshotAssertion
 
 from aish.sinks.plain import Plain
 from aish.text import for_terminal
-from aish.vocab.events import Stamped
+from aish.vocab.event_parts import Place, TurnPurpose
+from aish.vocab.events import Stamped, TurnStarted
 
 
 def written(run: list[Stamped]) -> str:
@@ -38,3 +46,16 @@ def test_no_text_of_an_event_steers_a_terminal_or_a_ci_runner(event: Stamped) ->
     assert for_terminal(text) == text
     assert not re.search(r"(?m)^\s*::|##\w*\[", text)
     assert all(line.startswith("[") for line in text.splitlines())
+
+
+@pytest.mark.requirement("L19", "M11")
+@pytest.mark.parametrize(
+    ("purpose", "said"),
+    [
+        ("answer", "asking small, 2 messages"),
+        ("summary", "asking small for a summary, 2 messages"),
+        ("sampling", "asking small for a server, 2 messages"),
+    ],
+)
+def test_the_log_says_what_a_model_is_asked_for(purpose: TurnPurpose, said: str) -> None:
+    assert said in written(stamped(TurnStarted(Place("read", turn=1), "small", 2, purpose)))
