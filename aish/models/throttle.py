@@ -8,6 +8,7 @@ endpoint shares this, whatever its model, step or item.
 import asyncio
 import math
 from collections import deque
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 QUIET_SECONDS = 10.0
@@ -61,7 +62,9 @@ class Throttle:
     def __init__(self, origin: str, *, adaptive: bool = True) -> None:
         self._origin = origin
         self._adaptive = adaptive
-        self._limit = math.inf
+        self._limit: float = math.inf
+        self._credit = 0
+        self._is_used = False
         self._in_flight = 0
         self._peak = 0
         self._waiting: deque[asyncio.Future[None]] = deque()
@@ -93,8 +96,8 @@ class Throttle:
     async def slot(self) -> Slot:
         """A slot, after those who asked before; at once where there is no limit to wait for."""
         self._peak = max(self._peak, self._in_flight + len(self._waiting) + 1)
-        if not self._waiting and self._in_flight + 1 <= self._limit:
-            self._in_flight += 1
+        if not self._waiting and self._in_flight < self._limit:
+            self._take()
             return Slot(self)
         waiter = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
@@ -102,7 +105,8 @@ class Throttle:
             await waiter
         except BaseException:
             if waiter.cancelled():
-                self._waiting.remove(waiter)
+                with suppress(ValueError):
+                    self._waiting.remove(waiter)
             else:
                 # It was handed over just before its taker was cancelled.
                 self.give_back()
@@ -119,6 +123,8 @@ class Throttle:
         if sent_at != self.cuts or not self._adaptive:
             return
         self.cuts += 1
+        self._credit = 0
+        self._is_used = False
         self._limit = max(1, min(self._limit, self._in_flight) // 2)
 
     def grow(self, sent_at: int) -> None:
@@ -126,17 +132,19 @@ class Throttle:
         if not self._adaptive:
             return
         self.answers += 1
-        if sent_at != self.cuts or self._limit == math.inf or self._in_flight < int(self._limit):
+        if sent_at != self.cuts or not self._is_used:
             # It was asked before the last cut; or the limit is not what holds anyone back.
             return
-        self._limit += 1 / int(self._limit)
-        if self._limit >= self._peak:
-            self._limit = math.inf
-        self._hand_over()
+        self._credit += 1
+        if self._credit >= self._limit:
+            self._credit = 0
+            self._is_used = False
+            self._limit = self._limit + 1 if self._limit + 1 < self._peak else math.inf
+            self._hand_over()
 
     def news(self, now: float) -> str | None:
         """What a person may want to know of the limit now; seldom anything."""
-        limit = self._limit if self._limit == math.inf else int(self._limit)
+        limit = self._limit
         low, high = sorted((limit, self._told))
         if low == high or high < low * _WORTH_TELLING or now < self._quiet_until:
             return None
@@ -148,14 +156,19 @@ class Throttle:
         if limit == math.inf:
             return f"{self._origin}: no limit to requests at a time any more"
         why = "it has too many" if limit < was else "it answers again"
-        return f"{self._origin}: {limit} at a time from now on; {why}"
+        return f"{self._origin}: {limit:.0f} at a time from now on; {why}"
 
     def _hand_over(self) -> None:
-        while self._waiting and self._in_flight + 1 <= self._limit:
+        while self._waiting and self._in_flight < self._limit:
             waiter = self._waiting.popleft()
             if not waiter.done():
-                self._in_flight += 1
+                self._take()
                 waiter.set_result(None)
+
+    def _take(self) -> None:
+        self._in_flight += 1
+        if self._in_flight >= self._limit:
+            self._is_used = True
 
 
 @dataclass(slots=True)

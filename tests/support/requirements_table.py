@@ -9,6 +9,7 @@ from collections.abc import Mapping
 FILE: Mapping[str, str] = {
     "F1": "a one-step pipeline needs no `steps`",
     "F2": "a step is a prompt, a call or a run",
+    "F5": "`foreach` over lists, files and globs, read as streams",
     "F6": "templates are sandboxed, strict, rendered once, bounded",
     "F7": "`${VAR}` in models and servers only; no key travels unnamed",
     "F8": "`extends` merges deeply; no other file is read",
@@ -101,6 +102,8 @@ CASSETTES: Mapping[str, str] = {
 CI: Mapping[str, str] = {
     "B1": "a run has a folder of its own, private and ignored by git",
     "B2": "the journal: one write a record, checked, synced, one writer, torn tails cut off",
+    "B4": "items in flight at most as many as wanted, each with a key of its own",
+    "B6": "shards are stable, disjoint, complete, and can be joined",
     "B9": "answers in a schema: asked for, read leniently, checked, asked for again",
 }
 
