@@ -51,3 +51,11 @@ class CassetteUse:
     path: str
     use: Literal["recorded", "replayed"]
     interactions: int
+
+
+@frozen
+class Shard:
+    """Which part of the items a run has (B6): `index` of `of`, counted from 1 as in `2/8`."""
+
+    index: int
+    of: int

@@ -1,0 +1,54 @@
+"""How many items a file has, counted faster than they are read: for a person who waits.
+
+A guess for files that are no proper CSV or JSON Lines; what is wrong with them is said when they
+are read.
+"""
+
+from pathlib import Path
+from typing import BinaryIO
+
+from aish.items.source import ItemsError, opened
+
+MOST_BYTES = 1 << 30
+"""A longer file is not counted."""
+
+_LONGEST_LINE = 1 << 24
+
+
+def count_of(path: Path) -> int | None:
+    """How many items a file of CSV or JSON Lines has; `None` for others, and for a huge one.
+
+    Reads the file once: about half a second for a million lines.
+    """
+    if path.suffix.lower() not in {".csv", ".jsonl", ".ndjson"}:
+        return None
+    try:
+        return _counted(path)
+    except (ItemsError, OSError):
+        # It is said when the items are read.
+        return None
+
+
+def _counted(path: Path) -> int | None:
+    with opened(path) as file:
+        if path.stat().st_size > MOST_BYTES:
+            return None
+        return _csv(file) if path.suffix.lower() == ".csv" else _lines(file)
+
+
+def _lines(file: BinaryIO) -> int:
+    count = 0
+    while line := file.readline(_LONGEST_LINE):
+        count += not line.isspace()
+    return count
+
+
+def _csv(file: BinaryIO) -> int:
+    """Line ends outside quotes, the header's aside: a quote in a value is doubled."""
+    count, quotes = 0, 0
+    while line := file.readline(_LONGEST_LINE):
+        if not quotes and line in {b"\n", b"\r\n"}:
+            continue
+        quotes ^= line.count(b'"') & 1
+        count += not quotes
+    return max(0, count - 1)

@@ -1,0 +1,82 @@
+"""Rows of CSV as objects of strings (RFC 4180): strict, because a guess would shift columns."""
+
+import csv
+from collections.abc import Iterator, Sequence
+from typing import BinaryIO
+
+from aish.items.lines import Lines
+from aish.items.source import LONGEST_ITEM, ItemsError
+from aish.text import counted
+
+LONGEST_VALUE = 1024 * 1024
+"""Characters of one value."""
+
+# What the reader says in its own terms.
+_REASONS = (
+    ("field larger", f"a value is longer than {LONGEST_VALUE} characters: is a quote left open"),
+    ("unexpected end", "a quote is left open until the end of the file"),
+    ("expected after", "something follows a closing quote: a quote in a value is written twice"),
+    ("new-line character", "a carriage return stands within the line"),
+)
+
+
+def csv_rows(file: BinaryIO, name: str) -> Iterator[dict[str, str]]:
+    """Each row under the names of the first one; empty lines are left out.
+
+    Raises:
+        ItemsError: it is no CSV, has no proper header, or a row has more or fewer values.
+    """
+    lines = Lines(file, name)
+    rows = _rows(lines)
+    number, header = next(rows, (1, ()))
+    _check_header(header, lines, number)
+    for number, row in rows:
+        if len(row) != len(header):
+            values = f"the row has {counted(len(row), 'value')}"
+            said = f"{values}, and the header has {counted(len(header), 'name')}"
+            raise lines.error(said, line=number)
+        yield dict(zip(header, row, strict=True))
+
+
+def _rows(lines: Lines) -> Iterator[tuple[int, Sequence[str]]]:
+    """Rows, each with the line it begins in."""
+    csv.field_size_limit(LONGEST_VALUE)
+    reader = csv.reader(_bounded(lines), strict=True)
+    while True:
+        number, lines.taken = lines.number + 1, 0
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise lines.error(_reason(str(error)), line=number) from error
+        if row is None:
+            return
+        if row:
+            yield number, row
+
+
+def _bounded(lines: Lines) -> Iterator[str]:
+    """The lines, as long as one row does not swallow too many of them."""
+    for line in lines:
+        if lines.taken > LONGEST_ITEM:
+            raise lines.error(f"the row is longer than {LONGEST_ITEM} bytes")
+        yield line
+
+
+def _reason(said: str) -> str:
+    return next((reason for sign, reason in _REASONS if sign in said), said)
+
+
+def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
+    if not header:
+        raise _bad("there is no header: the first line has to name the columns", lines, 1)
+    seen: set[str] = set()
+    for place, column in enumerate(header, 1):
+        if not column.strip():
+            raise _bad(f"column {place} has no name in the header", lines, number)
+        if column in seen:
+            raise _bad(f"the header has the name `{column[:80]}` twice", lines, number)
+        seen.add(column)
+
+
+def _bad(said: str, lines: Lines, number: int) -> ItemsError:
+    return lines.error(said, line=number)
