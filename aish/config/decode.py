@@ -62,6 +62,7 @@ def decode(
         lock=top.absolute("lock"),
         overrides=tuple(overrides),
         digest=_digest(data, documents.hashes),
+        files=documents.hashes,
         data=data,
         positions=positions_of(root),
     )

@@ -25,7 +25,8 @@ class Pipeline:
 
     `positions` maps a path in the file (`steps[0].prompt`) to where it stands; a path that is not
     there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
-    canonical JSON of the merged data. `warnings` are problems that do not stop a run.
+    canonical JSON of the merged data, `files` has that of each prompt and schema by the name that
+    the file has for it. `warnings` are problems that do not stop a run.
     """
 
     file: Path
@@ -49,5 +50,6 @@ class Pipeline:
     lock: Path | None = None
     overrides: tuple[str, ...] = ()
     digest: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
     data: JsonObject = field(default_factory=dict)
     positions: Mapping[str, Position] = field(default_factory=dict)

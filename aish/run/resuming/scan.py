@@ -85,7 +85,7 @@ class Scan:
             "step.finished": self._step_finished,
             "item.started": self._item_started,
             "item.finished": self._item_finished,
-            "turn.started": self._turn_started,
+            "retry": self._retried,
             "turn.finished": self._turn_finished,
             "tool.decided": self._tool_decided,
             "tool.started": self._tool_started,
@@ -170,9 +170,9 @@ class Scan:
             float(record.get("seconds") or 0.0),
         )
 
-    def _turn_started(self, record: JsonObject) -> None:
-        # The first request of all, and not one of a server's own within a call.
-        if record.get("turn") == 1 and record.get("call") is None:
+    def _retried(self, record: JsonObject) -> None:
+        # A request that is sent again has its turn; this is a step or an item that begins anew.
+        if record.get("turn") is None:
             unit = self._open.get((record.get("step"), record.get("item")))
             if unit is not None:
                 unit.calls.begin()

@@ -50,7 +50,7 @@ NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow"}
 STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
 AT_TOP = STEP - {"needs", "when", "on_error", "pipeline"}
 # What of a `Pipeline` is not a key, and what a key is called there.
-MADE = {"file", "positions", "digest", "data", "overrides", "servers", "rules"}
+MADE = {"file", "files", "positions", "digest", "data", "overrides", "servers", "rules"}
 EXPECT = DEFS["expectation"]["properties"]
 RULE_OBJECT = DEFS["rule"]["anyOf"][1]
 

@@ -1,0 +1,113 @@
+"""Two fingerprints compared, in words (B3)."""
+
+from collections.abc import Iterator, Mapping
+
+from aish.config.loader import lookup_position
+from aish.config.pipeline import Pipeline
+from aish.run.resuming.carried import ResumeRefusedError
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Notice
+
+_SHOWN = 20
+
+
+def differences(
+    before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
+) -> tuple[str, ...]:
+    """What is not as it was, a line each: `p.yaml:4:5: steps[0].prompt changed`."""
+    return tuple(_told(before, now, pipeline))
+
+
+def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline) -> None:
+    """See that a run that is gone on with stays the same run.
+
+    Raises:
+        ResumeRefusedError: it would not; names all that is different.
+    """
+    if not before:
+        said = "its journal does not tell what the run was made of"
+        raise ResumeRefusedError(said, hint=f"run it anew, or {_FORCE}")
+    found = differences(before, now, pipeline)
+    if found:
+        lines = "".join(f"\n  {line}" for line in _cut(found))
+        hint = f"put it back as it was, run anew without `--resume`, or {_FORCE}"
+        raise ResumeRefusedError(f"the run would not be the same any more:{lines}", hint=hint)
+
+
+def forced(
+    before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
+) -> tuple[Notice, ...]:
+    """What is to be told of a run that goes on although it is another."""
+    found = differences(before, now, pipeline)
+    if not found:
+        return ()
+    text = f"gone on with by `--force`, although {'; '.join(_cut(found))}"
+    return (Notice(Place(), "warning", "resume_forced", text),)
+
+
+_FORCE = "`--force` goes on: what is done stays as it is"
+
+
+def _cut(found: tuple[str, ...]) -> tuple[str, ...]:
+    more = len(found) - _SHOWN
+    return (*found[:_SHOWN], f"… and {more} more") if more > 0 else found
+
+
+def _told(
+    before: Mapping[str, object], now: Mapping[str, object], pipeline: Pipeline
+) -> Iterator[str]:
+    steps = _numbered(pipeline)
+    told: set[str] = set()
+    for path in (*now, *(path for path in before if path not in now)):
+        if before.get(path) == now.get(path):
+            continue
+        step = path.split(".")[1] if path.startswith("steps.") else None
+        if step is not None and _all_or_nothing(step, before, now):
+            if step not in told:
+                told.add(step)
+                yield _step(step, steps, pipeline)
+            continue
+        what = "changed" if path in before and path in now else _came(path in now)
+        yield _line(path, what, steps, pipeline)
+
+
+def _came(new: bool) -> str:  # ruff: ignore[boolean-type-hint-positional-argument] - one of two words
+    return "is new" if new else "is gone"
+
+
+def _all_or_nothing(step: str, before: Mapping[str, object], now: Mapping[str, object]) -> bool:
+    """Whether one of the two has nothing of the step."""
+    start = f"steps.{step}."
+    return any(not any(path.startswith(start) for path in side) for side in (before, now))
+
+
+def _step(step: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
+    if step not in steps:
+        return f"the step `{step}` is gone"
+    position = lookup_position(pipeline, f"steps[{steps[step]}]")
+    return f"{position}: the step `{step}` is new"
+
+
+def _line(path: str, what: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
+    first, _, rest = path.partition(" ")
+    if first == "file":
+        return f"the file `{rest}` {what}"
+    if first == "files":
+        return f"which files `{rest}` means {what}"
+    if path == "stdin":
+        return f"what is piped in {what}"
+    if path == "lock":
+        return f"the lock file {what}"
+    place = path
+    if path.startswith("steps."):
+        _, step, key = path.split(".", 2)
+        if step in steps:
+            place = f"steps[{steps[step]}].{key}"
+    if place not in pipeline.positions or what == "is gone" or place.startswith("inputs."):
+        return f"`{place}` {what}"
+    return f"{lookup_position(pipeline, place)}: `{place}` {what}"
+
+
+def _numbered(pipeline: Pipeline) -> Mapping[str, int]:
+    """The steps of the file by id, each with its number there."""
+    return {step.id: number for number, step in enumerate(pipeline.steps)}

@@ -1,0 +1,169 @@
+"""What decides the results of a run, as one short hash for each part of it (B3).
+
+A run may be gone on with if all of these are what they were. Left out is what may change: bounds,
+speed, reporting, credentials, and what only tests read.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from aish.config.steps import Foreach, PromptStep
+from aish.errors import AishError
+from aish.policy.digest import canonical
+from aish.run.context import template_context
+from aish.run.options import RunOptions
+from aish.run.order import texts
+from aish.run.plan import Plan
+from aish.templates.render import render
+from aish.vocab.json import JsonObject, JsonValue
+
+_SIZE = 16
+_BLOCK = 1 << 20
+
+_BOUNDS = frozenset({"limits", "max_tool_depth", "max_calls_per_turn"})
+_PACE = frozenset({"concurrency", "max_failures", "retry", "timeout", "on_error"})
+_ACCESS = frozenset({"key_env", "auth_env", "auth_token", "headers", "proxy", "verify_tls"})
+_TESTS = frozenset({"tests", "policy_tests", "cassette"})
+_WORDS = frozenset({"aish", "name", "description", "extends", "secrets", "shell"})
+# These are looked at part by part.
+_PARTS = frozenset({"inputs", "env", "models", "mcp", "prompts", "steps", "lock"})
+
+_OF_TOP = _BOUNDS | _PACE | _TESTS | _WORDS | _PARTS
+_OF_STEP = _BOUNDS | _PACE | {"id"}
+_OF_MODEL = _PACE | _ACCESS | {"price", "usage"}
+_OF_SERVER = _PACE | _ACCESS | {"required", "protocol"}
+# `parallel` and `idempotent` say which calls may be made again: to add one is a way to go on.
+_OF_MCP = _BOUNDS | {"servers", "parallel", "idempotent"}
+
+
+def fingerprint(plan: Plan, options: RunOptions) -> dict[str, str]:
+    """A hash for each part: `steps.notes.prompt`, `inputs.since`, `file rows.csv`, `--model`.
+
+    Secrets are taken out first, so that no hash tells of one.
+    """
+    found = dict(_parts(plan, options))
+    found.update(_files(plan, options))
+    return found
+
+
+def _parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
+    mask = plan.secrets.mask_json
+    for path, value in (*_of_file(plan), *_given(plan, options)):
+        yield path, hashed(mask(value))
+
+
+def hashed(value: JsonValue) -> str:
+    """The hash of a value; equal values have equal hashes."""
+    return sha256(canonical(value).encode("ascii")).hexdigest()[:_SIZE]
+
+
+def _of_file(plan: Plan) -> Iterator[tuple[str, JsonValue]]:
+    """The parts of the merged file, with their paths; steps by their ids."""
+    data = plan.pipeline.data
+    yield from _entries(data, "", _OF_TOP)
+    models, mcp = _mapping(data, "models"), _mapping(data, "mcp")
+    for alias in plan.models:
+        yield from _entries(_mapping(models, alias), f"models.{alias}.", _OF_MODEL)
+    yield from _entries(mcp, "mcp.", _OF_MCP)
+    servers = _mapping(mcp, "servers")
+    for alias in servers:
+        yield from _entries(_mapping(servers, alias), f"mcp.servers.{alias}.", _OF_SERVER)
+    prompts = _mapping(data, "prompts")
+    used = {step.prompt_name for step in plan.steps if isinstance(step, PromptStep)}
+    yield from ((f"prompts.{name}", prompts[name]) for name in prompts if name in used)
+    steps = data.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, Mapping):
+            yield from _entries(step, f"steps.{step.get('id')}.", _OF_STEP)
+
+
+def _given(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
+    """What does not stand in the file."""
+    for name, value in options.inputs.items():
+        yield f"inputs.{name}", value
+    for name in plan.pipeline.env:
+        yield f"env.{name}", plan.variables.get(name)
+    if options.stdin is not None:
+        yield "stdin", options.stdin
+    if options.model is not None:
+        yield "--model", options.model
+    if options.allow:
+        yield "--allow", sorted(options.allow)
+    if options.deny:
+        yield "--deny", sorted(options.deny)
+    if plan.lock is not None:
+        yield "lock", _lock(plan)
+
+
+def _lock(plan: Plan) -> JsonValue:
+    lock = plan.lock
+    assert lock is not None
+    pins: dict[str, JsonValue] = {
+        alias: {name: tool.sha256 for name, tool in server.tools.items()}
+        for alias, server in lock.servers.items()
+    }
+    return {"tools": pins, "models": dict(lock.models), "prompts": dict(lock.prompts)}
+
+
+def _entries(
+    table: JsonObject, path: str, left_out: frozenset[str]
+) -> Iterator[tuple[str, JsonValue]]:
+    for key, value in table.items():
+        if key == "output" and isinstance(value, Mapping):
+            # How often an answer is asked for is a bound.
+            yield f"{path}{key}", {name: value[name] for name in value if name != "attempts"}
+        elif key not in left_out:
+            yield f"{path}{key}", value
+
+
+def _mapping(table: JsonObject, key: str) -> JsonObject:
+    found = table.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
+    """The content of the files that the pipeline names, and of those it runs over."""
+    pipeline = plan.pipeline
+    named = set(texts({key: pipeline.data.get(key) for key in pipeline.data if key not in _TESTS}))
+    for name, digest in pipeline.files.items():
+        if name in named:
+            yield f"file {name}", digest[:_SIZE]
+    context = template_context(pipeline, options, {}, plan.variables)
+    for step in plan.steps:
+        source = step.flow.foreach
+        if source is not None:
+            # A template that reads a step's result cannot be rendered yet: its items are compared
+            # one by one.
+            with suppress(AishError):
+                yield from _items(source, context)
+
+
+def _items(source: Foreach, context: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    if source.file is not None:
+        name = render(source.file, context)
+        yield f"file {name}", _content(source.folder / name)
+    elif source.glob is not None:
+        pattern = render(source.glob, context)
+        names = sorted(str(path.relative_to(source.folder)) for path in _matching(source, pattern))
+        yield f"files {pattern}", hashed(names)
+
+
+def _matching(source: Foreach, pattern: str) -> list[Path]:
+    try:
+        return list(source.folder.glob(pattern))
+    except (OSError, ValueError, NotImplementedError):
+        # The step says what is wrong with it, when it comes to it.
+        return []
+
+
+def _content(path: Path) -> str:
+    digest = sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except (OSError, ValueError):
+        return "missing"
+    return digest.hexdigest()[:_SIZE]
