@@ -68,7 +68,7 @@ class Secrets:
     def plain(self) -> Iterator[str]:
         """Each secret as it is; of one with several lines, each longer line of it."""
         values = (one for _, value in self._values for one in sorted(_plain(value)))
-        return (one for one in dict.fromkeys(values) if len(one.splitlines()) == 1)
+        return (one for one in dict.fromkeys(values) if not {"\r", "\n"} & set(one))
 
     def mask(self, text: str) -> str:
         """The text with every secret replaced by its tag."""

@@ -105,6 +105,8 @@ CI: Mapping[str, str] = {
     "B4": "items in flight at most as many as wanted, each with a key of its own",
     "B6": "shards are stable, disjoint, complete, and can be joined",
     "B9": "answers in a schema: asked for, read leniently, checked, asked for again",
+    "B11": "reports: JUnit, a page, GitHub's summary and annotations, traces",
+    "B13": "no text of a stranger is a command to GitHub, and secrets are masks there",
 }
 
 SECURITY: Mapping[str, str] = {

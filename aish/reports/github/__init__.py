@@ -1,0 +1,1 @@
+"""What GitHub Actions reads of a run: the step summary, annotations, masks."""

@@ -1,0 +1,340 @@
+import io
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from github_runner import Runner, command_in, commands_in
+from html_blocks import read
+from hypothesis import given
+from hypothesis import strategies as st
+from scripted_events import (
+    HOSTILE,
+    any_event,
+    decided,
+    ordinary_run,
+    run_finished,
+    run_started,
+    stamped,
+    step_finished,
+    troubled_run,
+    unmet_run,
+)
+from syrupy.assertion import SnapshotAssertion
+
+from aish.reports.github.commands import Spot, annotation, goes_to_the_runner, mask_commands
+from aish.reports.github.gathered import Gathered
+from aish.reports.github.notes import annotations
+from aish.reports.github.page import LIMIT
+from aish.reports.github.sink import GitHub
+from aish.reports.github.summary import summary
+from aish.system.secrets import Secrets
+from aish.text import for_line, for_terminal
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Exit, Failure, Place
+from aish.vocab.events import ExpectChecked, ItemFinished, ItemStarted, Stamped, StepStarted
+
+SPOTS = {
+    "fix": Spot("pipelines/p.yaml", 12, 5),
+    "notes": Spot("pipelines/a,b:c.yaml", 3, 1),
+}
+ANY = st.text(st.characters(exclude_categories=()), max_size=40)
+ODD = st.text("<>&\"'`|\\*_#[]()!@:./-~ \n\r\ta1\x1b\u202e\ud800\u200b", max_size=60)
+
+
+def gathered(run: Sequence[Stamped]) -> Gathered:
+    told = Gathered()
+    for one in run:
+        told.take(one)
+    told.end()
+    return told
+
+
+def batch(count: int, failing: int) -> list[Stamped]:
+    events: list[object] = [run_started(), StepStarted(Place("rows"), "prompt", count)]
+    for n in range(count):
+        place = Place("rows", f"key-{n}")
+        bad = n < failing
+        events += (
+            ItemStarted(place, f"key-{n}", n, "0" * 16),
+            ItemFinished(
+                place,
+                f"key-{n}",
+                n,
+                "failed" if bad else "ok",
+                None if bad else "fine",
+                None,
+                Usage(10, 2),
+                None,
+                0.1,
+                Failure("schema", f"no number in {n}: {HOSTILE}") if bad else None,
+            ),
+        )
+    failed = Failure("items", f"{failing} items failed")
+    events.append(step_finished("rows", status="failed", text=None, error=failed))
+    end = Exit(1, "failed", retryable=False, reason=f"step `rows`: {failing} items failed")
+    events.append(run_finished(status="failed", exit=end))
+    return stamped(*events)  # type: ignore[arg-type]  # they are events
+
+
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize(
+    "run",
+    [ordinary_run(), troubled_run(), unmet_run(), batch(30, 12), ordinary_run()[:8]],
+    ids=["ordinary", "troubled", "unmet", "batch", "cut off"],
+)
+def test_the_summary_of_a_run(run: list[Stamped], snapshot: SnapshotAssertion) -> None:
+    page = summary(gathered(run))
+
+    assert page == snapshot
+    read(page)
+
+
+@pytest.mark.requirement("B11", "X2", "X3")
+@given(ODD | ANY)
+def test_a_strangers_text_is_text_in_a_summary_and_nothing_else(text: str) -> None:
+    run = stamped(
+        run_started(pipeline=text),
+        StepStarted(Place(text), "prompt"),
+        ExpectChecked(Place(text), "equals", ok=False, message=text),
+        decided(Place(text), text, {}, verdict="deny"),
+        step_finished(text, status="failed", error=Failure("x", text, text)),
+        StepStarted(Place("last"), "prompt"),
+        step_finished("last", text=text),
+        run_finished(exit=Exit(1, "failed", retryable=False, reason=text, hint=text)),
+    )
+
+    seen = read(summary(gathered(run)))
+
+    assert seen.tags <= {
+        *("h3", "p", "b", "code", "pre", "table", "tr", "th", "td", "details", "summary")
+    }
+    assert seen.attributes <= {"open"}
+    shown = {for_line(text), f"\n{for_terminal(text)}", for_terminal(text)}
+    ours = {"last", run_finished().folder, for_line(text.partition("\n")[0])}
+    assert set(seen.foreign) <= shown | ours
+
+
+@pytest.mark.requirement("B11")
+@given(st.lists(any_event(), max_size=12))
+def test_whatever_the_events_are_the_summary_is_whole(run: list[Stamped]) -> None:
+    told = gathered(run)
+
+    page = summary(told, 4000)
+
+    assert len(page.encode()) <= 4000
+    read(page)
+    for line in annotations(told, SPOTS):
+        command = command_in(line)
+        assert command is not None
+        assert command.name in {"error", "warning"}
+
+
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize("limit", [200, 1500, 3000])
+def test_a_summary_is_cut_to_its_limit_and_says_so(limit: int) -> None:
+    page = summary(gathered(batch(300, 40)), limit)
+
+    assert len(page.encode()) <= limit
+    assert not page or "cut off" in page
+    read(page)
+
+
+@pytest.mark.requirement("B11")
+def test_a_huge_run_stays_under_what_github_takes() -> None:
+    long = "é" * 400_000
+    events: list[object] = [run_started()]
+    for n in range(600):
+        failed = Failure("x", long, long)
+        events += [
+            StepStarted(Place(f"s{n}"), "prompt"),
+            step_finished(f"s{n}", status="failed", text=long, error=failed),
+        ]
+    events.append(run_finished())
+
+    page = summary(gathered(stamped(*events)))  # type: ignore[arg-type]  # they are events
+
+    assert len(page.encode()) <= LIMIT
+    assert "cut off" in page
+    read(page)
+
+
+@pytest.mark.requirement("B11")
+def test_of_many_items_only_the_first_failures_are_kept() -> None:
+    told = gathered(batch(5000, 3000))
+
+    assert len(told.rows["rows"].failures) == 10
+    page = summary(told)
+    assert "2,000 ok, 3,000 not" in page
+    assert "and 2990 more items" in page
+
+
+@pytest.mark.requirement("B11")
+def test_an_item_that_went_well_in_the_end_is_no_failure() -> None:
+    first = batch(3, 3)[:-2]
+    again = batch(3, 0)
+
+    told = gathered([*first, *again])
+
+    assert not told.rows["rows"].failures
+    assert not told.rows["rows"].trouble
+
+
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize(
+    "run", [ordinary_run(), troubled_run(), unmet_run()], ids=["ordinary", "troubled", "unmet"]
+)
+def test_failures_are_annotated_where_the_step_stands(
+    run: list[Stamped], snapshot: SnapshotAssertion
+) -> None:
+    lines = list(annotations(gathered(run), SPOTS))
+
+    assert lines == snapshot
+    assert [command_in(line) for line in lines] == snapshot(name="as the runner reads them")
+
+
+@pytest.mark.requirement("B11")
+def test_no_more_annotations_than_github_shows() -> None:
+    events: list[object] = [run_started()]
+    for n in range(30):
+        events += [
+            decided(Place(f"s{n}"), f"evil__tool_{n}", {}, verdict="deny"),
+            step_finished(f"s{n}", status="failed", error=Failure("x", "broken")),
+        ]
+
+    found = commands_in("\n".join(annotations(gathered(stamped(*events)), {})))  # type: ignore[arg-type]  # events
+
+    assert [one.name for one in found] == ["error"] * 10 + ["warning"] * 10
+
+
+@pytest.mark.requirement("B11")
+def test_each_failed_step_comes_before_the_second_complaint_of_one() -> None:
+    place = Place("many")
+    checks = [ExpectChecked(place, "contains", ok=False, message=f"no {n}") for n in range(12)]
+    run = stamped(
+        StepStarted(place, "prompt"),
+        *checks,
+        step_finished("many", status="failed"),
+        step_finished("other", status="failed", error=Failure("x", "broken")),
+    )
+
+    found = commands_in("\n".join(annotations(gathered(run), {})))
+
+    assert [one.data for one in found[:3]] == ["no 0", "broken", "no 1"]
+
+
+@pytest.mark.requirement("B11", "B13")
+@given(ANY | ODD, ANY | ODD, st.builds(Spot, ANY | ODD, st.integers(1), st.integers(1)))
+def test_an_annotation_is_one_command_with_the_text_as_data(
+    title: str, message: str, spot: Spot
+) -> None:
+    (line,) = Runner.lines(annotation("error", title, message, spot))
+
+    command = command_in(line)
+
+    assert command is not None
+    assert command.name == "error"
+    assert set(command.properties) <= {"file", "line", "col", "title"}
+    assert command.data == for_terminal(message)
+    assert command.properties.get("title", "").strip() == for_terminal(title).strip()
+    assert command.properties["line"] == f"{spot.line}"
+
+
+@pytest.mark.requirement("B13")
+@given(st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=8, max_size=90))
+def test_each_secret_is_a_mask_line_by_line(value: str) -> None:
+    secrets = Secrets()
+    secrets.add("KEY", value)
+    runner = Runner()
+
+    runner.read("\n".join(mask_commands(secrets)))
+
+    assert not [line for line in runner.log if line]
+    assert len(set(runner.masks)) == len(runner.masks)
+    assert all(mask in value and len(mask) >= 8 for mask in runner.masks)
+    if not {"\r", "\n"} & set(value):
+        assert value in runner.masks
+
+
+@pytest.mark.requirement("B13")
+def test_the_lines_of_a_key_file_are_masked_and_short_ones_are_not() -> None:
+    secrets = Secrets()
+    secrets.add("PEM", "-----BEGIN KEY-----\nMIIEpAIBAAKCAQEA7\r\n}\nhalf%0Aof it: 100% secret\n")
+
+    assert list(mask_commands(secrets)) == [
+        "::add-mask::-----BEGIN KEY-----",
+        "::add-mask::MIIEpAIBAAKCAQEA7",
+        "::add-mask::half%250Aof it: 100%25 secret",
+    ]
+
+
+@pytest.mark.requirement("B13", "X4")
+def test_only_a_pipe_of_its_own_is_given_secrets(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    with os.fdopen(reading), os.fdopen(writing, "w") as pipe:
+        assert goes_to_the_runner(pipe)
+    with (tmp_path / "log").open("w") as file:
+        assert not goes_to_the_runner(file)
+    assert not goes_to_the_runner(io.StringIO())
+
+
+def closed(environ: Mapping[str, str], run: Sequence[Stamped]) -> tuple[str, list[str]]:
+    out, warnings = io.StringIO(), list[str]()
+    sink = GitHub(environ, out, SPOTS, warnings.append)
+    for one in run:
+        sink(one)
+    sink.close()
+    return out.getvalue(), warnings
+
+
+@pytest.mark.requirement("B11")
+def test_a_summary_goes_after_what_others_wrote(tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("| a | b", "utf-8")
+
+    for _ in range(2):
+        closed({"GITHUB_STEP_SUMMARY": str(path)}, ordinary_run())
+
+    text = path.read_text("utf-8")
+    assert text.startswith("| a | b\n\n<h3>")
+    assert text.count("<h3>") == 2
+
+
+@pytest.mark.requirement("B11")
+def test_the_runs_of_one_step_share_its_room(tmp_path: Path) -> None:
+    path = tmp_path / "summary.md"
+    path.write_text("x" * (LIMIT - 4000), "utf-8")
+
+    said = [closed({"GITHUB_STEP_SUMMARY": str(path)}, batch(30, 30))[1] for _ in range(3)]
+
+    assert path.stat().st_size <= LIMIT
+    assert said[0] == []
+    assert any("full" in line for line in said[2])
+
+
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize("there", ["nothing", "a folder", "a link"])
+def test_a_summary_that_cannot_be_written_is_said_and_no_more(tmp_path: Path, there: str) -> None:
+    path = tmp_path / "summary.md"
+    environ = {"GITHUB_ACTIONS": "true"}
+    if there != "nothing":
+        environ["GITHUB_STEP_SUMMARY"] = str(path)
+    if there == "a folder":
+        path.mkdir()
+    if there == "a link":
+        path.symlink_to(tmp_path / "elsewhere")
+
+    printed, warnings = closed(environ, unmet_run())
+
+    assert len(warnings) == 1
+    assert warnings[0].startswith("`--github`: ")
+    assert len(commands_in(printed)) == 3
+    assert not (tmp_path / "elsewhere").exists()
+
+
+@pytest.mark.requirement("B11", "B13")
+@pytest.mark.parametrize("value", ["", "false", "1"])
+def test_outside_of_github_nothing_is_printed(tmp_path: Path, value: str) -> None:
+    environ = {"GITHUB_ACTIONS": value, "GITHUB_STEP_SUMMARY": str(tmp_path / "s")}
+
+    assert closed(environ, unmet_run()) == ("", [])
