@@ -32,6 +32,7 @@ def run_started(
         inputs=dict(options.inputs),
         overrides=plan.pipeline.overrides,
         folder=around.folder.shown,
+        shard=options.shard,
         cassette=None if around.tape is None else around.tape.info,
     )
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
+from aish.vocab.run_parts import Shard
 
 LockMode = Literal["enforce", "warn", "none"]
 """What a difference from the lock means; `none` looks at no lock, as `aish lock` itself does."""
@@ -16,7 +17,7 @@ class RunOptions:
     """Everything besides the file that decides a run; `environ` is the process environment.
 
     `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
-    `limits.time`. `allow_broad_root` lets a pack have `/` or the home folder as its root (K4).
+    `limits.time`, as `max_cost_usd` and `max_turns` do theirs. `allow_broad_root` lets a pack have `/` or the home folder as its root (K4).
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -25,6 +26,9 @@ class RunOptions:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     timeout: float | None = None
+    max_cost_usd: float | None = None
+    max_turns: int | None = None
     allow_broad_root: bool = False
     lock: LockMode = "enforce"
+    shard: Shard | None = None
     environ: Mapping[str, str] = field(default_factory=dict)

@@ -23,7 +23,7 @@ from aish.vocab.event_parts import (
 )
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo
+from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo, Shard
 from aish.vocab.tools import ResultKind
 
 
@@ -32,6 +32,7 @@ class RunStarted:
     """The head of the stream: what this run is made of; inputs are masked.
 
     `fingerprint` has a short hash of each thing that a resumed run must have unchanged (B3).
+    `applies` is the run whose staged calls this one executes (B16): it cannot be resumed.
     """
 
     aish: str
@@ -46,7 +47,9 @@ class RunStarted:
     folder: str | None = None
     resumed_from: str | None = None
     fingerprint: JsonObject = field(default_factory=dict)
+    shard: Shard | None = None
     cassette: CassetteInfo | None = None
+    applies: str | None = None
     place: Place = NOWHERE
 
 
@@ -84,6 +87,7 @@ class ItemStarted:
     key: str
     index: int
     digest: str
+    value: JsonValue = None
 
 
 @frozen
