@@ -14,10 +14,12 @@ def template_context(
     options: RunOptions,
     records: Records,
     variables: Mapping[str, str] | None = None,
+    more: Mapping[str, JsonValue] | None = None,
 ) -> Mapping[str, JsonValue]:
     """The names a template may use at this point of the run.
 
     `variables` take the place of the process environment: in a replay, those that were recorded.
+    `more` are the names of an item.
     """
     environ = options.environ if variables is None else variables
     names: dict[str, JsonValue] = {
@@ -26,4 +28,6 @@ def template_context(
         "steps": {id: template_view(record) for id, record in records.items()},
         "stdin": options.stdin or "",
     }
+    if more is not None:
+        names.update(more)
     return ProjectNames(names, pipeline.file.parent)

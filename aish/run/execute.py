@@ -1,38 +1,33 @@
 """A whole run: resources open, steps in order, one final state, one exit."""
 
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import anyio
 
-from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
-from aish.errors import AishError, BudgetError, ExitCode, InternalError, StepFailedError
-from aish.run.final import FinalState, decide_exit, failure_of, status_of
+from aish.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.run.course import Course
+from aish.run.final import FinalState, decide_exit, status_of
+from aish.run.graph import leave_out_the_rest, run_graph
 from aish.run.interrupt import Interrupt, interruptible
 from aish.run.opening import run_started
 from aish.run.options import RunOptions
+from aish.run.order import steps_read
 from aish.run.plan import Plan
-from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord, total_usage
-from aish.run.resources import lock_errors, open_resources, require_lock, require_servers
+from aish.run.resources import Resources, lock_errors, open_resources, require_lock, require_servers
+from aish.run.slots import slots
+from aish.run.spending import Spending
 from aish.run.stage import Examine, Stage
 from aish.run.surroundings import AnyTape, Surroundings
-from aish.run.tool_steps import run_call, run_command_step
 from aish.run.tools import AllTools
 from aish.templates.render import render_tree
-from aish.vocab.event_parts import Exit, Failure, Place, StepKind, Verdict
-from aish.vocab.events import Event, Notice, RunFinished, StepFinished, StepStarted, ToolDecided
+from aish.vocab.event_parts import Exit, Place, Verdict
+from aish.vocab.events import Event, Notice, RunFinished, ToolDecided
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Emit
 from aish.vocab.run_parts import CassetteUse, ServerInfo
-
-KINDS: Mapping[type[Step], StepKind] = {
-    PromptStep: "prompt",
-    CallStep: "call",
-    RunStep: "run",
-    PipelineStep: "pipeline",
-}
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
@@ -51,6 +46,8 @@ class _Progress:
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
     tools: AllTools | None = None
+    course: Course = field(default_factory=Course)
+    spending: Spending = field(default_factory=Spending)
 
 
 async def execute(
@@ -65,7 +62,12 @@ async def execute(
     progress = _Progress(examine=examine)
     if around.tape is not None:
         around = around.with_emit(around.tape.followed(around.emit))
-    with anyio.CancelScope() as scope, interruptible(scope) as interrupt:
+    course = progress.course
+
+    def end(code: ExitCode) -> None:
+        course.interrupt(scope, code)
+
+    with anyio.CancelScope() as scope, interruptible(end) as interrupt:
         try:
             with _alone(around.tape, progress):
                 await _within_time(plan, options, around, progress)
@@ -104,11 +106,7 @@ def _end(
 ) -> Exit:
     if not progress.started:
         _start(plan, options, around, progress, ())
-    for step in plan.steps:
-        if step.id not in progress.records:
-            record = StepRecord(id=step.id, kind=KINDS[type(step)], status="skipped")
-            progress.records[step.id] = record
-            around.emit(_finished(record))
+    leave_out_the_rest(plan, progress.records, progress.course, around.emit)
     return _finish(around, progress, interrupt, begun)
 
 
@@ -138,13 +136,39 @@ async def _open_and_run(
         require_servers(plan, resources.servers)
         require_lock(resources.tools)
         progress.tools = resources.tools
-        stage = Stage(plan, options, resources, progress.records, progress.ends)
-        await _run_steps(stage, around)
+        stage = _stage(plan, options, around, resources, progress)
+        await run_graph(stage)
         if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
             outputs = plan.pipeline.outputs
             progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
             if progress.examine is not None:
                 await progress.examine(stage, progress.outputs)
+
+
+def _stage(
+    plan: Plan,
+    options: RunOptions,
+    around: Surroundings,
+    resources: Resources,
+    progress: _Progress,
+) -> Stage:
+    pipeline = plan.pipeline
+    return Stage(
+        plan,
+        options,
+        resources,
+        anyio.CapacityLimiter(slots(plan.steps, options)),
+        progress.records,
+        progress.ends,
+        course=progress.course,
+        spending=progress.spending,
+        carried=around.carried,
+        replayed=around.tape is not None and around.tape.offline,
+        # A test may look at any of them.
+        needed=steps_read(pipeline)
+        if progress.examine is None
+        else frozenset(step.id for step in plan.steps),
+    )
 
 
 def _start(
@@ -183,82 +207,11 @@ class _Listening:
     def __call__(self, event: Event) -> None:
         if isinstance(event, ToolDecided) and event.verdict in _REFUSED:
             self.progress.denials.append(event.tool)
+        self.progress.spending.take(event)
         if self.progress.started:
             self.emit(event)
         else:
             self.progress.early.append(event)
-
-
-async def _run_steps(stage: Stage, around: Surroundings) -> None:
-    for step in stage.plan.steps:
-        record = stage.records[step.id] = await _run_step(step, stage, around)
-        if record.exit_code is not ExitCode.OK:
-            return
-
-
-async def _run_step(step: Step, stage: Stage, around: Surroundings) -> StepRecord:
-    kind = KINDS[type(step)]
-    begun = around.clock.monotonic()
-    around.emit(StepStarted(Place(step=step.id), kind))
-    try:
-        record = await _one(step, stage)
-        if step.expect and record.status == "ok":
-            from aish.run.expect_step import held_to
-
-            record = replace(record, seconds=around.clock.monotonic() - begun)
-            record = await held_to(step, record, stage)
-    except AishError as error:
-        record = StepRecord(
-            step.id,
-            kind,
-            "failed",
-            failure=failure_of(error),
-            exit_code=error.exit_code,
-            retryable=error.retryable,
-        )
-    except BaseException:
-        # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
-        record = _cut_off(step, stage, begun, around.clock.monotonic())
-        stage.records[step.id] = record
-        around.emit(_finished(record))
-        raise
-    record = replace(record, seconds=around.clock.monotonic() - begun)
-    around.emit(_finished(record))
-    return record
-
-
-def _cut_off(step: Step, stage: Stage, begun: float, now: float) -> StepRecord:
-    kind, seconds = KINDS[type(step)], now - begun
-    if stage.ends is not None and now >= stage.ends:
-        late = Failure("time", "the time limit of the run is over")
-        return StepRecord(step.id, kind, "budget", seconds=seconds, failure=late)
-    gone = Failure("interrupted", "the run ended during this step")
-    return StepRecord(step.id, kind, "failed", seconds=seconds, failure=gone)
-
-
-async def _one(step: Step, stage: Stage) -> StepRecord:
-    match step:
-        case PipelineStep():
-            raise StepFailedError("not yet")
-        case PromptStep():
-            return await run_prompt(step, stage)
-        case CallStep():
-            return await run_call(step, stage)
-        case RunStep():
-            return await run_command_step(step, stage)
-
-
-def _finished(record: StepRecord) -> StepFinished:
-    return StepFinished(
-        place=Place(step=record.id),
-        status=record.status,
-        text=record.text,
-        output=record.output,
-        usage=record.usage,
-        cost_usd=None,
-        seconds=record.seconds,
-        error=record.failure,
-    )
 
 
 def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float) -> Exit:

@@ -9,7 +9,7 @@ from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import step_subject
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
-from aish.vocab.event_parts import Failure, Place
+from aish.vocab.event_parts import Failure
 from aish.vocab.events import ExpectChecked
 
 
@@ -25,9 +25,7 @@ async def held_to(step: Step, record: StepRecord, stage: Stage) -> StepRecord:
         checked = await check(
             expectation, subject, equipment.check_arguments, stage.plan.secrets.mask
         )
-        equipment.emit(
-            ExpectChecked(Place(step=step.id), checked.kind, checked.ok, checked.message)
-        )
+        equipment.emit(ExpectChecked(stage.place(step), checked.kind, checked.ok, checked.message))
         unmet += () if checked.ok else (checked,)
     if not unmet:
         return record

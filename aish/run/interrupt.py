@@ -1,13 +1,11 @@
-"""Ctrl-C, SIGTERM and SIGHUP: once cancels the run in order, twice ends the process at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: once ends the run in order, twice ends the process at once."""
 
 import asyncio
 import os
 import signal
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-
-import anyio
 
 from aish.errors import ExitCode
 
@@ -27,8 +25,8 @@ class Interrupt:
 
 
 @contextmanager
-def interruptible(scope: anyio.CancelScope) -> Generator[Interrupt]:
-    """Cancel `scope` when SIGINT, SIGTERM or SIGHUP arrives.
+def interruptible(end: Callable[[ExitCode], None]) -> Generator[Interrupt]:
+    """Call `end` when SIGINT, SIGTERM or SIGHUP arrives.
 
     A second signal leaves without waiting; the reaper then ends the children (M10).
     """
@@ -39,7 +37,7 @@ def interruptible(scope: anyio.CancelScope) -> Generator[Interrupt]:
         if seen.code is not None:
             os._exit(int(seen.code))
         seen.code = _CODES[number]
-        scope.cancel()
+        end(seen.code)
 
     installed = []
     # What whoever started us had ignored (`nohup`, a job in the background) stays so.

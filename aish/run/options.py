@@ -17,7 +17,9 @@ class RunOptions:
     """Everything besides the file that decides a run; `environ` is the process environment.
 
     `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
-    `limits.time`, as `max_cost_usd` and `max_turns` do theirs. `allow_broad_root` lets a pack have `/` or the home folder as its root (K4).
+    `limits.time`, `max_cost_usd` and `max_turns` the limits of those names. `allow_broad_root` lets
+    a pack have `/` or the home folder as its root (K4). `concurrency` bounds the units of work in
+    flight. `force` goes on with a run although what it is made of has changed (B3).
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -31,4 +33,6 @@ class RunOptions:
     allow_broad_root: bool = False
     lock: LockMode = "enforce"
     shard: Shard | None = None
+    concurrency: int | None = None
+    force: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)

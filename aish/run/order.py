@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import Pipeline
-from aish.config.steps import CallStep, PromptStep, RunStep, Step
+from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.errors import UsageError
 from aish.run.expectations.names import all_names_read
-from aish.templates.references import references
+from aish.templates.references import references, references_of_expression
 from aish.vocab.json import JsonValue
 
 
@@ -22,6 +22,36 @@ def sources(step: Step) -> Iterator[str]:
             yield from texts(step.arguments)
         case RunStep():
             yield from ((step.run,) if isinstance(step.run, str) else step.run)
+        case PipelineStep():
+            yield from texts(step.inputs)
+    if step.flow.foreach is not None and step.flow.foreach.file is not None:
+        yield step.flow.foreach.file
+
+
+def expressions(step: Step) -> Iterator[str]:
+    """Every expression of a step that says whether and over what it runs."""
+    foreach = step.flow.foreach
+    of_items = (foreach.expression, foreach.key) if foreach is not None else ()
+    found = (step.flow.when, *of_items)
+    yield from (expression for expression in found if expression is not None)
+
+
+def names_item(step: Step) -> bool:
+    """Whether the step's `when` is about each of its items, and not about the step."""
+    foreach, when = step.flow.foreach, step.flow.when
+    if foreach is None or when is None:
+        return False
+    first = {name.split(".")[0] for name in references_of_expression(when)}
+    return bool(first & {foreach.name, "index"})
+
+
+def steps_read(pipeline: Pipeline) -> frozenset[str]:
+    """The steps whose results anything reads; all of them where only running it could tell."""
+    names = [name for step in pipeline.steps for name in reads(step)]
+    names += [name for text in texts(pipeline.outputs or {}) for name in references(text)]
+    if "steps" in names:
+        return frozenset(step.id for step in pipeline.steps)
+    return frozenset(name.split(".")[1] for name in names if name.startswith("steps."))
 
 
 def reads(step: Step) -> Iterator[str]:
@@ -32,6 +62,8 @@ def reads(step: Step) -> Iterator[str]:
     """
     for source in sources(step):
         yield from references(source)
+    for expression in expressions(step):
+        yield from references_of_expression(expression)
     yield from all_names_read(step.expect)
 
 

@@ -1,9 +1,12 @@
 """A `prompt` step: a model with the tool loop."""
 
+from dataclasses import replace
+
 from aish.config.steps import PromptStep
 from aish.errors import StepFailedError
 from aish.loop.conversation import add_system, add_user
 from aish.loop.converse import Ask, converse
+from aish.loop.equipment import Bound
 from aish.policy.rules import matches_tool
 from aish.run.answering import Answered, answer
 from aish.run.records import StepRecord
@@ -11,7 +14,6 @@ from aish.run.stage import EXIT_OF_STATUS, Stage
 from aish.run.structured import instruction
 from aish.run.tools import AllTools
 from aish.templates.render import render
-from aish.vocab.event_parts import Place
 from aish.vocab.messages import History
 from aish.vocab.protocols import AnswerSchema, Model
 from aish.vocab.tools import Tool, ToolName
@@ -33,7 +35,8 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
         tool_choice=wire_choice(step.tool_choice, stage.resources.tools),
         params=step.params,
         schema=schema,
-        place=Place(step=step.id),
+        place=replace(stage.place(step), turn=stage.turn or None),
+        bound=_bound(step, stage),
     )
     equipment = stage.equipment(step.limits, step.on_denied)
     if step.output is None or schema is None:
@@ -41,6 +44,16 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
         output = outcome.text if outcome.status == "ok" else None
         return _record(step, Answered(outcome, output))
     return _record(step, await answer(ask, schema, step.output.attempts, equipment))
+
+
+def _bound(step: PromptStep, stage: Stage) -> Bound | None:
+    """What keeps the conversation from growing without end, where the file wants that (L19)."""
+    if step.context.max_tokens is None:
+        return None
+    from aish.loop.window import Window
+
+    alias = step.context.summary_model
+    return Window(step.context, stage.resources.models[alias] if alias else None)
 
 
 def opening(step: PromptStep, stage: Stage, model: Model) -> History:

@@ -16,7 +16,8 @@ from aish.vocab.json import JsonValue
 class StepRecord:
     """A step's end; `exit_code` is what it means for the process if the run ends with it.
 
-    `retryable` says of an `exit_code` that another try could mend whether it could here.
+    `retryable` says of an `exit_code` that another try could mend whether it could here. `items`
+    are those of a `foreach` step in their order, where anything reads them, else empty.
     """
 
     id: str
@@ -26,21 +27,46 @@ class StepRecord:
     output: JsonValue = None
     calls: tuple[UsedCall, ...] = ()
     usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
     seconds: float = 0.0
     failure: Failure | None = None
+    items: tuple["ItemRecord", ...] | None = None
     exit_code: ExitCode = ExitCode.OK
     retryable: bool = True
 
 
-def template_view(record: StepRecord) -> dict[str, JsonValue]:
-    """`steps.X` as templates see it (F14)."""
+@frozen
+class ItemRecord:
+    """An item's end."""
+
+    key: str
+    index: int
+    record: StepRecord
+
+
+def template_view(record: StepRecord) -> JsonValue:
+    """`steps.X` as templates see it: of a `foreach` step, a list in item order (F14)."""
+    if record.items is not None:
+        return [{"key": item.key, **_view(item.record)} for item in record.items]
+    return _view(record)
+
+
+def _view(record: StepRecord) -> dict[str, JsonValue]:
+    if record.status == "skipped":
+        nothing = dict.fromkeys(("text", "output", "tool_calls", "usage"))
+        return {"status": record.status, **nothing}
     return {
         "status": record.status,
         "text": record.text,
         "output": record.output,
-        "tool_calls": [_call_view(call) for call in record.calls],
+        "tool_calls": calls_view(record),
         "usage": usage_view(record.usage),
     }
+
+
+def calls_view(record: StepRecord) -> list[JsonValue]:
+    """The tool calls of a step as templates see them."""
+    return [_call_view(call) for call in record.calls]
 
 
 def usage_view(usage: Usage) -> dict[str, JsonValue]:
@@ -69,7 +95,7 @@ def total_usage(records: Sequence[StepRecord]) -> Usage:
     """The tokens of all prompt steps; what one of them does not know is not known (quirk 34)."""
     total: Usage | None = None
     for record in records:
-        if record.kind == "prompt" and record.status != "skipped":
+        if record.kind in {"prompt", "pipeline"} and record.status != "skipped":
             total = add_usage(total, record.usage)
     return total or Usage()
 

@@ -1,17 +1,24 @@
 """What every kind of step is given: the plan, the open resources, and what came before."""
 
+import random
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from aish.config.steps import LoopLimits, OnDenied
+import anyio
+
+from aish.config.steps import LoopLimits, OnDenied, PipelineStep, Step
 from aish.errors import ExitCode
 from aish.loop.equipment import Equipment
 from aish.run.context import template_context
+from aish.run.course import Course
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resources import Resources
-from aish.vocab.event_parts import StepStatus
+from aish.run.spending import Spending
+from aish.run.surroundings import AnyCarried
+from aish.vocab.event_parts import Place, StepStatus
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
@@ -23,24 +30,63 @@ EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
 }
 
 
+@frozen
+class ItemScope:
+    """The item that is being worked on: its key, and what templates call it."""
+
+    key: str
+    names: Mapping[str, JsonValue]
+
+
 @dataclass(slots=True)
 class Stage:
-    """A run in progress; `records` grows as steps finish, `ends` is when its time is over."""
+    """A run in progress; `records` grows as steps finish, `ends` is when its time is over.
+
+    `slots` bounds how many units of work are in flight in the whole run. `item` is set while the
+    step runs for an item, `turn` counts the requests that earlier attempts made. `prefix` goes
+    before the ids of a sub-pipeline's steps, and `inner` runs one. `needed` are the steps whose
+    items anything reads later.
+    """
 
     plan: Plan
     options: RunOptions
     resources: Resources
+    slots: anyio.CapacityLimiter
     records: dict[str, StepRecord] = field(default_factory=dict)
     ends: float | None = None
+    course: Course = field(default_factory=Course)
+    spending: Spending = field(default_factory=Spending)
+    carried: AnyCarried | None = None
+    replayed: bool = False
+    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
+    needed: frozenset[str] = frozenset()
+    prefix: str = ""
+    inner: "Inner | None" = None
+    item: ItemScope | None = None
+    turn: int = 0
+
+    def name(self, step: Step) -> str:
+        """The step's id as events have it: `outer/inner` in a sub-pipeline."""
+        return self.prefix + step.id
+
+    def place(self, step: Step) -> Place:
+        """Where the step's events happen."""
+        return Place(self.prefix + step.id, None if self.item is None else self.item.key)
 
     def context(self) -> Mapping[str, JsonValue]:
         """What templates see now."""
-        return template_context(self.plan.pipeline, self.options, self.records, self.plan.variables)
+        more = self.item.names if self.item is not None else None
+        return template_context(
+            self.plan.pipeline, self.options, self.records, self.plan.variables, more
+        )
 
     def equipment(self, limits: LoopLimits, on_denied: OnDenied) -> Equipment:
         """The resources as the loop takes them, under a step's own limits."""
         return replace(self.resources.equipment, limits=limits, on_denied=on_denied)
 
+
+Inner = Callable[[PipelineStep, Stage], Awaitable[StepRecord]]
+"""Runs a sub-pipeline."""
 
 Examine = Callable[[Stage, JsonValue], Awaitable[None]]
 """Looks at a run that has succeeded, and at its outputs: `aish test` does."""

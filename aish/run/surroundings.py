@@ -4,7 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from aish.policy.staging import Reviewed, Staging
 from aish.run.folder import RunFolder
+from aish.run.records import StepRecord
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import StepStatus
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock, Emit
 from aish.vocab.run_parts import CassetteInfo
@@ -31,11 +35,79 @@ class AnyTape(Protocol):
         ...
 
 
+class AnyDone(Protocol):
+    """An item that an earlier part of this run has finished: `resuming.items.DoneItem`."""
+
+    @property
+    def index(self) -> int:
+        """Its place among the items."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Of its value, then."""
+        ...
+
+    @property
+    def status(self) -> StepStatus:
+        """How it ended."""
+        ...
+
+    @property
+    def record(self) -> StepRecord | None:
+        """Its end, where anything reads it."""
+        ...
+
+
+class AnyDoneItems(Protocol):
+    """All of them of one step: `resuming.items.DoneItems`."""
+
+    def get(self, key: str) -> AnyDone | None:
+        """The item of this key, if it is done."""
+        ...
+
+    @property
+    def ok(self) -> int:
+        """How many went well."""
+        ...
+
+    @property
+    def failed(self) -> int:
+        """How many did not."""
+        ...
+
+    @property
+    def usage(self) -> Usage:
+        """Their tokens."""
+        ...
+
+
+class AnyCarried(Protocol):
+    """What a resumed run takes over, `resuming.carried.Carried`: other runs do not import it."""
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        ...
+
+    @property
+    def steps(self) -> Mapping[str, StepRecord]:
+        """The steps that are done."""
+        ...
+
+    @property
+    def items(self) -> Mapping[str, AnyDoneItems]:
+        """The items that are done, by step."""
+        ...
+
+
 @frozen
 class Surroundings:
     """Where events go, who is asked, what time it is, where things are kept.
 
-    `tape` is the run's cassette, if it has one: made by `taping.open_tape`.
+    `tape` is the run's cassette, if it has one: made by `taping.open_tape`. `carried` is what a
+    resumed run has done before. `staging` is where
+    calls are put down that a rule stages, `reviewed` what a person applies of them.
     """
 
     emit: Emit
@@ -44,6 +116,9 @@ class Surroundings:
     folder: RunFolder
     environ: Mapping[str, str]
     tape: AnyTape | None = None
+    carried: AnyCarried | None = None
+    staging: Staging | None = None
+    reviewed: Reviewed | None = None
 
     def with_emit(self, emit: Emit) -> "Surroundings":
         """The same, with events going elsewhere."""

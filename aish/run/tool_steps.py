@@ -12,7 +12,7 @@ from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 from aish.templates.render import render, render_tree
-from aish.vocab.event_parts import Failure, Place, StepKind, StepStatus
+from aish.vocab.event_parts import Failure, StepKind, StepStatus
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ResultKind, ToolName
 
@@ -44,7 +44,8 @@ async def run_call(step: CallStep, stage: Stage) -> StepRecord:
     arguments = render_tree(step.arguments, stage.context())
     assert isinstance(arguments, dict)
     equipment = stage.equipment(step.limits, step.on_denied)
-    used = await call_tool(tool, arguments, equipment, Place(step=step.id, call=f"{step.id}-1"))
+    place = replace(stage.place(step), call=f"{step.id}-1")
+    used = await call_tool(tool, arguments, equipment, place)
     return tool_record(step.id, "call", used, on_denied=step.on_denied, output=output_of(used))
 
 
@@ -59,9 +60,9 @@ async def run_command_step(step: RunStep, stage: Stage) -> StepRecord:
     arguments: JsonObject = command_arguments(run)
     equipment = replace(
         stage.equipment(step.limits, step.on_denied),
-        tools=stage.resources.tools.of_step(step.id),
+        tools=stage.resources.tools.of_step(stage.name(step)),
     )
-    place = Place(step=step.id, call=f"{step.id}-1")
+    place = replace(stage.place(step), call=f"{step.id}-1")
     used = await call_tool(SHELL_RUN, arguments, equipment, place)
     return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
 
@@ -78,7 +79,7 @@ def tool_record(
     if status != "ok":
         failure = Failure(used.kind, _why(used))
     # What we tell a model about a call that reached no tool is nobody's result.
-    answered = used.kind in {"ok", "handler_error"}
+    answered = used.kind in {"ok", "handler_error"} and used.verdict != "staged"
     return StepRecord(
         id=id,
         kind=kind,

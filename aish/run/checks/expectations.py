@@ -9,6 +9,7 @@ from aish.config.inputs import fits
 from aish.config.pipeline import Pipeline
 from aish.errors import UsageError, did_you_mean
 from aish.run.checks.complaint import Complaint, within
+from aish.run.checks.expressions import no_expression
 from aish.run.checks.reading import undefined
 from aish.run.checks.schemas import broken_schema
 from aish.run.checks.tools import glob_complaints
@@ -112,12 +113,7 @@ def _names(
     try:
         read = names_read(expectation)
     except UsageError as error:
-        in_braces = "{{" in str(expectation.value)
-        said = "an expression stands without braces" if in_braces else error.hint
-        # The engine was given the expression in braces.
-        early = "end of print statement" in error.message
-        why = "it ends too early" if early else error.message
-        yield Complaint(where, f"not an expression: {why}", said)
+        yield no_expression(str(expectation.value), where, error)
         return
     for name in sorted(read):
         yield from undefined(name, path if expectation.path else where, pipeline, names)

@@ -21,6 +21,7 @@ def name_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     yield from _models(pipeline)
     yield from _variables(pipeline)
     yield from _steps(pipeline)
+    yield from _summary_models(pipeline)
     yield from _step_circles(pipeline)
 
 
@@ -114,6 +115,25 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Compl
             message = "there is no model to answer"
             hint = "for example `models: {local: {embedded: smollm2}}`"
         yield Complaint(within(path, "prompt"), message, hint)
+
+
+def _summary_models(pipeline: Pipeline) -> Iterator[Complaint]:
+    """About the models under `context`, a step's own or the file's (L19)."""
+    listed = "steps" in pipeline.data
+    at_top = "context.summary_model"
+    seen: set[str] = set()
+    for index, step in enumerate(pipeline.steps):
+        if not isinstance(step, PromptStep) or step.context.summary_model is None:
+            continue
+        own = within(step_path(index, listed=listed), at_top)
+        place = own if own in pipeline.positions else at_top
+        if place not in seen:
+            yield from _known_model(step.context.summary_model, pipeline, place)
+            if step.context.max_tokens is None:
+                hint = "add `context.max_tokens`: above it a conversation is shortened"
+                message = "nothing is summarised without `max_tokens`"
+                yield Complaint(place, message, hint, warning=True)
+        seen.add(place)
 
 
 def _step_circles(pipeline: Pipeline) -> Iterator[Complaint]:

@@ -43,6 +43,9 @@ def undefined(
         yield Complaint(path, f"`{root}.{key}` is not defined", _missing(root, key, known[root]))
     elif root == "steps":
         step = next(step for step in pipeline.steps if step.id == key)
+        if step.flow.foreach is not None:
+            yield from _of_list(step, fields, path)
+            return
         yield from _step_field(step, fields, path)
 
 
@@ -64,6 +67,13 @@ def _step_field(step: Step, fields: Sequence[str], path: str) -> Iterator[Compla
         listed = ", ".join(f"`{field}`" for field in RUN_FIELDS)
         hint = _near(fields[1], RUN_FIELDS, f"steps.{step.id}.output.")
         yield Complaint(path, message, hint or f"the output of a `run` step has {listed}")
+
+
+def _of_list(step: Step, fields: Sequence[str], path: str) -> Iterator[Complaint]:
+    if fields:
+        message = f"`steps.{step.id}` is a list, of its items, and has no `{fields[0]}`"
+        hint = f"`steps.{step.id} | map(attribute='{fields[0]}') | list`"
+        yield Complaint(path, message, hint)
 
 
 def _missing(root: str, key: str, known: Iterable[str]) -> str | None:

@@ -4,12 +4,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aish.config.nodes import at, join
 from aish.config.pipeline import Pipeline
-from aish.config.steps import CallStep, Prompt, PromptStep, RunStep, Step
+from aish.config.steps import CallStep, PipelineStep, Prompt, PromptStep, RunStep, Step
 from aish.errors import UsageError
 from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.checks.expressions import expression_complaints
 from aish.run.checks.reading import METHODS, undefined
 from aish.run.expectations.names import all_names_read
-from aish.templates.references import references
+from aish.run.order import expressions
+from aish.templates.references import references, references_of_expression
 from aish.vocab.json import JsonValue
 
 
@@ -17,7 +19,7 @@ def template_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     """About what templates say, and about inputs that none of them reads."""
     used: set[str] = set()
     broken = False
-    for path, source in sources_with_paths(pipeline):
+    for path, source, more in sources_with_paths(pipeline):
         try:
             names = references(source)
         except UsageError as error:
@@ -27,9 +29,12 @@ def template_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
             continue
         used |= names
         for name in sorted(names):
-            yield from undefined(name, path, pipeline)
+            yield from undefined(name, path, pipeline, more)
+    yield from _expressions(pipeline)
     try:
         used.update(name for step in pipeline.steps for name in all_names_read(step.expect))
+        read = (one for step in pipeline.steps for one in expressions(step))
+        used.update(name for one in read for name in references_of_expression(one))
     except UsageError:
         # Complained of where expectations are looked at.
         broken = True
@@ -37,14 +42,52 @@ def template_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
         yield from _unused(pipeline, used)
 
 
-def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
-    """Every template of the file, with where it stands."""
+def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str, Sequence[str]]]:
+    """Every template of the file, with where it stands and the names of items it may read."""
     for name, prompt in pipeline.prompts.items():
-        yield from _of_prompt(prompt, f"prompts.{name}", pipeline)
+        more = _known_to(name, pipeline)
+        for path, source in _of_prompt(prompt, f"prompts.{name}", pipeline):
+            yield path, source, more
     listed = "steps" in pipeline.data
     for index, step in enumerate(pipeline.steps):
-        yield from _of_step(step, step_path(index, listed=listed), pipeline)
-    yield from _texts(pipeline.outputs or {}, "outputs")
+        own = step_path(index, listed=listed)
+        for path, source in _of_step(step, own, pipeline):
+            yield path, source, item_names(step)
+        if step.flow.foreach is not None and step.flow.foreach.file is not None:
+            yield within(own, "foreach.file"), step.flow.foreach.file, ()
+    for path, source in _texts(pipeline.outputs or {}, "outputs"):
+        yield path, source, ()
+
+
+def item_names(step: Step) -> tuple[str, ...]:
+    """What the templates of a `foreach` step see beside the others."""
+    return () if step.flow.foreach is None else (step.flow.foreach.name, "index")
+
+
+def _known_to(prompt: str, pipeline: Pipeline) -> Sequence[str]:
+    """The names of items that each step with this prompt has."""
+    users = [
+        set(item_names(step))
+        for step in pipeline.steps
+        if isinstance(step, PromptStep) and step.prompt_name == prompt
+    ]
+    return tuple(set.intersection(*users)) if users else ("item", "index")
+
+
+def _expressions(pipeline: Pipeline) -> Iterator[Complaint]:
+    listed = "steps" in pipeline.data
+    for index, step in enumerate(pipeline.steps):
+        path, flow = step_path(index, listed=listed), step.flow
+        more = item_names(step)
+        if flow.when is not None:
+            yield from expression_complaints(flow.when, within(path, "when"), pipeline, more)
+        if flow.foreach is None:
+            continue
+        if flow.foreach.expression is not None:
+            where = within(path, "foreach")
+            yield from expression_complaints(flow.foreach.expression, where, pipeline)
+        if flow.foreach.key is not None:
+            yield from expression_complaints(flow.foreach.key, within(path, "key"), pipeline, more)
 
 
 def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
@@ -56,6 +99,8 @@ def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, s
                 yield within(path, "system"), step.system
         case CallStep():
             yield from _texts(step.arguments, within(path, "with"))
+        case PipelineStep():
+            yield from _texts(step.inputs, within(path, "with"))
         case RunStep(run=str(line)):
             yield within(path, "run"), line
         case RunStep():

@@ -1,11 +1,10 @@
 """What expectations look at: a step that has ended, or a whole run (F12)."""
 
 from collections.abc import Mapping
-from typing import cast
 
 from aish.loop.equipment import UsedCall
 from aish.run.expectations.result_path import find, parse_path
-from aish.run.records import Records, StepRecord, template_view, total_usage, usage_view
+from aish.run.records import Records, StepRecord, calls_view, template_view, total_usage, usage_view
 from aish.templates.context import ProjectNames
 from aish.vocab.deltas import Usage
 from aish.vocab.frozen import frozen
@@ -39,9 +38,10 @@ class Subject:
 def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subject:
     """A step that has ended; `context` is what templates saw before it (`Stage.context`)."""
     view = template_view(record)
+    fields = view if isinstance(view, dict) else {}
     before = context["steps"]
     assert isinstance(before, dict)
-    own = {**view, "seconds": record.seconds, "steps": {**before, record.id: view}}
+    own = {**fields, "seconds": record.seconds, "steps": {**before, record.id: view}}
     return Subject(
         names=_with(context, own),
         text=record.text,
@@ -68,16 +68,13 @@ def run_subject(
     rows = tuple(records.values())
     last = rows[-1] if rows else None
     asked = any(row.kind == "prompt" and row.status != "skipped" for row in rows)
-    views = [template_view(row) for row in rows]
     usage = total_usage(rows)
     own: dict[str, JsonValue] = {
         "outputs": outputs,
         "text": last.text if last else None,
         "output": last.output if last else None,
         "status": status,
-        "tool_calls": [
-            call for view in views for call in cast("list[JsonValue]", view["tool_calls"])
-        ],
+        "tool_calls": [call for row in rows for call in calls_view(row)],
         "usage": usage_view(usage),
         "seconds": seconds,
     }

@@ -1,0 +1,296 @@
+"""A step over many items: a window of them in flight, each result told once (F5, B4, B5)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+
+from anyio.lowlevel import checkpoint
+
+from aish.config.steps import Foreach, MaxFailures, PromptStep, Step
+from aish.errors import AishError, ExitCode, UsageError
+from aish.items.items import Item, Items, from_file, from_glob, from_list
+from aish.items.keys import Keys, key_text
+from aish.items.shards import holds
+from aish.items.values import digest_of
+from aish.loop.usage import add_usage
+from aish.run.final import PRECEDENCE, failure_of
+from aish.run.order import names_item
+from aish.run.records import ItemRecord, StepRecord
+from aish.run.stage import ItemScope, Stage
+from aish.run.surroundings import AnyDone
+from aish.run.together import together
+from aish.run.unit import FATAL, KINDS, failed, run_unit
+from aish.templates.render import evaluate, render, render_value
+from aish.text import counted
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Failure
+from aish.vocab.events import ItemFinished, ItemStarted, StepStarted
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+# Of a total that is not known, a share means something only after some items.
+_FEWEST = 20
+# How many items that are done already are passed over before others get a turn.
+_AT_ONCE = 500
+
+
+@frozen
+class _Task:
+    """An item to be run."""
+
+    item: Item
+    key: str
+    digest: str
+
+
+async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
+    """Run `step` for each of its items that is not done; emits `step.started` as well.
+
+    Raises:
+        StepFailedError: the items cannot be read.
+    """
+    items = _items(foreach, stage)
+    shard = stage.options.shard
+    total = items.total if shard is None else None
+    stage.resources.equipment.emit(StepStarted(stage.place(step), KINDS[type(step)], count=total))
+    batch = _Batch(step, foreach, stage, iter(items), total)
+    return await batch.run()
+
+
+def _items(foreach: Foreach, stage: Stage) -> Items:
+    if foreach.file is not None:
+        return from_file(foreach.folder / render(foreach.file, stage.context()))
+    if foreach.glob is not None:
+        return from_glob(foreach.glob, foreach.folder)
+    return from_list(_value(foreach.expression or "", stage))
+
+
+def _value(expression: str, stage: Stage) -> JsonValue:
+    # A plain path, as most are, needs no Jinja2.
+    return render_value("{{ " + expression + " }}", stage.context())
+
+
+@dataclass(slots=True)
+class _Batch:
+    """The state of one `foreach` step."""
+
+    step: Step
+    foreach: Foreach
+    stage: Stage
+    source: Iterator[Item]
+    total: int | None
+    keys: Keys = field(default_factory=Keys)
+    done: int = 0
+    bad: int = 0
+    codes: set[ExitCode] = field(default_factory=set)
+    usage: Usage | None = None
+    kept: list[ItemRecord] = field(default_factory=list)
+    first: str = ""
+    fatal: StepRecord | None = None
+    over: bool = False
+    seconds: float = 0.0
+
+    async def run(self) -> StepRecord:
+        """Items through a window of `concurrency`; the step's end once all of them have ended."""
+        self._take_over()
+        width = self.foreach.concurrency
+        if self.stage.options.concurrency is not None:
+            width = min(width, self.stage.options.concurrency)
+        if self.total is not None:
+            width = min(width, self.total)
+        async with together() as tasks:
+            for _ in range(width):
+                tasks.start_soon(self._worker)
+        return self._record()
+
+    def _take_over(self) -> None:
+        """What a resumed run has of this step already."""
+        carried = self.stage.carried
+        before = carried.items.get(self.stage.name(self.step)) if carried else None
+        if before is None:
+            return
+        self.done, self.bad = before.ok + before.failed, before.failed
+        if self.bad:
+            self.codes.add(ExitCode.FAILED)
+            self.first = "in the part of the run before this one"
+        if self.done and isinstance(self.step, PromptStep):
+            self.usage = before.usage
+
+    async def _worker(self) -> None:
+        while not (self.over or self.stage.course.stopped):
+            async with self.stage.slots:
+                try:
+                    task = await self._next()
+                except AishError as error:
+                    self._end(failed(self.step, self.stage, failure_of(error), error.exit_code))
+                    return
+                if task is None:
+                    return
+                await self._run(task)
+
+    async def _next(self) -> _Task | None:
+        """The next item that is to be run, if there still is one and more are wanted."""
+        passed = 0
+        while not (self.over or self.stage.course.stopped):
+            item = next(self.source, None)
+            if item is None:
+                return None
+            task = self._task(item)
+            if task is not None:
+                return task
+            passed += 1
+            if passed % _AT_ONCE == 0:
+                await checkpoint()
+        return None
+
+    def _task(self, item: Item) -> _Task | None:
+        """What is to be done for an item; nothing if it is done, or another shard's."""
+        foreach, stage = self.foreach, self.stage
+        key = str(item.index)
+        if foreach.key is not None:
+            scope = ItemScope(key, {foreach.name: item.value, "index": item.index})
+            key = key_text(_value(foreach.key, replace(stage, item=scope)), item.index)
+            self.keys.add(key, item.index)
+        shard = stage.options.shard
+        if shard is not None and not holds(shard, key):
+            return None
+        digest = digest_of(item.value)
+        before = stage.carried.items.get(stage.name(self.step)) if stage.carried else None
+        found = before.get(key) if before is not None else None
+        if found is None:
+            return _Task(item, key, digest)
+        self._carry(key, digest, found)
+        return None
+
+    def _carry(self, key: str, digest: str, found: AnyDone) -> None:
+        if found.digest != digest and not self.stage.options.force:
+            raise UsageError(
+                f"the item `{key}` is not what it was when the run began",
+                where=f"step `{self.stage.name(self.step)}`",
+                hint="`--force` goes on with the results there are",
+            )
+        if found.record is not None:
+            self.kept.append(ItemRecord(key, found.index, found.record))
+
+    async def _run(self, task: _Task) -> None:
+        stage = self.stage
+        emit = stage.resources.equipment.emit
+        names = {self.foreach.name: task.item.value, "index": task.item.index}
+        here = replace(stage, item=ItemScope(task.key, names))
+        place = here.place(self.step)
+        index = task.item.index
+        emit(ItemStarted(place, task.key, index, task.digest))
+        with stage.course.item_unit():
+            record = await self._outcome(here)
+        stage.spending.forget(place)
+        if record.exit_code in FATAL:
+            # Not finished: with a higher limit, or a repaired cassette, it is run again.
+            self._end(record)
+            return
+        emit(
+            ItemFinished(
+                place=place,
+                key=task.key,
+                index=index,
+                status=record.status,
+                text=record.text,
+                output=record.output,
+                usage=record.usage,
+                cost_usd=record.cost_usd,
+                seconds=record.seconds,
+                error=record.failure,
+            )
+        )
+        self._count(ItemRecord(task.key, index, record))
+
+    async def _outcome(self, here: Stage) -> StepRecord:
+        """The item's end; one that the step's `when` leaves out is skipped."""
+        when = self.step.flow.when
+        try:
+            if when is not None and names_item(self.step) and not evaluate(when, here.context()):
+                why = Failure("when", f"`when` is not so: {when}")
+                kind = KINDS[type(self.step)]
+                return StepRecord(self.step.id, kind, "skipped", failure=why)
+        except AishError as error:
+            return failed(self.step, here, failure_of(error), error.exit_code)
+        return await run_unit(self.step, here)
+
+    def _count(self, item: ItemRecord) -> None:
+        record = item.record
+        self.done += 1
+        self.seconds += record.seconds
+        if isinstance(self.step, PromptStep) and record.status != "skipped":
+            self.usage = add_usage(self.usage, record.usage)
+        if self.stage.name(self.step) in self.stage.needed:
+            self.kept.append(item)
+        if record.exit_code is ExitCode.OK:
+            return
+        self.bad += 1
+        self.codes.add(record.exit_code)
+        if not self.first:
+            said = record.failure.message if record.failure else record.status
+            self.first = f"first `{item.key}`: {said}"
+        if self._too_many():
+            self._stop()
+
+    def _too_many(self) -> bool:
+        most = self.foreach.max_failures
+        if most is None:
+            return self.step.flow.on_error == "fail"
+        return _exceeds(most, self.bad, self.done, self.total)
+
+    def _stop(self) -> None:
+        """Begin no more items; what is in flight goes on."""
+        self.over = True
+        if self.step.flow.on_error == "fail":
+            self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
+
+    def _end(self, record: StepRecord) -> None:
+        self.fatal = self.fatal or record
+        self.over = True
+        self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
+
+    def _record(self) -> StepRecord:
+        """The step's end."""
+        self.kept.sort(key=lambda item: item.index)
+        kind = KINDS[type(self.step)]
+        kept = tuple(self.kept)
+        usage = self.usage or Usage()
+        calls = tuple(call for item in kept for call in item.record.calls)
+        if self.fatal is not None:
+            return replace(self.fatal, items=kept, usage=usage, calls=calls)
+        if not self.bad:
+            return StepRecord(self.step.id, kind, "ok", items=kept, usage=usage, calls=calls)
+        return StepRecord(
+            self.step.id,
+            kind,
+            "failed",
+            items=kept,
+            usage=usage,
+            calls=calls,
+            failure=self._failure(),
+            exit_code=self._code(),
+        )
+
+    def _failure(self) -> Failure:
+        of = f"{self.bad:,} of {counted(self.done, 'item')} failed; {self.first}"
+        if not self.over:
+            return Failure("items", of)
+        if self.foreach.max_failures is not None:
+            hint = "raise `max_failures`, or run the failed items again with `--resume`"
+            return Failure("max_failures", f"{of}; no more were begun", f"{hint} `--retry-failed`")
+        hint = "`on_error: continue` or `max_failures` goes on with the others"
+        return Failure("items", f"{of}; no more were begun", hint)
+
+    def _code(self) -> ExitCode:
+        """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""
+        if self.over or ExitCode.DENIED in self.codes:
+            return next(code for code in PRECEDENCE if code in self.codes)
+        return ExitCode.FAILED
+
+
+def _exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
+    if most.count is not None:
+        return bad > most.count
+    if total is None and done < _FEWEST:
+        return False
+    return bad > (most.share or 0.0) * (total if total is not None else done)

@@ -1,0 +1,68 @@
+"""Whether a run still begins new work, and what is in flight (B14, F3)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import anyio
+
+from aish.errors import ExitCode
+
+GRACE_SECONDS = 10.0
+"""How long items in flight may go on after a Ctrl-C (B14)."""
+
+
+@dataclass(slots=True)
+class Course:
+    """Shared by all units of work of a run: the plain steps and the items.
+
+    `why` is empty while the run goes on; then it says what ended it, for what was not begun.
+    """
+
+    why: str = ""
+    items: int = 0
+    plain: set[anyio.CancelScope] = field(default_factory=set)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing new is begun."""
+        return bool(self.why)
+
+    def stop(self, why: str) -> None:
+        """Begin nothing new; what is in flight goes on."""
+        self.why = self.why or why
+
+    @contextmanager
+    def plain_unit(self) -> Generator[None]:
+        """A step in flight: a signal ends it at once."""
+        with anyio.CancelScope() as scope:
+            self.plain.add(scope)
+            try:
+                yield
+            finally:
+                self.plain.discard(scope)
+        if scope.cancelled_caught:
+            raise CutOffError
+
+    @contextmanager
+    def item_unit(self) -> Generator[None]:
+        """An item in flight: after a Ctrl-C it has some seconds left."""
+        self.items += 1
+        try:
+            yield
+        finally:
+            self.items -= 1
+
+    def interrupt(self, whole: anyio.CancelScope, code: ExitCode) -> None:
+        """A signal came: end `whole` in the way that is right for it."""
+        self.stop("the run was interrupted")
+        if code is not ExitCode.INTERRUPTED or not self.items:
+            whole.cancel()
+            return
+        whole.deadline = min(whole.deadline, anyio.current_time() + GRACE_SECONDS)
+        for scope in tuple(self.plain):
+            scope.cancel()
+
+
+class CutOffError(Exception):
+    """A step was ended by a signal while the items of another one go on."""

@@ -1,0 +1,168 @@
+"""Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
+
+from dataclasses import dataclass, field, replace
+
+from anyio.abc import TaskGroup
+
+from aish.config.steps import Step
+from aish.errors import AishError, ExitCode
+from aish.run.course import Course, CutOffError
+from aish.run.final import failure_of
+from aish.run.order import names_item, needs_of
+from aish.run.plan import Plan
+from aish.run.records import StepRecord
+from aish.run.stage import Stage
+from aish.run.together import together
+from aish.run.unit import KINDS, failed, run_unit
+from aish.templates.render import evaluate
+from aish.vocab.event_parts import Failure, Place
+from aish.vocab.events import StepFinished, StepStarted
+from aish.vocab.protocols import Emit
+
+
+async def run_graph(stage: Stage) -> None:
+    """Run every step that is to run, and leave a record of each that has ended."""
+    graph = _Graph(stage)
+    async with together() as tasks:
+        graph.begin(tasks)
+
+
+def leave_out_the_rest(
+    plan: Plan, records: dict[str, StepRecord], course: Course, emit: Emit, prefix: str = ""
+) -> None:
+    """Say of each step that has no record that it was not begun, and why."""
+    for step in plan.steps:
+        if step.id not in records:
+            why = Failure("run_ended", f"not begun: {course.why or 'the run ended before it'}")
+            record = records[step.id] = _skipped(step, why)
+            emit(finished(record, Place(prefix + step.id)))
+
+
+@dataclass(slots=True)
+class _Graph:
+    stage: Stage
+    begun: set[str] = field(default_factory=set)
+
+    def begin(self, tasks: TaskGroup) -> None:
+        """Begin each step whose needs have ended; pass over those that are not to run."""
+        stage = self.stage
+        known = [step.id for step in stage.plan.steps]
+        again = True
+        while again:
+            again = False
+            for step in stage.plan.steps:
+                if stage.course.stopped:
+                    return
+                needs = needs_of(step, known)
+                if step.id in self.begun or any(need not in stage.records for need in needs):
+                    continue
+                self.begun.add(step.id)
+                carried = stage.carried.steps.get(stage.name(step)) if stage.carried else None
+                left_out = _left_out(step, needs, stage)
+                if carried is not None:
+                    stage.records[step.id] = carried
+                elif left_out is not None:
+                    _skip(step, stage, left_out)
+                else:
+                    tasks.start_soon(self._run, step, tasks)
+                    continue
+                # What was waiting for it may stand before it in the file.
+                again = True
+
+    async def _run(self, step: Step, tasks: TaskGroup) -> None:
+        record = self.stage.records[step.id] = await _run_step(step, self.stage)
+        fails = record.exit_code is not ExitCode.OK
+        if fails and (step.flow.on_error == "fail" or record.status != "failed"):
+            self.stage.course.stop(f"step `{self.stage.name(step)}` failed")
+        self.begin(tasks)
+
+
+def _left_out(step: Step, needs: tuple[str, ...], stage: Stage) -> Failure | None:
+    """Why a step without a `when` of its own is skipped."""
+    if step.flow.when is not None:
+        return None
+    skipped = next((need for need in needs if stage.records[need].status == "skipped"), None)
+    if skipped is None:
+        return None
+    hint = "with a `when` of its own the step decides itself"
+    return Failure("need_skipped", f"it needs `{skipped}`, which was skipped", hint)
+
+
+def _skip(step: Step, stage: Stage, why: Failure) -> None:
+    record = stage.records[step.id] = _skipped(step, why)
+    stage.resources.equipment.emit(finished(record, stage.place(step)))
+
+
+def _skipped(step: Step, why: Failure) -> StepRecord:
+    items = None if step.flow.foreach is None else ()
+    return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why, items=items)
+
+
+async def _run_step(step: Step, stage: Stage) -> StepRecord:
+    emit = stage.resources.equipment.emit
+    clock = stage.resources.equipment.clock
+    begun = clock.monotonic()
+    try:
+        record = await _outcome(step, stage)
+    except CutOffError:
+        record = _cut_off(step, stage, clock.monotonic())
+    except BaseException:
+        # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
+        now = clock.monotonic()
+        record = replace(_cut_off(step, stage, now), seconds=now - begun)
+        stage.records[step.id] = record
+        emit(finished(record, stage.place(step)))
+        raise
+    record = replace(record, seconds=clock.monotonic() - begun)
+    stage.spending.forget(stage.place(step))
+    emit(finished(record, stage.place(step)))
+    return record
+
+
+async def _outcome(step: Step, stage: Stage) -> StepRecord:
+    flow = step.flow
+    kind = KINDS[type(step)]
+    began = StepStarted(stage.place(step), kind)
+    emit = stage.resources.equipment.emit
+    try:
+        per_item = flow.foreach is not None and names_item(step)
+        if flow.when is not None and not per_item and not evaluate(flow.when, stage.context()):
+            why = Failure("when", f"`when` is not so: {flow.when}")
+            return _skipped(step, why)
+        if flow.foreach is not None:
+            from aish.run.batch import run_items
+
+            return await run_items(step, flow.foreach, stage)
+    except AishError as error:
+        emit(began)
+        return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+    if KINDS[type(step)] == "pipeline":
+        # Its own steps take the slots; one for itself could leave none for them.
+        emit(began)
+        return await run_unit(step, stage)
+    async with stage.slots:
+        emit(began)
+        with stage.course.plain_unit():
+            return await run_unit(step, stage)
+
+
+def _cut_off(step: Step, stage: Stage, now: float) -> StepRecord:
+    if stage.ends is not None and now >= stage.ends:
+        late = Failure("time", "the time limit of the run is over")
+        return failed(step, stage, late, ExitCode.BUDGET)
+    gone = Failure("interrupted", "the run ended during this step")
+    return failed(step, stage, gone, ExitCode.OK)
+
+
+def finished(record: StepRecord, place: Place) -> StepFinished:
+    """The event of a step's end."""
+    return StepFinished(
+        place=place,
+        status=record.status,
+        text=record.text,
+        output=record.output,
+        usage=record.usage,
+        cost_usd=record.cost_usd,
+        seconds=record.seconds,
+        error=record.failure,
+    )

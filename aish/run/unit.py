@@ -1,0 +1,152 @@
+"""One unit of work, a plain step or an item: tried, timed, held to what it expects (F4)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+import anyio
+
+from aish.config.steps import (
+    CallStep,
+    PipelineStep,
+    PromptStep,
+    RetryOn,
+    RunStep,
+    Step,
+    StepRetry,
+)
+from aish.errors import AishError, ExitCode, StepFailedError
+from aish.loop.usage import add_usage
+from aish.run.final import failure_of
+from aish.run.prompt_step import run_prompt
+from aish.run.records import StepRecord
+from aish.run.stage import Stage
+from aish.run.tool_steps import run_call, run_command_step
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Failure, StepKind
+from aish.vocab.events import Retry
+
+KINDS: Mapping[type[Step], StepKind] = {
+    PromptStep: "prompt",
+    CallStep: "call",
+    RunStep: "run",
+    PipelineStep: "pipeline",
+}
+# Nothing that another try, or another item, could make good: the run ends with these.
+FATAL = frozenset(
+    {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
+)
+TIMEOUT = "timeout"
+
+_FIRST_DELAY = 0.5
+_LONGEST_DELAY = 60.0
+_OWN_WORDS: Mapping[str, RetryOn] = {
+    TIMEOUT: "timeout",
+    "schema": "schema",
+    "expectation": "expectation",
+}
+
+
+async def run_unit(step: Step, stage: Stage) -> StepRecord:
+    """The end of a step or an item, after as many attempts as its `retry` allows."""
+    retry = step.flow.retry
+    attempt = 0
+    while True:
+        attempt += 1
+        begun = stage.spending.of(stage.place(step))
+        here = stage if attempt == 1 else replace(stage, turn=begun.turns)
+        record = await _attempt(step, here)
+        if attempt > 1 and begun.usage is not None:
+            record = replace(record, usage=add_usage(begun.usage, record.usage))
+        if attempt >= retry.attempts or not _helps(retry, record) or stage.course.stopped:
+            return record
+        await _wait(step, stage, attempt + 1, record)
+
+
+async def _attempt(step: Step, stage: Stage) -> StepRecord:
+    """One attempt; every failure is a record."""
+    limit = step.flow.timeout
+    clock = stage.resources.equipment.clock
+    began = clock.monotonic()
+    with anyio.move_on_after(limit) as scope:
+        record = await _told(step, stage, began)
+    if scope.cancelled_caught:
+        late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
+        record = failed(step, stage, late, ExitCode.FAILED)
+    return replace(record, seconds=clock.monotonic() - began)
+
+
+async def _told(step: Step, stage: Stage, began: float) -> StepRecord:
+    try:
+        record = await _WAYS[type(step)](step, stage)
+        if step.expect and record.status == "ok":
+            from aish.run.expect_step import held_to
+
+            seconds = stage.resources.equipment.clock.monotonic() - began
+            record = await held_to(step, replace(record, seconds=seconds), stage)
+    except AishError as error:
+        return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+    return record
+
+
+def failed(
+    step: Step, stage: Stage, failure: Failure, code: ExitCode, *, retryable: bool = True
+) -> StepRecord:
+    """The record of a unit that ended without an outcome of its own."""
+    used = stage.spending.of(stage.place(step))
+    return StepRecord(
+        id=step.id,
+        kind=KINDS[type(step)],
+        status="budget" if code is ExitCode.BUDGET else "failed",
+        usage=used.usage or Usage(),
+        failure=failure,
+        exit_code=code,
+        retryable=retryable,
+    )
+
+
+def _helps(retry: StepRetry, record: StepRecord) -> bool:
+    """Whether the step is to be tried again after this."""
+    if record.status != "failed" or record.exit_code in FATAL or record.failure is None:
+        return False
+    plain: RetryOn = "unavailable" if record.exit_code is ExitCode.UNAVAILABLE else "failed"
+    return not retry.on or _OWN_WORDS.get(record.failure.code, plain) in retry.on
+
+
+async def _wait(step: Step, stage: Stage, attempt: int, record: StepRecord) -> None:
+    """Full jitter, as between requests; in a replay nobody waits."""
+    bound = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 2))
+    delay = 0.0 if stage.replayed else stage.chance() * bound
+    reason = record.failure.message if record.failure else record.status
+    place = stage.place(step)
+    stage.resources.equipment.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
+    await anyio.sleep(delay)
+
+
+async def _prompt(step: Step, stage: Stage) -> StepRecord:
+    assert isinstance(step, PromptStep)
+    return await run_prompt(step, stage)
+
+
+async def _call(step: Step, stage: Stage) -> StepRecord:
+    assert isinstance(step, CallStep)
+    return await run_call(step, stage)
+
+
+async def _command(step: Step, stage: Stage) -> StepRecord:
+    assert isinstance(step, RunStep)
+    return await run_command_step(step, stage)
+
+
+async def _pipeline(step: Step, stage: Stage) -> StepRecord:
+    assert isinstance(step, PipelineStep)
+    if stage.inner is None:
+        raise StepFailedError(f"the pipeline `{step.file}` was not opened")
+    return await stage.inner(step, stage)
+
+
+_WAYS: Mapping[type[Step], Callable[[Step, Stage], Awaitable[StepRecord]]] = {
+    PromptStep: _prompt,
+    CallStep: _call,
+    RunStep: _command,
+    PipelineStep: _pipeline,
+}
