@@ -62,7 +62,7 @@ def _document(name: str, suites: Sequence[Suite]) -> Iterator[str]:
     totals = {state: sum(suite.count(state) for suite in suites) for state in _STATES}
     cases = sum(len(suite.cases) for suite in suites)
     seconds = sum(suite.seconds for suite in suites)
-    yield f"<testsuites{_attributes(name=name, **_numbers(cases, totals, seconds))}>\n"
+    yield f"<testsuites{attributes(name=name, **_numbers(cases, totals, seconds))}>\n"
     for suite in suites:
         yield from _suite(suite)
     yield "</testsuites>\n"
@@ -76,29 +76,31 @@ def _numbers(cases: int, counts: dict[str, int], seconds: float) -> dict[str, st
 def _suite(suite: Suite) -> Iterator[str]:
     counts = {state: suite.count(state) for state in _STATES}
     numbers = _numbers(len(suite.cases), counts, suite.seconds)
-    yield f"  <testsuite{_attributes(name=suite.name, **numbers)}>\n"
+    yield f"  <testsuite{attributes(name=suite.name, **numbers)}>\n"
     for case in suite.cases:
-        yield from _case(case)
+        yield from case_xml(case)
     yield "  </testsuite>\n"
 
 
-def _case(case: CaseResult) -> Iterator[str]:
+def case_xml(case: CaseResult) -> Iterator[str]:
+    """One `testcase` element."""
     told = {"classname": case.classname, "name": case.name}
     if case.file is not None:
         told["file"] = case.file
-    opening = f"    <testcase{_attributes(**told, time=_time(case.seconds))}"
+    opening = f"    <testcase{attributes(**told, time=_time(case.seconds))}"
     if not case.troubles:
         yield f"{opening}/>\n"
         return
     yield f"{opening}>\n"
     for trouble in case.troubles:
-        attributes = _attributes(message=trouble.message, type=trouble.kind)
+        told_of = attributes(message=trouble.message, type=trouble.kind)
         text = for_xml(trouble.text[:_LONGEST])
-        yield f"      <{trouble.state}{attributes}>{text}</{trouble.state}>\n"
+        yield f"      <{trouble.state}{told_of}>{text}</{trouble.state}>\n"
     yield "    </testcase>\n"
 
 
-def _attributes(**values: str) -> str:
+def attributes(**values: str) -> str:
+    """The attributes of an element, whatever texts they are."""
     return "".join(f' {name}="{_attribute(value)}"' for name, value in values.items())
 
 

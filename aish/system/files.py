@@ -7,6 +7,7 @@ the file was for says so.
 import errno
 import os
 import stat
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
@@ -59,17 +60,33 @@ def write_private(path: Path, data: bytes) -> None:
         raise
 
 
-def open_append(path: Path) -> int:
+def open_append(path: Path, *, readable: bool = False) -> int:
     """A descriptor that appends to a private file, made if it is missing.
 
     Raises:
         UsageError: what stands there is no plain file of our own.
     """
-    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    flags = os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+    flags |= os.O_RDWR if readable else os.O_WRONLY
     try:
         descriptor = os.open(path, flags, _PRIVATE_FILE)
     except OSError as error:
         if path.is_symlink():
+            raise UsageError(f"`{path}` is a link, and links are not followed here") from error
+        raise
+    return _own(descriptor, path)
+
+
+def open_update(path: Path) -> int:
+    """A descriptor that reads and writes a plain file of our own, which is there.
+
+    Raises:
+        UsageError: what stands there is no plain file of our own.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
             raise UsageError(f"`{path}` is a link, and links are not followed here") from error
         raise
     return _own(descriptor, path)
@@ -116,18 +133,20 @@ def atomic_write(path: Path, data: bytes) -> None:
 
     A link is replaced, not followed; a device or a pipe (`/dev/stdout`) is written to.
     """
+    atomic_pieces(path, (data,))
+
+
+def atomic_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+    """The same for what comes piece by piece."""
     if _is_stream(path):
-        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            _write_all(descriptor, data)
-        finally:
-            os.close(descriptor)
+        _write_pieces(os.open(path, os.O_WRONLY | os.O_CLOEXEC), pieces, durable=False)
         return
     beside = path.with_name(f".{path.name[:100]}.{os.urandom(8).hex()}")
+    descriptor = os.open(beside, _NEW, _PRIVATE_FILE)
     try:
-        _write_new(beside, data, durable=True)
+        _write_pieces(descriptor, pieces, durable=True)
         beside.replace(path)
-    except OSError:
+    except BaseException:
         beside.unlink(missing_ok=True)
         raise
 
@@ -144,9 +163,14 @@ def _own(descriptor: int, path: Path) -> int:
 
 
 def _write_new(path: Path, data: bytes, *, durable: bool) -> None:
-    descriptor = os.open(path, _NEW, _PRIVATE_FILE)
+    _write_pieces(os.open(path, _NEW, _PRIVATE_FILE), (data,), durable=durable)
+
+
+def _write_pieces(descriptor: int, pieces: Iterable[bytes], *, durable: bool) -> None:
+    """Write everything and close the descriptor."""
     try:
-        _write_all(descriptor, data)
+        for piece in pieces:
+            _write_all(descriptor, piece)
         if durable:
             os.fsync(descriptor)
     finally:

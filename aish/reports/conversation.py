@@ -1,0 +1,225 @@
+"""What happened in a unit, as HTML: turns, tool calls, retries, expectations, the end."""
+
+from collections.abc import Iterator
+
+from aish.reports.figures import tokens_text, took_text
+from aish.reports.markup import NOTHING, Markup, block, joined, tag
+from aish.reports.units import Aside, Call, Entry, Turn, Unit
+from aish.reports.verdicts import reason_of
+from aish.sinks.json_text import json_text
+from aish.text import for_line
+from aish.vocab.events import (
+    ExpectChecked,
+    Fallback,
+    Notice,
+    Retry,
+    TextWithdrawn,
+)
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+_SHORT = 8
+_LINE = 90
+_REFUSED = frozenset({"deny", "ask-no"})
+
+
+@frozen
+class Room:
+    """How many characters a text, and a part of a conversation, may have."""
+
+    text: int = 100_000
+    part: int = 20_000
+    entries: int = 500
+
+
+def unit_body(unit: Unit, room: Room, *, conversation: bool = True) -> Markup:
+    """Everything about a unit below its heading."""
+    return joined(
+        [
+            _trouble(unit),
+            _answer(unit, room),
+            _checks(unit),
+            _said(unit, room) if conversation else NOTHING,
+        ]
+    )
+
+
+def _trouble(unit: Unit) -> Markup:
+    reason = reason_of(unit)
+    if reason is None:
+        return NOTHING
+    skipped = unit.finished is not None and unit.finished.status == "skipped"
+    return tag(
+        "div",
+        tag("strong", reason.code, class_="code"),
+        tag("p", reason.message),
+        tag("p", f"hint: {reason.hint}", class_="hint") if reason.hint else None,
+        class_="note quiet" if skipped else "note bad",
+    )
+
+
+def _answer(unit: Unit, room: Room) -> Markup:
+    end = unit.finished
+    if end is None:
+        return NOTHING
+    parts = []
+    if end.text:
+        parts.append(block(end.text, room.text, class_="answer"))
+    if end.output is not None and not _same(end.text, end.output):
+        parts += [tag("h4", "Output"), block(_pretty(end.output), room.text, class_="json")]
+    return joined([tag("h4", "Answer") if end.text else None, *parts])
+
+
+def _same(text: str | None, output: JsonValue) -> bool:
+    """Whether the text is the output as a person would write it."""
+    if isinstance(output, str):
+        return output == text
+    return text is not None and text.strip() in {
+        json_text(output, indent=2),
+        json_text(output),
+        json_text(output, spaced=True),
+    }
+
+
+def _pretty(value: JsonValue) -> str:
+    line = json_text(value, spaced=True)
+    return line if len(line) <= _LINE else json_text(value, indent=2)
+
+
+def _checks(unit: Unit) -> Markup:
+    if not unit.checks:
+        return NOTHING
+    return joined(
+        [tag("h4", "Expectations"), tag("ul", *map(_check, unit.checks), class_="checks")]
+    )
+
+
+def _check(check: ExpectChecked) -> Markup:
+    first, _, rest = check.message.partition("\n")
+    return tag(
+        "li",
+        tag(
+            "span",
+            "met" if check.ok else "not met",
+            class_=f"chip {'ok' if check.ok else 'failed'}",
+        ),
+        " ",
+        tag("code", check.kind),
+        " ",
+        first,
+        tag("pre", *map(_diff_line, rest.split("\n")), class_="diff") if rest else None,
+    )
+
+
+def _diff_line(line: str) -> Markup:
+    sign = line.lstrip()[:1]
+    kind = {"+": "ins", "-": "del"}.get(sign, "span")
+    return tag(kind, f"{line}\n")
+
+
+def _said(unit: Unit, room: Room) -> Markup:
+    entries = unit.entries
+    if not entries:
+        return NOTHING
+    answer = unit.finished.text if unit.finished is not None else None
+    shown = [_entry(entry, unit, room, answer) for entry in entries[: room.entries]]
+    left = len(entries) - len(shown)
+    more = tag("p", f"… and {left:,} more entries, left out here", class_="cut") if left else None
+    return joined([tag("h4", "Conversation"), tag("ol", *shown, class_="talk"), more])
+
+
+def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
+    match entry:
+        case Turn():
+            return _turn(entry, unit, room, answer)
+        case Call():
+            return _call(entry, room)
+        case Aside(event=event):
+            word, said = _aside(event)
+            return tag(
+                "li", tag("strong", word, class_="code"), " ", for_line(said), class_="aside"
+            )
+
+
+def _aside(event: Retry | Fallback | Notice | TextWithdrawn) -> tuple[str, str]:
+    match event:
+        case Retry(endpoint=endpoint, attempt=attempt, delay=delay, reason=reason):
+            return "retry", f"{endpoint}: attempt {attempt} after {took_text(delay)}: {reason}"
+        case Fallback(source=source, target=target, reason=reason):
+            return "fallback", f"{source} → {target}: {reason}"
+        case TextWithdrawn():
+            return "withdrawn", "what had been said of this answer is void"
+        case Notice(level=level, code=code, text=text):
+            return f"{level}: {code}", text
+
+
+def _turn(turn: Turn, unit: Unit, room: Room, answer: str | None) -> Markup:
+    said = turn.said
+    number = said.place.turn
+    facts = [said.model, said.finish, tokens_text(said.usage), took_text(said.seconds)]
+    if said.first_token_seconds is not None:
+        facts.append(f"first token after {took_text(said.first_token_seconds)}")
+    head = tag(
+        "p",
+        tag("strong", "Turn" if number is None else f"Turn {number}"),
+        tag("span", " · ".join(facts), class_="facts"),
+        class_="head",
+    )
+    if not said.text:
+        return tag("li", head, class_="turn")
+    if said.text == answer and turn is unit.entries[-1]:
+        return tag("li", head, tag("p", "the answer above", class_="quiet"), class_="turn")
+    return tag("li", head, block(said.text, room.part), class_="turn")
+
+
+def _call(call: Call, room: Room) -> Markup:
+    return tag(
+        "li",
+        tag("p", tag("code", call.tool), *_verdict(call), *_outcome(call), class_="head"),
+        _arguments(call, room),
+        _result(call, room),
+        class_="call",
+    )
+
+
+def _verdict(call: Call) -> Iterator[Markup]:
+    decided = call.decided
+    if decided is None:
+        return
+    refused = decided.verdict in _REFUSED
+    yield tag("span", decided.verdict, class_=f"chip {'denied' if refused else 'plain'}")
+    yield tag("span", f"by {decided.rule}", class_="facts")
+
+
+def _outcome(call: Call) -> Iterator[Markup]:
+    finished = call.finished
+    if finished is None:
+        yield tag("span", "no result", class_="chip cut_off")
+        return
+    if finished.kind not in {"ok", "denied"}:
+        yield tag("span", finished.kind, class_="chip error")
+    if finished.kind != "denied":
+        yield tag("span", took_text(finished.seconds), class_="facts")
+
+
+def _arguments(call: Call, room: Room) -> Markup:
+    value = call.arguments
+    if value is None or value == {}:
+        return NOTHING
+    text = value if isinstance(value, str) else _pretty(value)
+    return block(text, room.part, class_="json", aria_label="arguments")
+
+
+def _result(call: Call, room: Room) -> Markup:
+    finished = call.finished
+    if finished is None:
+        return NOTHING
+    kept = tag("p", f"the whole result: {finished.full}", class_="cut") if finished.full else None
+    if not finished.content:
+        return joined([tag("p", "an empty result", class_="quiet"), kept])
+    shown = block(finished.content, room.part, aria_label="result")
+    lines = finished.content.count("\n") + 1
+    if lines <= _SHORT and len(finished.content) <= _SHORT * 100:
+        return joined([shown, kept])
+    size = f"Result: {lines:,} lines, {len(finished.content):,} characters"
+    return tag("details", tag("summary", size), shown, kept)

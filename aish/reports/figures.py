@@ -1,0 +1,56 @@
+"""Numbers as people read them in a report; what is unknown is said to be (quirk 34)."""
+
+import time
+
+from aish.sinks.tally import seconds_text
+from aish.vocab.deltas import Usage
+
+UNKNOWN = "unknown"
+_A_CENT = 0.01
+
+
+def cost_text(cost: float | None) -> str:
+    """Dollars; more digits where there are few of them."""
+    if cost is None:
+        return UNKNOWN
+    return f"${cost:.4f}" if cost < _A_CENT else f"${cost:,.2f}"
+
+
+def tokens_text(usage: Usage) -> str:
+    """`412 in · 96 out`."""
+    if usage.input is None and usage.output is None:
+        return UNKNOWN
+    return f"{_count(usage.input)} in · {_count(usage.output)} out"
+
+
+def tokens_figure(usage: Usage) -> tuple[str, str]:
+    """All of them, and what they are made of."""
+    named = (
+        (usage.input, "in"),
+        (usage.output, "out"),
+        (usage.cached, "cached"),
+        (usage.reasoning, "reasoning"),
+    )
+    more = " · ".join(f"{count:,} {word}" for count, word in named if count is not None)
+    if usage.input is None or usage.output is None:
+        return UNKNOWN, more
+    return f"{usage.input + usage.output:,}", more
+
+
+def when_text(seconds: float) -> str:
+    """A moment, in UTC."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
+
+
+def iso_text(seconds: float) -> str:
+    """A moment as XML has it, in UTC and without a zone."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds))
+
+
+def took_text(seconds: float | None) -> str:
+    """A duration."""
+    return UNKNOWN if seconds is None or seconds != seconds else seconds_text(seconds)  # ruff: ignore[comparison-with-itself] - NaN: the journal had no number
+
+
+def _count(count: int | None) -> str:
+    return "?" if count is None else f"{count:,}"

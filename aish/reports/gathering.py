@@ -1,0 +1,166 @@
+"""A run gathered for its page: steps whole, items as rows with a bounded body each (B11).
+
+What the page has no room for is left out where it is missed least, the conversations of items
+that went well, and counted.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aish.reports.conversation import Room, unit_body
+from aish.reports.units import Segment, Turn, Unit, Units
+from aish.reports.verdicts import State, reason_of, state_of
+from aish.text import for_line
+from aish.vocab.deltas import Usage
+from aish.vocab.events import Notice, Stamped
+from aish.vocab.frozen import frozen
+
+_PREVIEW = 160
+_WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(600, 0, 0)
+
+
+@frozen
+class Budget:
+    """How many bytes the bodies of items may have: those that went well, the others, brief ones.
+
+    `rows` is how many items have a row at all; those that did not go well come first.
+    """
+
+    well: int = 8_000_000
+    badly: int = 4_000_000
+    brief: int = 3_000_000
+    rows: int = 20_000
+
+
+@dataclass(slots=True)
+class Row:
+    """An item: what its row shows, and the HTML below it."""
+
+    key: str
+    index: int | None
+    state: State
+    began: float
+    ended: float
+    seconds: float
+    usage: Usage
+    cost: float | None
+    turns: int
+    calls: int
+    preview: str
+    body: bytes
+    brief: bool
+
+
+@dataclass(slots=True)
+class StepPart:
+    """A step; `unit` is its own end, `rows` are its items by their keys."""
+
+    id: str
+    unit: Unit | None = None
+    rows: dict[str, Row] = field(default_factory=dict)
+
+    def ordered(self) -> list[Row]:
+        """The items as they came in; those whose place is not known last."""
+        return sorted(self.rows.values(), key=lambda row: (row.index is None, row.index or 0))
+
+
+class Gathering:
+    """Takes the events of a run, in order; `finish` when there are no more."""
+
+    def __init__(self, budget: Budget | None = None) -> None:
+        self.budget = budget or Budget()
+        self.steps: dict[str, StepPart] = {}
+        self._units = Units()
+        self._spent = {"well": 0, "badly": 0, "brief": 0}
+
+    @property
+    def segments(self) -> list[Segment]:
+        """The parts of the run, one for each process."""
+        return self._units.segments
+
+    @property
+    def notices(self) -> list[Notice]:
+        """What was noticed outside of any step."""
+        return self._units.notices
+
+    def take(self, stamped: Stamped) -> None:
+        """Fold one event in."""
+        event = stamped.event
+        if event.place.step is not None:
+            # In the order in which they began, not in that in which they ended.
+            self._part(event.place.step)
+        self.add(self._units.take(stamped))
+
+    def finish(self) -> None:
+        """What was begun and never ended is shown as that."""
+        self.add(self._units.rest())
+
+    def add(self, units: Iterable[Unit]) -> None:
+        """Keep units; the last end of each stands."""
+        for unit in units:
+            part = self._part(unit.step)
+            if unit.item is None:
+                part.unit = unit
+            else:
+                self._add_row(part, unit, unit.item)
+
+    def _part(self, step: str) -> StepPart:
+        part = self.steps.get(step)
+        if part is None:
+            part = self.steps[step] = StepPart(step)
+        return part
+
+    def _add_row(self, part: StepPart, unit: Unit, key: str) -> None:
+        older = part.rows.get(key)
+        if older is not None:
+            self._spent[_purse(older.state, brief=older.brief)] -= len(older.body)
+        part.rows[key] = self._row(unit, key, None if older is None else older.index)
+
+    def _row(self, unit: Unit, key: str, index: int | None) -> Row:
+        state, end = state_of(unit), unit.finished
+        body, brief = self._body(unit, state)
+        return Row(
+            key=key,
+            index=index if unit.index is None else unit.index,
+            state=state,
+            began=unit.began,
+            ended=unit.ended,
+            seconds=unit.ended - unit.began if end is None else end.seconds,
+            usage=Usage() if end is None else end.usage,
+            cost=None if end is None else end.cost_usd,
+            turns=sum(isinstance(entry, Turn) for entry in unit.entries),
+            calls=sum(1 for _ in unit.calls),
+            preview=_preview(unit),
+            body=body,
+            brief=brief,
+        )
+
+    def _body(self, unit: Unit, state: State) -> tuple[bytes, bool]:
+        whole = unit_body(unit, _WELL if state == "ok" else _BADLY).encode()
+        if self._pays(_purse(state, brief=False), len(whole)):
+            return whole, False
+        brief = unit_body(unit, _BRIEF, conversation=False).encode()
+        return (brief if self._pays("brief", len(brief)) else b""), True
+
+    def _pays(self, purse: str, price: int) -> bool:
+        if self._spent[purse] + price > getattr(self.budget, purse):
+            return False
+        self._spent[purse] += price
+        return True
+
+
+def _purse(state: State, *, brief: bool) -> str:
+    if brief:
+        return "brief"
+    return "well" if state == "ok" else "badly"
+
+
+def _preview(unit: Unit) -> str:
+    """The item in a line: why it did not go well, or what was answered."""
+    reason = reason_of(unit)
+    if reason is not None:
+        said = reason.message
+    else:
+        said = (unit.finished.text if unit.finished is not None else None) or ""
+    line = for_line(said[: 2 * _PREVIEW].strip())
+    return line if len(line) <= _PREVIEW else f"{line[:_PREVIEW]}…"

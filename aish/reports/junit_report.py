@@ -1,0 +1,160 @@
+"""A run as JUnit XML: a suite for each step, a case for each step, item and expectation (B11).
+
+The counts stand before the cases, and a resumed journal takes cases back: so they go to a
+temporary file as they come, and only where each stands is kept.
+"""
+
+import tempfile
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import IO, Literal, Self
+
+from aish.reports.figures import iso_text
+from aish.reports.units import Unit, Units
+from aish.reports.verdicts import Reason, State, reason_of, state_of
+from aish.sinks.junit import CaseResult, Trouble, attributes, case_xml
+from aish.text import for_line
+from aish.vocab.events import ExpectChecked, Stamped
+
+_SPOOLED = 4_000_000
+_TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
+    "ok": "error",
+    "failed": "failure",
+    "error": "error",
+    "cut_off": "error",
+    "denied": "skipped",
+    "skipped": "skipped",
+}
+
+
+@dataclass(slots=True)
+class _Place:
+    """Where the cases of a unit stand, and what they count for."""
+
+    offset: int
+    size: int
+    tests: int
+    failures: int
+    errors: int
+    skipped: int
+    seconds: float
+
+
+@dataclass(slots=True)
+class _Suite:
+    began: float
+    places: dict[str | None, _Place] = field(default_factory=dict)
+
+
+class JUnitReport:
+    """Takes the events of a run, in order; `xml` when there are no more. Use it in a `with`."""
+
+    def __init__(self) -> None:
+        self._stack = ExitStack()
+        self._units = Units()
+        self._suites: dict[str, _Suite] = {}
+        spool = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # ruff: ignore[open-file-with-context-handler] - closed by the stack
+        self._file: IO[bytes] = self._stack.enter_context(spool)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._stack.close()
+
+    def take(self, stamped: Stamped) -> None:
+        """Fold one event in."""
+        step = stamped.event.place.step
+        if step is not None and step not in self._suites:
+            self._suites[step] = _Suite(stamped.time)
+        self._add(self._units.take(stamped))
+
+    def xml(self) -> Iterator[bytes]:
+        """The whole file, piece by piece."""
+        self._add(self._units.rest())
+        segments = self._units.segments
+        name = segments[0].started.pipeline if segments else "aish run"
+        places = [place for suite in self._suites.values() for place in suite.places.values()]
+        counts = _counts(places)
+        # `skipped` is no attribute of `testsuites` in the schema that most readers go by.
+        del counts["skipped"]
+        yield b'<?xml version="1.0" encoding="utf-8"?>\n'
+        yield _text(f"<testsuites{attributes(name=name, **counts)}>\n")
+        for step, suite in self._suites.items():
+            yield from self._suite(step, suite)
+        yield b"</testsuites>\n"
+
+    def _suite(self, step: str, suite: _Suite) -> Iterator[bytes]:
+        counts = _counts(suite.places.values())
+        told = attributes(name=step, timestamp=iso_text(suite.began), **counts)
+        yield _text(f"  <testsuite{told}>\n")
+        # As they were written, so that the file is read from one end to the other.
+        for place in sorted(suite.places.values(), key=lambda one: one.offset):
+            self._file.seek(place.offset)
+            yield self._file.read(place.size)
+        yield b"  </testsuite>\n"
+
+    def _add(self, units: Iterable[Unit]) -> None:
+        for unit in units:
+            cases = list(_cases(unit))
+            data = _text("".join(piece for case in cases for piece in case_xml(case)))
+            offset = self._file.seek(0, 2)
+            self._file.write(data)
+            states = Counter(trouble.state for case in cases for trouble in case.troubles)
+            place = _Place(
+                offset,
+                len(data),
+                tests=len(cases),
+                failures=states["failure"],
+                errors=states["error"],
+                skipped=states["skipped"],
+                seconds=cases[0].seconds,
+            )
+            self._suites.setdefault(unit.step, _Suite(unit.began)).places[unit.item] = place
+
+
+def _counts(places: Iterable[_Place]) -> dict[str, str]:
+    tests = failures = errors = skipped = 0
+    seconds = 0.0
+    for place in places:
+        tests += place.tests
+        failures += place.failures
+        errors += place.errors
+        skipped += place.skipped
+        seconds += place.seconds
+    numbers = {"tests": tests, "failures": failures, "errors": errors, "skipped": skipped}
+    return {name: str(number) for name, number in numbers.items()} | {"time": f"{seconds:.3f}"}
+
+
+def _cases(unit: Unit) -> Iterator[CaseResult]:
+    """The unit, and each of what is expected of it."""
+    end = unit.finished
+    seconds = unit.ended - unit.began if end is None else end.seconds
+    name = unit.step if unit.item is None else unit.item
+    reason = reason_of(unit)
+    troubles = () if reason is None else (_trouble(state_of(unit), reason),)
+    yield CaseResult(name, unit.step, max(seconds, 0.0), troubles=troubles)
+    seen: Counter[str] = Counter()
+    for check in unit.checks:
+        seen[check.kind] += 1
+        yield _expectation(f"{name}: {check.kind} {seen[check.kind]}", unit.step, check)
+
+
+def _expectation(name: str, classname: str, check: ExpectChecked) -> CaseResult:
+    if check.ok:
+        return CaseResult(name, classname, 0.0)
+    first = check.message.partition("\n")[0]
+    trouble = Trouble("failure", "expectation", first, check.message)
+    return CaseResult(name, classname, 0.0, troubles=(trouble,))
+
+
+def _trouble(state: State, reason: Reason) -> Trouble:
+    text = reason.message if reason.hint is None else f"{reason.message}\nhint: {reason.hint}"
+    first = for_line(reason.message.partition("\n")[0])
+    return Trouble(_TROUBLES[state], reason.code, first, text)
+
+
+def _text(text: str) -> bytes:
+    return text.encode("utf-8", "replace")

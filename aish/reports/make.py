@@ -1,0 +1,33 @@
+"""Reports made: the events of a run are read once for all that are wanted."""
+
+from collections.abc import Iterable
+from contextlib import ExitStack
+from pathlib import Path
+
+from aish.reports.gathering import Gathering
+from aish.reports.junit_report import JUnitReport
+from aish.reports.page import page
+from aish.system.files import atomic_pieces
+from aish.vocab.events import Stamped
+
+
+def make_reports(
+    events: Iterable[Stamped], run: str, *, junit: Path | None = None, html: Path | None = None
+) -> None:
+    """Write the reports that have a path; `run` is the run's id.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    with ExitStack() as stack:
+        cases = stack.enter_context(JUnitReport()) if junit is not None else None
+        gathering = Gathering() if html is not None else None
+        takers = [one.take for one in (cases, gathering) if one is not None]
+        for stamped in events:
+            for take in takers:
+                take(stamped)
+        if cases is not None and junit is not None:
+            atomic_pieces(junit, cases.xml())
+        if gathering is not None and html is not None:
+            gathering.finish()
+            atomic_pieces(html, page(gathering, run))

@@ -1,0 +1,211 @@
+"""The events of a run folded into its units of work: a step, or one item of a step (B11).
+
+A resumed journal tells of some units twice, and so does a step that is tried again: each end of a
+unit is handed on, and whoever gathers them lets the last one stand.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from aish.vocab.event_parts import Place, StepKind
+from aish.vocab.events import (
+    ExpectChecked,
+    Fallback,
+    ItemFinished,
+    ItemStarted,
+    Notice,
+    Retry,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from aish.vocab.json import JsonValue
+
+Key = tuple[str, str | None]
+Finished = StepFinished | ItemFinished
+
+
+@dataclass(slots=True)
+class Call:
+    """A tool call: as the model wrote it, as it was decided, and what came of it."""
+
+    tool: str
+    began: float
+    arguments: JsonValue = None
+    decided: ToolDecided | None = None
+    finished: ToolFinished | None = None
+
+
+@dataclass(slots=True)
+class Turn:
+    """An answer of a model."""
+
+    began: float
+    ended: float
+    said: TurnFinished
+
+
+@dataclass(slots=True)
+class Aside:
+    """Something that happened between the two."""
+
+    at: float
+    event: Retry | Fallback | Notice | TextWithdrawn
+
+
+Entry = Turn | Call | Aside
+
+
+@dataclass(slots=True)
+class Unit:
+    """A step or an item: what happened in it, in order, and how it ended.
+
+    `finished` is `None` where the run ended first; `index` and `count` are those of items.
+    """
+
+    step: str
+    item: str | None
+    began: float
+    ended: float
+    kind: StepKind | None = None
+    index: int | None = None
+    count: int | None = None
+    entries: list[Entry] = field(default_factory=list)
+    checks: list[ExpectChecked] = field(default_factory=list)
+    finished: Finished | None = None
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other units of its run."""
+        return self.step, self.item
+
+    @property
+    def calls(self) -> Iterator[Call]:
+        """Its tool calls."""
+        return (entry for entry in self.entries if isinstance(entry, Call))
+
+
+@dataclass(slots=True)
+class Segment:
+    """One process's part in a run: a run that was resumed has several."""
+
+    started: RunStarted
+    began: float
+    ended: float
+    finished: RunFinished | None = None
+
+
+@dataclass(slots=True)
+class _Open:
+    """A unit that goes on, with what is needed to put its events together."""
+
+    unit: Unit
+    calls: dict[tuple[int | None, str | None], Call] = field(default_factory=dict)
+    asked: dict[tuple[int | None, str], str] = field(default_factory=dict)
+    turn: float | None = None
+
+
+class Units:
+    """Folds events; holds the units that are open, and no more."""
+
+    def __init__(self) -> None:
+        self.segments: list[Segment] = []
+        self.notices: list[Notice] = []
+        self._open: dict[Key, _Open] = {}
+
+    def take(self, stamped: Stamped) -> Iterator[Unit]:
+        """The units that end with this event."""
+        event, now = stamped.event, stamped.time
+        if self.segments:
+            self.segments[-1].ended = now
+        if isinstance(event, RunStarted):
+            # Whoever wrote the last part was killed in the middle of these.
+            yield from self.rest()
+            self.segments.append(Segment(event, now, now))
+        elif isinstance(event, RunFinished):
+            yield from self.rest()
+            if self.segments:
+                self.segments[-1].finished = event
+        elif event.place.step is not None:
+            yield from self._in_step(stamped, event.place.step)
+        elif isinstance(event, Notice):
+            self.notices.append(event)
+
+    def rest(self) -> Iterator[Unit]:
+        """The units that were begun and have no end."""
+        while self._open:
+            _, held = self._open.popitem()
+            yield held.unit
+
+    def _in_step(self, stamped: Stamped, step: str) -> Iterator[Unit]:
+        event, now = stamped.event, stamped.time
+        key = step, event.place.item
+        if isinstance(event, (StepStarted, ItemStarted)):
+            self._open[key] = _Open(_begun(event, key, now))
+            return
+        held = self._open.get(key)
+        if held is None:
+            held = self._open[key] = _Open(Unit(*key, now, now))
+        held.unit.ended = now
+        if isinstance(event, (StepFinished, ItemFinished)):
+            held.unit.finished = event
+            del self._open[key]
+            yield held.unit
+        else:
+            _add(held, stamped)
+
+
+def _begun(event: StepStarted | ItemStarted, key: Key, now: float) -> Unit:
+    unit = Unit(*key, now, now)
+    if isinstance(event, StepStarted):
+        unit.kind, unit.count = event.kind, event.count
+    else:
+        unit.index = event.index
+    return unit
+
+
+def _add(held: _Open, stamped: Stamped) -> None:
+    event, unit = stamped.event, held.unit
+    match event:
+        case TurnStarted(purpose=purpose):
+            held.turn = stamped.time
+            if purpose == "answer":
+                # Tried again: what was expected of the last try is expected of this one.
+                unit.checks.clear()
+        case TurnFinished(place=place):
+            began = stamped.time - event.seconds if held.turn is None else held.turn
+            unit.entries.append(Turn(began, stamped.time, event))
+            held.turn = None
+            for asked in event.calls:
+                held.asked[place.turn, asked.id] = asked.arguments
+        case ToolDecided(place=place, tool=tool):
+            call = _call(held, place, tool, stamped.time)
+            call.decided, call.arguments = event, event.arguments
+        case ToolStarted(place=place, tool=tool):
+            _call(held, place, tool, stamped.time).began = stamped.time
+        case ToolFinished(place=place, tool=tool):
+            _call(held, place, tool, stamped.time).finished = event
+        case Retry() | Fallback() | Notice() | TextWithdrawn():
+            unit.entries.append(Aside(stamped.time, event))
+        case ExpectChecked():
+            unit.checks.append(event)
+        case _:
+            pass
+
+
+def _call(held: _Open, place: Place, tool: str, now: float) -> Call:
+    key = place.turn, place.call
+    call = held.calls.get(key)
+    if call is None or call.finished is not None:
+        asked = None if place.call is None else held.asked.get((place.turn, place.call))
+        call = held.calls[key] = Call(tool, now, asked)
+        held.unit.entries.append(call)
+    return call

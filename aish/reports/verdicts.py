@@ -1,0 +1,67 @@
+"""What a unit's end means to a reader of reports, and in one word."""
+
+from typing import Literal
+
+from aish.reports.units import Unit
+from aish.vocab.frozen import frozen
+
+State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
+"""`failed`: it was answered, and not well. `error`: something around it broke or ran out."""
+
+# Codes of failures that are no verdict on an answer: peers, the machine, limits, bugs.
+_AROUND = frozenset(
+    {
+        "budget",
+        "internal",
+        "interrupted",
+        "invalid_cassette",
+        "lock",
+        "not_recorded",
+        "offline",
+        "rpc_error",
+        "time",
+        "timeout",
+        "transport_error",
+        "unavailable",
+        "usage",
+    }
+)
+WORDS: dict[State, str] = {
+    "ok": "ok",
+    "failed": "failed",
+    "error": "error",
+    "skipped": "skipped",
+    "denied": "denied",
+    "cut_off": "cut off",
+}
+
+
+@frozen
+class Reason:
+    """Why a unit did not end well."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+def state_of(unit: Unit) -> State:
+    """How the unit ended."""
+    end = unit.finished
+    if end is None:
+        return "cut_off"
+    if end.status == "failed":
+        code = end.error.code if end.error is not None else ""
+        around = code in _AROUND or code.startswith("cassette_")
+        return "error" if around else "failed"
+    return "error" if end.status == "budget" else end.status
+
+
+def reason_of(unit: Unit) -> Reason | None:
+    """Why it did not end well; `None` where it did."""
+    end = unit.finished
+    if end is None:
+        return Reason("interrupted", "the run ended before this did")
+    if end.error is not None:
+        return Reason(end.error.code, end.error.message, end.error.hint)
+    return None if end.status == "ok" else Reason(end.status, end.status)
