@@ -7,7 +7,7 @@ from aish.loop import wording
 from aish.loop.assemble import Assembled, assemble
 from aish.loop.conversation import Conversation
 from aish.loop.ending import ending_of
-from aish.loop.equipment import Equipment, UsedCall
+from aish.loop.equipment import Bound, Equipment, UsedCall
 from aish.loop.legal import Wanted, make_legal
 from aish.loop.round import Round
 from aish.loop.sampling import Sampling
@@ -32,7 +32,7 @@ class Ask:
     `history` already ends with the user turn to be answered. `tools` are those the model is
     shown; no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name.
     Turns are numbered on from `place.turn`, and `rounds` counts the tool rounds that the same
-    question has had before.
+    question has had before. `bound` belongs to `history` and keeps it from growing without end.
     """
 
     history: History
@@ -43,6 +43,7 @@ class Ask:
     schema: AnswerSchema | None = None
     place: Place = field(default_factory=Place)
     rounds: int = 0
+    bound: Bound | None = None
 
 
 @frozen
@@ -89,9 +90,15 @@ class _Exchange:
 
     async def run(self) -> Outcome:
         """Go round until an answer has no calls, or something ends it."""
+        ask = self._ask
         while True:
             place = self._next_place()
-            answer = await self._request(place)
+            request = self._next_request(place)
+            if ask.bound is not None:
+                failure = await ask.bound.fit(request, self._conversation, self._equipment)
+                if failure is not None:
+                    return self._outcome("failed", self._text, failure)
+            answer = await self._answer_to(request)
             if not answer.calls or answer.finish.reason == "refusal":
                 return self._end(answer, place)
             wanted = self._add_answer(answer, place)
@@ -103,9 +110,9 @@ class _Exchange:
         place = self._ask.place
         return Place(place.step, place.item, self._first_turn + self._turns)
 
-    async def _request(self, place: Place) -> Assembled:
-        ask, equipment = self._ask, self._equipment
-        request = ModelRequest(
+    def _next_request(self, place: Place) -> ModelRequest:
+        ask = self._ask
+        return ModelRequest(
             history=ask.history,
             tools=ask.tools,
             tool_choice=self._tool_choice(),
@@ -113,8 +120,13 @@ class _Exchange:
             schema=ask.schema,
             place=place,
         )
+
+    async def _answer_to(self, request: ModelRequest) -> Assembled:
+        ask, equipment, place = self._ask, self._equipment, request.place
         equipment.emit(TurnStarted(place, ask.model.alias, len(ask.history.turns)))
         answer = await assemble(ask.model, request, place, equipment.emit, equipment.clock)
+        if ask.bound is not None:
+            ask.bound.heard(request, answer.finish.usage)
         self._turns += 1
         self._text = answer.text or self._text
         self._finish = answer.finish.reason
@@ -215,14 +227,14 @@ class _Exchange:
         )
 
     def _outcome(self, status: StepStatus, text: str, failure: Failure | None) -> Outcome:
-        usage = self._usage or Usage()
-        if self._sampler.usage is not None:
-            usage = add_usage(usage, self._sampler.usage)
+        usage, bound = self._usage, self._ask.bound
+        for more in (self._sampler.usage, bound.spent() if bound is not None else None):
+            usage = usage if more is None else add_usage(usage, more)
         return Outcome(
             status=status,
             text=text,
             calls=tuple(self._calls),
-            usage=usage,
+            usage=usage or Usage(),
             finish=self._finish,
             failure=failure,
             turns=self._turns,

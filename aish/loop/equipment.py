@@ -4,14 +4,17 @@ No behaviour here: the runner builds an `Equipment` once and lends it to every s
 """
 
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from aish.config.steps import LoopLimits, OnDenied
+from aish.loop.conversation import Conversation
 from aish.policy.gate import Gate
 from aish.system.schema_problem import SchemaProblem
-from aish.vocab.event_parts import Verdict
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Failure, Verdict
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Clock, Emit, Tools
+from aish.vocab.protocols import Clock, Emit, ModelRequest, Tools
 from aish.vocab.tools import Media, ResultKind
 
 Keep = Callable[[str, bytes], str | None]
@@ -32,6 +35,27 @@ class Equipment:
     on_denied: OnDenied
     keep: Keep
     check_arguments: CheckArguments
+
+
+class Bound(Protocol):
+    """Keeps a conversation from growing without end (L19): a `loop.window.Window`."""
+
+    async def fit(
+        self, request: ModelRequest, conversation: Conversation, equipment: Equipment
+    ) -> Failure | None:
+        """Shorten the conversation if `request`, which is its next, would be too long.
+
+        A failure says that it still is.
+        """
+        ...
+
+    def heard(self, request: ModelRequest, usage: Usage) -> None:
+        """Take what the endpoint counted in the request that was just answered."""
+        ...
+
+    def spent(self) -> Usage | None:
+        """What it has used for that itself since this was asked last."""
+        ...
 
 
 @frozen

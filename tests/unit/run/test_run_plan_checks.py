@@ -26,6 +26,38 @@ def hints(text: str, folder: Path) -> list[str | None]:
     return [problem.hint for problem in cross_check(load_pipeline(file))]
 
 
+@pytest.mark.requirement("F11", "L19")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("prompt: x y\ncontext: {max_tokens: 999, summary_model: local}", []),
+        (
+            "prompt: x y\ncontext: {max_tokens: 999, summary_model: locla}",
+            ["context.summary_model: unknown model `locla`"],
+        ),
+        (
+            (
+                "context: {max_tokens: 999, summary_model: locla}\n"
+                "steps: [{id: a, prompt: x y}, {id: b, prompt: x y},"
+                " {id: c, prompt: x y, context: {summary_model: ocal}}]"
+            ),
+            [
+                "context.summary_model: unknown model `locla`",
+                "steps[2].context.summary_model: unknown model `ocal`",
+            ],
+        ),
+        (
+            "prompt: x y\ncontext: {summary_model: local}",
+            ["warning: context.summary_model: nothing is summarised without `max_tokens`"],
+        ),
+    ],
+)
+def test_a_model_that_summarises_is_known_and_has_a_reason(
+    text: str, found: list[str], tmp_path: Path
+) -> None:
+    assert problems(HEAD + text, tmp_path) == found
+
+
 @pytest.mark.requirement("F11")
 @pytest.mark.parametrize(
     ("text", "found"),
