@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,16 +15,22 @@ from aish.errors import PipelineError, Problem, UsageError
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, uses_stdin
 from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
 
 
 @frozen
 class Given:
-    """What fills a pipeline in from the command line, as it was typed."""
+    """What fills a pipeline in from the command line, as it was typed.
+
+    `earlier` and `stdin` are what a run that is gone on with was given when it was begun.
+    """
 
     inputs: Sequence[str] | None
     inputs_file: str | None
     model: str | None
     allow_broad_root: bool = False
+    earlier: Mapping[str, JsonValue] | None = None
+    stdin: str | None = None
 
 
 STDIN_LIMIT = 64 * 1024 * 1024
@@ -86,10 +92,13 @@ def run_options(
             hint="give the inputs as a file or with `-i`",
         )
     stdin = read_stdin() if wants_stdin and not sys.stdin.isatty() else None
+    stdin = stdin or given.stdin
     if wants_stdin and stdin is None and not quiet:
         say("note: the file reads `{{ stdin }}` and nothing is piped in; it is empty")
     return RunOptions(
-        inputs=collect_inputs(pipeline, given.inputs or (), given.inputs_file, read_stdin),
+        inputs=collect_inputs(
+            pipeline, given.inputs or (), given.inputs_file, read_stdin, given.earlier
+        ),
         stdin=stdin,
         model=given.model,
         allow_broad_root=given.allow_broad_root,

@@ -23,10 +23,12 @@ def collect_inputs(
     given: Sequence[str],
     file: str | None,
     read_stdin: Callable[[], str],
+    earlier: Mapping[str, JsonValue] | None = None,
 ) -> dict[str, JsonValue]:
     """Every input of the pipeline with its value, in the order of the file.
 
-    A value given with `-i` wins over one of `--inputs`, and that over the default.
+    A value given with `-i` wins over one of `--inputs`, that over one that the same run was given
+    `earlier`, and that over the default.
 
     Raises:
         UsageError: one is missing, unknown, or does not fit its schema; all of them in one message.
@@ -34,6 +36,7 @@ def collect_inputs(
     schemas = pipeline.inputs
     complaints: list[str] = []
     values = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    values |= {name: value for name, value in (earlier or {}).items() if name in schemas}
     source = "--inputs"
     for name, value in _of_file(file, read_stdin).items():
         if name in schemas:

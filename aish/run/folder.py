@@ -10,20 +10,25 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from aish.errors import UsageError
-from aish.system.files import private_folder, write_private
+from aish.system.files import atomic_write, private_folder, write_private
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
 _ELSEWHERE = "`--run-dir DIR` puts it elsewhere, `--ephemeral` does without"
+STDIN = "stdin.txt"
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 def run_id(name: str, now: float) -> str:
     """UTC time, name and 4 random characters: sorts by time, unique enough on one disk (B1)."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(now))
-    plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
     tail = "".join(secrets.choice(_ALPHABET) for _ in range(4))
-    return f"{stamp}-{plain}-{tail}"
+    return f"{stamp}-{tame_name(name)}-{tail}"
+
+
+def tame_name(name: str) -> str:
+    """A pipeline's name as it stands in the ids of its runs."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:40] or "run"
 
 
 @frozen
@@ -71,11 +76,21 @@ class RunFolder:
         write_private(place, _masked(content, self.mask))
         return f"files/{place.name}"
 
+    def keep_stdin(self, text: str) -> None:
+        """Keep what was piped in, so that a resumed run need not be given it again (B3)."""
+        if self.path is not None:
+            place = private_folder(self.path / "files") / STDIN
+            write_private(place, self.mask(text).encode("utf-8", "surrogatepass"))
+
     def write_plan(self, plan: JsonValue) -> None:
-        """Keep the resolved file, secrets already masked."""
+        """Keep the resolved file, secrets already masked, in the place of an earlier one."""
         if self.path is not None:
             text = json.dumps(plan, ensure_ascii=False, indent=2, default=str)
-            write_private(self.path / "plan.json", self.mask(text).encode())
+            path, data = self.path / "plan.json", self.mask(text).encode()
+            try:
+                write_private(path, data)
+            except FileExistsError:
+                atomic_write(path, data)
 
 
 def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:
@@ -105,6 +120,15 @@ def open_folder(
         raise UsageError(why, where=where, hint=_ELSEWHERE) from error
     except UsageError as error:
         raise UsageError(error.message, where=error.where, hint=_ELSEWHERE) from error
+
+
+def reopen_folder(path: Path, mask: Callable[[str], str]) -> RunFolder:
+    """The folder of a run that is gone on with; what is in it is not written over."""
+    kept = 0
+    with suppress(FileNotFoundError):
+        numbers = (name.name.partition("-")[0] for name in (path / "files").iterdir())
+        kept = max((int(number) for number in numbers if number.isdecimal()), default=0)
+    return RunFolder(path.name, path, mask, kept)
 
 
 def _make(place: RunsPlace, id: str) -> Path:

@@ -20,7 +20,8 @@ _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Whatever else lies in a run's folder was put there by somebody.
 _OURS = re.compile(
-    r"(?:events\.jsonl(?:\.torn)?|plan\.json|files|servers|\.gitignore|model-.*\.log)\Z"
+    r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|staged\.json|report\.html|junit\.xml"
+    r"|\.results\.jsonl\.[0-9a-f]{16}|files|servers|\.gitignore|model-.*\.log)\Z"
 )
 
 
@@ -107,7 +108,7 @@ def open_shelves(wanted: Path | None, stack: ExitStack) -> Sequence[Shelf]:
     for project in (Path(), Path("pipelines")):
         # What is missing is no mistake: nothing was run there yet.
         with suppress(FileNotFoundError):
-            shelves.append(stack.enter_context(_open_project(project)))
+            shelves.append(stack.enter_context(open_project(project)))
     return shelves
 
 
@@ -117,7 +118,13 @@ def newest_first(shelves: Sequence[Shelf]) -> list[tuple[str, Shelf]]:
     return [(id, shelf) for _, id, shelf in sorted(found, key=itemgetter(0), reverse=True)]
 
 
-def _open_project(project: Path) -> Shelf:
+def open_project(project: Path) -> Shelf:
+    """The folder of runs of one project.
+
+    Raises:
+        UsageError: a part of its path is a link or no folder.
+        FileNotFoundError: there is none.
+    """
     held = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     path = project
     for part in (".aish", "runs"):

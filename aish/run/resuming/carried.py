@@ -39,8 +39,10 @@ class Carried:
     sub-pipeline); a `foreach` step is there if all of its items are done and none failed.
     `items` are what is done of every `foreach` step, whether the step is finished or not.
     `spent` is all that was used, also on what is run again; `by_step` the same for each step.
-    `last_seq` numbers the last record of the journal, `segments` how often the run was begun.
-    `notices` are to be emitted right after `run.started`.
+    `last_seq` numbers the last record of the journal, `part_seq` the first one of its last part,
+    `begun` the first one of each step in `steps`; `segments` counts the parts.
+    `notices` are to be emitted right after `run.started`. `ended`: the run came to a good end, and
+    nothing is left to do.
     """
 
     run: str
@@ -49,6 +51,9 @@ class Carried:
     spent: Spent = Spent()
     by_step: Mapping[str, Spent] = field(default_factory=dict)
     denials: tuple[str, ...] = ()
+    begun: Mapping[str, int] = field(default_factory=dict)
     last_seq: int = 0
+    part_seq: int = 0
     segments: int = 0
     notices: tuple[Notice, ...] = ()
+    ended: bool = False

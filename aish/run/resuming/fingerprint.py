@@ -85,7 +85,7 @@ def _given(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
         yield f"inputs.{name}", value
     for name in plan.pipeline.env:
         yield f"env.{name}", plan.variables.get(name)
-    if options.stdin is not None:
+    if options.stdin:
         yield "stdin", options.stdin
     if options.model is not None:
         yield "--model", options.model
@@ -93,6 +93,8 @@ def _given(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
         yield "--allow", sorted(options.allow)
     if options.deny:
         yield "--deny", sorted(options.deny)
+    if options.shard is not None:
+        yield "--shard", f"{options.shard.index}/{options.shard.of}"
     if plan.lock is not None:
         yield "lock", _lock(plan)
 
@@ -145,17 +147,10 @@ def _items(source: Foreach, context: Mapping[str, JsonValue]) -> Iterator[tuple[
         name = render(source.file, context)
         yield f"file {name}", _content(source.folder / name)
     elif source.glob is not None:
+        from aish.items.globbing import files_of
+
         pattern = render(source.glob, context)
-        names = sorted(str(path.relative_to(source.folder)) for path in _matching(source, pattern))
-        yield f"files {pattern}", hashed(names)
-
-
-def _matching(source: Foreach, pattern: str) -> list[Path]:
-    try:
-        return list(source.folder.glob(pattern))
-    except (OSError, ValueError, NotImplementedError):
-        # The step says what is wrong with it, when it comes to it.
-        return []
+        yield f"files {pattern}", hashed(files_of(pattern, source.folder))
 
 
 def _content(path: Path) -> str:

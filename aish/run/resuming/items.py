@@ -43,6 +43,7 @@ class DoneItems:
         self._indices = array("q")
         self._digests = bytearray()
         self._statuses = bytearray()
+        self._begun = array("q")
         self._records: dict[int, StepRecord] = {}
         self._usage: Usage | None = None
         self.cost_usd: float | None = 0.0
@@ -63,6 +64,11 @@ class DoneItems:
         digest = self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
         status = _STATUSES[self._statuses[row]]
         return DoneItem(key, self._indices[row], digest, status, self._records.get(row))
+
+    def begun(self, key: str) -> int | None:
+        """The number of the first record of an item, by its key as the journal spells it."""
+        row = self._rows.get(_known_by(key))
+        return None if row is None else self._begun[row]
 
     @property
     def ok(self) -> int:
@@ -88,11 +94,17 @@ class DoneItems:
             yield self._indices[row], record
 
     def add(
-        self, item: DoneItem, usage: Usage | None, cost_usd: float | None, seconds: float
+        self,
+        item: DoneItem,
+        usage: Usage | None,
+        cost_usd: float | None,
+        seconds: float,
+        begun: int = 0,
     ) -> None:
         """One more; a key that is there already is replaced, its figures are not taken back.
 
-        A `usage` of `None` is that of an item that asks no model.
+        A `usage` of `None` is that of an item that asks no model; `begun` is the number of its
+        first record in the journal.
         """
         known = _known_by(item.key)
         row = self._rows.get(known)
@@ -101,10 +113,12 @@ class DoneItems:
         if row is None:
             row = self._rows[known] = len(self._indices)
             self._indices.append(item.index)
+            self._begun.append(begun)
             self._digests += digest
             self._statuses.append(status)
         else:
             self._indices[row] = item.index
+            self._begun[row] = begun
             self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
             self._statuses[row] = status
         if item.record is not None:

@@ -1,6 +1,7 @@
 """From the records of a journal to what a resumed run takes over (B3)."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from aish.run.order import reads, texts
 from aish.run.plan import Plan
@@ -24,8 +25,11 @@ def carried(
     *,
     retry_failed: bool = False,
     retry_unknown: bool = False,
+    notices: tuple[Notice, ...] = (),
 ) -> Carried:
     """What of the run whose journal holds `records` is done, and is not done again.
+
+    `notices` are to be told in any case.
 
     Raises:
         JournalError: the journal is not as it was written.
@@ -50,10 +54,19 @@ def carried(
         spent=scan.spending.spent(),
         by_step=scan.spending.by_step(),
         denials=tuple(scan.denials),
+        begun=scan.begun,
         last_seq=scan.last_seq,
+        part_seq=scan.part_seq,
         segments=scan.segments,
-        notices=tuple(_notices(scan, run)),
+        notices=(*_notices(scan, run), *notices),
+        ended=_is_complete(scan),
     )
+
+
+def _is_complete(scan: Scan) -> bool:
+    """Whether the run ended well, so that nothing is left to do."""
+    finished: Any = scan.finished
+    return finished is not None and finished["exit"]["code"] == 0
 
 
 _ANEW = "nothing is lost by running it anew, without `--resume`"

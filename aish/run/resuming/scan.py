@@ -29,10 +29,12 @@ _CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
 class Open:
     """A step or an item that was begun, and is not known to be done.
 
-    `ended` is the record of its end, if it has one: it is to run again all the same.
+    `begun` numbers its first record. `ended` is the record of its end, if it has one: it is to run
+    again all the same.
     """
 
     calls: Calls
+    begun: int
     step: str
     item: str | None = None
     index: int = 0
@@ -71,6 +73,7 @@ class Scan:
         self._kinds: dict[str, Any] = {}
         self._foreach: set[str] = set()
         self.steps: dict[str, StepRecord] = {}
+        self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
         self.spending = Spending()
         self.denials: list[str] = []
@@ -78,6 +81,7 @@ class Scan:
         self.finished: JsonObject | None = None
         self.segments = 0
         self.last_seq = 0
+        self.part_seq = 0
         self._take: Mapping[str, Callable[[JsonObject], None]] = {
             "run.started": self._run_started,
             "run.finished": self._run_finished,
@@ -112,6 +116,7 @@ class Scan:
 
     def _run_started(self, record: JsonObject) -> None:
         self.segments += 1
+        self.part_seq = self.last_seq
         self.started, self.finished = record, None
         self.spending.begin()
 
@@ -122,8 +127,9 @@ class Scan:
         step, item = record.get("step"), record.get("item")
         self._kinds[step] = record.get("kind")
         if item is None or self._unit(record) is None:
-            self._begin(Open(self._calls(whole=True), step, item))
+            self._begin(Open(self._calls(whole=True), self.last_seq, step, item))
             self.steps.pop(step, None)
+            self.begun.pop(step, None)
 
     def _step_finished(self, record: Any) -> None:
         step, item, status = record.get("step"), record.get("item"), record.get("status")
@@ -135,6 +141,7 @@ class Scan:
         if status == "ok" and item is None:
             self.denials += unit.denials
             self.steps[step] = self._record(unit, record)
+            self.begun[step] = unit.begun
         unit.ended = record
 
     def _item_started(self, record: Any) -> None:
@@ -146,7 +153,7 @@ class Scan:
             # Tried again: what it was before does not count any more.
             done.remove(key)
         index, digest = record.get("index"), str(record.get("digest"))
-        self._begin(Open(self._calls(whole=whole), step, key, index, digest))
+        self._begin(Open(self._calls(whole=whole), self.last_seq, step, key, index, digest))
 
     def _item_finished(self, record: Any) -> None:
         step, key, status = record.get("step"), record.get("key"), record.get("status")
@@ -168,6 +175,7 @@ class Scan:
             _usage(record) if asks else None,
             record.get("cost_usd") if asks else 0.0,
             float(record.get("seconds") or 0.0),
+            unit.begun,
         )
 
     def _retried(self, record: JsonObject) -> None:

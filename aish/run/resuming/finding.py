@@ -1,0 +1,113 @@
+"""The run that is to be gone on with: found, and held so that nobody else goes on with it (B3)."""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from aish.config.pipeline import Pipeline
+from aish.errors import UsageError
+from aish.run.folder import STDIN, RunsPlace, tame_name
+from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelves
+from aish.run.past.telling import find
+from aish.run.resuming.carried import ResumeRefusedError
+from aish.run.resuming.starts import starts
+from aish.sinks.journal import HeldJournal, hold_journal
+from aish.sinks.journal_reader import JournalReading, read_journal
+from aish.system.files import open_own
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonObject
+
+LATEST = "latest"
+_ANEW = "`aish run` without `--resume` begins one; `aish runs list` shows what there is"
+
+
+@frozen
+class PastPart:
+    """A run that is held, as it was begun last: `started` is the record of that."""
+
+    id: str
+    path: Path
+    journal: HeldJournal
+    started: JsonObject
+
+    def read(self) -> JournalReading:
+        """Its journal from the first record on; use it in a `with`."""
+        return read_journal(self.journal.path)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Its inputs; where a secret was in one, its name stands there."""
+        inputs: Any = self.started.get("inputs")
+        return dict(inputs) if isinstance(inputs, dict) else {}
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What it was made of."""
+        found: Any = self.started.get("fingerprint")
+        return dict(found) if isinstance(found, dict) else {}
+
+    def stdin(self) -> str | None:
+        """What was piped in, if it was kept."""
+        try:
+            descriptor = open_own(self.path / "files" / STDIN)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read().decode("utf-8", "surrogatepass")
+
+
+def hold_past(pipeline: Pipeline, place: RunsPlace, name: str, stack: ExitStack) -> PastPart:
+    """The run called `name`, or the newest of `pipeline`; nobody else writes it meanwhile.
+
+    Raises:
+        UsageError: there is none, another process writes it, or it is one of another pipeline.
+        JournalError: its journal is not as it was written.
+    """
+    shelves = _shelves(place, stack)
+    if name == LATEST:
+        shelf, id = _newest(pipeline, shelves)
+    else:
+        shelf, id = find(shelves, name)
+    path = (shelf.path / id).resolve()
+    journal = stack.enter_context(hold_journal(path))
+    begun = starts(journal.path)
+    if not begun:
+        raise ResumeRefusedError("the run was killed before it began", where=id, hint=_ANEW)
+    _check_pipeline(begun[-1], pipeline, id)
+    return PastPart(id, path, journal, begun[-1])
+
+
+def _shelves(place: RunsPlace, stack: ExitStack) -> Sequence[Shelf]:
+    if place.wanted is not None:
+        return open_shelves(place.wanted, stack)
+    try:
+        return [stack.enter_context(open_project(place.project.resolve()))]
+    except FileNotFoundError:
+        said = "there are no runs to go on with"
+        raise UsageError(said, where=str(place.project), hint=_ANEW) from None
+
+
+def _newest(pipeline: Pipeline, shelves: Sequence[Shelf]) -> tuple[Shelf, str]:
+    """The newest run of this pipeline that began at all."""
+    for id, shelf in _of_this_name(pipeline, shelves):
+        begun = starts(shelf.path.resolve() / id / "events.jsonl")
+        if begun and begun[-1].get("pipeline") == pipeline.name:
+            return shelf, id
+    where = ", ".join(str(shelf.path) for shelf in shelves)
+    raise UsageError(f"there is no run of `{pipeline.name}`", where=where, hint=_ANEW)
+
+
+def _of_this_name(pipeline: Pipeline, shelves: Sequence[Shelf]) -> Iterator[tuple[str, Shelf]]:
+    for id, shelf in newest_first(shelves):
+        _, _, rest = id.partition("-")
+        if rest.rpartition("-")[0] == tame_name(pipeline.name):
+            yield id, shelf
+
+
+def _check_pipeline(started: JsonObject, pipeline: Pipeline, id: str) -> None:
+    name = started.get("pipeline")
+    if name != pipeline.name:
+        said = f"this is a run of the pipeline `{name}`, not of `{pipeline.name}`"
+        raise ResumeRefusedError(said, where=id, hint=_ANEW)
