@@ -104,7 +104,7 @@ class ChatModel:
                         shown = True
                         yield batch if type(batch[-1]) is not Finish else self._signed(batch, hold)
                 except (AttemptError, StreamError) as error:
-                    failure = self._as_attempt(error)
+                    failure = self._failed(error, turn, slot)
                 else:
                     slot.answered()
                     return
@@ -117,9 +117,17 @@ class ChatModel:
             if self._is_refused_beside_tools(failure, turn.request):
                 yield self._without_schema(turn)
                 continue
-            retrying = self._again(failure, turn, slot)
+            retrying = self._again(failure, turn)
             yield [*self._news(), retrying]
             await self._pace.sleep(retrying.delay)
+
+    def _failed(self, error: AttemptError | StreamError, turn: Turn, slot: Slot) -> AttemptError:
+        """A try came to nothing, while its slot is still held."""
+        failure = self._as_attempt(error)
+        turn.failed(failure.advice, beside_others=slot.beside_others)
+        if failure.advice.overload:
+            slot.refused()
+        return failure
 
     def _is_refused_beside_tools(self, failure: AttemptError, request: ModelRequest) -> bool:
         """Whether the endpoint says that it takes tools or a schema, and not both (B9)."""
@@ -132,12 +140,9 @@ class ChatModel:
         turn.body = self._encoder.body(turn.request)
         return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
 
-    def _again(self, failure: AttemptError, turn: Turn, slot: Slot) -> Retrying:
+    def _again(self, failure: AttemptError, turn: Turn) -> Retrying:
         """The next try; raises the final error where there is none."""
         advice, policy = failure.advice, self._entry.retry
-        if advice.overload:
-            slot.refused()
-        turn.failed(advice, overtaken=slot.overtaken)
         delay = delay_before(max(1, turn.failures), advice, policy, self._pace.chance())
         if advice.cools:
             self._throttle.hold(self._pace.clock.monotonic() + delay)
@@ -154,7 +159,7 @@ class ChatModel:
 
     def _news(self) -> Sequence[Delta]:
         said = self._throttle.news(self._pace.clock.monotonic())
-        return [StreamNotice("throttled", said)] if said is not None else ()
+        return () if said is None else [said]
 
     def _cooling(self, turn_ends: float) -> float:
         """Seconds that the endpoint's cool-down still asks for; raises where that is too long."""
@@ -193,7 +198,7 @@ class ChatModel:
         finish = deltas[-1]
         assert isinstance(finish, Finish)
         finish = replace(finish, model=self.alias)
-        return [*deltas[:-1], finish if hold is None else hold.settle(finish)]
+        return [*deltas[:-1], *self._news(), finish if hold is None else hold.settle(finish)]
 
     def _as_attempt(self, error: AttemptError | StreamError) -> AttemptError:
         """Either failure as one, with the secrets masked (L7)."""

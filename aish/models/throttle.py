@@ -11,6 +11,8 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from aish.vocab.deltas import StreamNotice
+
 QUIET_SECONDS = 10.0
 """How long it says nothing new of its limit after it has said something."""
 
@@ -20,18 +22,22 @@ _WORTH_TELLING = 1.25
 class Slot:
     """The right to have one request at the endpoint; `free` gives it back."""
 
-    __slots__ = ("_cuts", "_held", "_throttle", "answers")
+    __slots__ = ("_answers", "_cuts", "_held", "_is_out", "_throttle")
 
     def __init__(self, throttle: "Throttle") -> None:
         self._throttle = throttle
         self._held = True
+        self._is_out = False
         self._cuts = throttle.cuts
-        self.answers = throttle.answers
+        self._answers = throttle.answers
 
     def sent(self) -> None:
         """The request leaves now: what the endpoint says of its load counts from here."""
         self._cuts = self._throttle.cuts
-        self.answers = self._throttle.answers
+        self._answers = self._throttle.answers
+        if not self._is_out:
+            self._is_out = True
+            self._throttle.out += 1
 
     def answered(self) -> None:
         """The endpoint has answered."""
@@ -42,14 +48,15 @@ class Slot:
         self._throttle.cut(self._cuts)
 
     @property
-    def overtaken(self) -> bool:
-        """Whether the endpoint answered somebody since this was sent."""
-        return self._throttle.answers > self.answers
+    def beside_others(self) -> bool:
+        """Whether the endpoint has something else to do, or had since this was sent."""
+        return self._throttle.answers > self._answers or self._throttle.out > self._is_out
 
     def free(self) -> None:
         """Let the next one have it; a second time does nothing."""
         if self._held:
             self._held = False
+            self._throttle.out -= self._is_out
             self._throttle.give_back()
 
 
@@ -72,6 +79,7 @@ class Throttle:
         self._quiet_until = -math.inf
         self.cuts = 0
         self.answers = 0
+        self.out = 0
         self.until = 0.0
 
     @property
@@ -142,7 +150,7 @@ class Throttle:
             self._limit = self._limit + 1 if self._limit + 1 < self._peak else math.inf
             self._hand_over()
 
-    def news(self, now: float) -> str | None:
+    def news(self, now: float) -> StreamNotice | None:
         """What a person may want to know of the limit now; seldom anything."""
         limit = self._limit
         low, high = sorted((limit, self._told))
@@ -154,9 +162,11 @@ class Throttle:
         was, self._told = self._told, limit
         self._quiet_until = now + QUIET_SECONDS
         if limit == math.inf:
-            return f"{self._origin}: no limit to requests at a time any more"
+            said = f"{self._origin}: no limit to requests at a time any more"
+            return StreamNotice("unthrottled", said)
         why = "it has too many" if limit < was else "it answers again"
-        return f"{self._origin}: {limit:.0f} at a time from now on; {why}"
+        said = f"{self._origin}: {limit:.0f} at a time from now on; {why}"
+        return StreamNotice("throttled", said)
 
     def _hand_over(self) -> None:
         while self._waiting and self._in_flight < self._limit:

@@ -35,13 +35,13 @@ class Turn:
         self.ends += self._loop.time() - since
         return got
 
-    def failed(self, advice: Advice, *, overtaken: bool) -> None:
+    def failed(self, advice: Advice, *, beside_others: bool) -> None:
         """A try came to nothing.
 
-        One that was turned away while others were served says that the endpoint is busy, not that
-        it is broken: up to a bound, such a try is not held against the turn.
+        One that was turned away beside others says that the endpoint is busy, not that it is
+        broken: up to a bound, such a try is not held against the turn.
         """
-        if advice.cools and (overtaken or advice.recorded) and self._spared:
+        if advice.cools and (beside_others or advice.recorded) and self._spared:
             self._spared -= 1
         else:
             self.failures += 1

@@ -123,7 +123,7 @@ async def test_the_limit_is_told_of_when_it_falls_and_when_it_is_over_and_seldom
 
     def listen(now: float) -> None:
         if (said := throttle.news(now)) is not None:
-            told.append(said)
+            told.append(said.text)
 
     held = await slots(throttle, 32)
     for slot in held:
