@@ -1,7 +1,8 @@
 """A mock model endpoint in a thread, which notes when requests arrive and answers leave.
 
 Answers are cut into one network write per `per_write` deltas. For tool turns, `calls` calls of
-`tool` are asked for in each of the first `turns` answers of a conversation.
+`tool` are asked for in each of the first `turns` answers of a conversation. With `counts` these
+are the first of all answers, and each says how many tokens its request had, a token for 4 bytes.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ class Script:
     calls: int = 1
     tool: str = "mock__echo"
     arguments: str = '{"text": "hello"}'
+    counts: bool = False
 
 
 @dataclass
@@ -47,7 +49,7 @@ def _chunked(data: bytes) -> bytes:
 
 _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
 _TAIL = (
-    b'data: {"choices":[],"usage":{"prompt_tokens":9,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
+    b'data: {"choices":[],"usage":{"prompt_tokens":%d,"completion_tokens":9}}\n\ndata: [DONE]\n\n'
 )
 
 
@@ -74,9 +76,12 @@ class _Connection(asyncio.Protocol):
         self.times.arrived.append(time.perf_counter())
         body = bytes(self.buffer[head + 4 : head + 4 + length])
         self.buffer.clear()
-        self.answer(body.count(b'"tool_calls"'))
+        if self.script.counts:
+            self.answer(len(self.times.arrived) - 1, len(body) // 4)
+        else:
+            self.answer(body.count(b'"tool_calls"'))
 
-    def answer(self, rounds: int) -> None:
+    def answer(self, rounds: int, tokens: int = 9) -> None:
         assert self.transport is not None
         script = self.script
         if rounds < script.turns:
@@ -93,7 +98,7 @@ class _Connection(asyncio.Protocol):
         else:
             parts = [_event({"content": f"word{n} "}) for n in range(script.deltas)]
             parts.append(_event({}, "stop"))
-        parts.append(_TAIL)
+        parts.append(_TAIL % tokens)
         self.transport.write(_HEAD)
         for start in range(0, len(parts), script.per_write):
             self.transport.write(_chunked(b"".join(parts[start : start + script.per_write])))

@@ -87,6 +87,13 @@ def per_turn(endpoint: Endpoint, first: int = 0) -> float:
     return float(median(gaps[first:]))
 
 
+def mean_gap(endpoint: Endpoint, first: int, last: int) -> float:
+    """Mean time between an answer and the next request: what comes only now and then counts."""
+    times = endpoint.times
+    gaps = [b - a for a, b in zip(times.answered, times.arrived[1:], strict=False)][first:last]
+    return sum(gaps) / len(gaps)
+
+
 @contextmanager
 def http_server(bench: Bench) -> Generator[str]:
     port = bench.folder / "mcp.port"

@@ -27,6 +27,7 @@ MEASURES = (
     turns.many_deltas,
     turns.parallel,
     turns.long_conversation,
+    turns.shortened_conversation,
     cassettes.cassette_load,
     cassettes.cassette_replay,
     cassettes.cassette_first_byte,

@@ -16,6 +16,7 @@ from figures import (
     against,
     at_most,
     http_server,
+    mean_gap,
     per_turn,
     pipeline,
 )
@@ -163,3 +164,29 @@ def long_conversation(bench: Bench) -> Iterator[Row]:
             lambda: gap(PYTHON, FLOOR, "http", endpoint.url, mcp, str(turns)),
         )
         yield against("200 tool turns of 2 KB, per turn at the end", mine, floor, 1.0)
+
+
+def shortened_conversation(bench: Bench) -> Iterator[Row]:
+    """Old results left out on the way: the last hundred turns against an early hundred."""
+    turns = 1000
+    text = json.dumps({"text": "x" * 2048})
+    script = Script(deltas=5, turns=turns, arguments=text, counts=True)
+    with Endpoint(script) as endpoint, http_server(bench) as mcp:
+        more = {
+            "mcp": {"servers": {"mock": {"url": mcp}}, "auto_approve": ["mock__*"]},
+            "context": {"max_tokens": 50_000},
+        }
+        limits: dict[str, object] = {"max_tool_depth": turns}
+        file = pipeline(bench, "shortened", endpoint.url, step=limits, **more)
+        early: list[float] = []
+
+        def late() -> float:
+            endpoint.forget()
+            bench.cost(AISH, "run", file)
+            early.append(mean_gap(endpoint, 100, 200))
+            return mean_gap(endpoint, turns - 100, turns)
+
+        last = bench.alone(late)
+        first = median(early[1:])
+        name = f"{turns} tool turns of 2 KB, shortened: a turn at the end against turn 100 to 200"
+        yield against(name, last, first, 2)
