@@ -1,6 +1,7 @@
 """What a terminal can do and wants: colour, movement, width, characters."""
 
 import os
+import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, TextIO
@@ -17,6 +18,7 @@ _SGR: Mapping[Style, str] = {
     "yellow": "33",
     "cyan": "36",
 }
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
 _NARROWEST = 20
 _USUAL = 80
 
@@ -45,12 +47,13 @@ ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|
 
 @frozen
 class Look:
-    """How to draw on one terminal."""
+    """How to draw on one terminal; `follows` if its width may change while it is drawn on."""
 
     color: bool = False
     animate: bool = False
     width: int = _USUAL
     glyphs: Glyphs = Glyphs()
+    follows: bool = False
 
     def paint(self, style: Style, text: str) -> str:
         """The text in a style, where there is colour."""
@@ -86,12 +89,18 @@ def look_of(out: TextIO, environ: Mapping[str, str]) -> Look:
         animate=is_terminal and not dumb,
         width=_width(out, environ, is_terminal=is_terminal),
         glyphs=Glyphs() if (out.encoding or "").lower().startswith("utf") else ASCII,
+        follows=is_terminal and not environ.get("COLUMNS"),
     )
 
 
 def cells(text: str) -> int:
     """How many columns a text without control characters takes."""
     return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def without_styles(text: str) -> str:
+    """The text without our own colours."""
+    return _STYLES.sub("", text) if "\x1b" in text else text
 
 
 @lru_cache(maxsize=1024)

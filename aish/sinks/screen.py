@@ -1,42 +1,62 @@
-"""A terminal that is written to from top to bottom, with a spinner on its last line.
+"""A terminal that is written to from top to bottom, with something that moves on its last lines.
 
-The spinner is drawn by a thread of its own, on an empty line only, and is gone before anything
-else is written. Whoever else writes to the same terminal holds the screen meanwhile.
+A spinner, or a display that is pinned there. Both are drawn by a thread of their own, never in the
+middle of a line, and are gone before anything else is written. Whoever else writes to the same
+terminal holds the screen meanwhile.
 """
 
+import os
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from aish.sinks.look import Look
+from aish.sinks.look import Look, cells, without_styles
 from aish.sinks.tally import seconds_text
 
 _PERIOD = 0.1
 _ERASE = "\r\x1b[2K"
+_UP = "\x1b[1A"
+_REST_OF_LINE = "\x1b[K"
+_REST_OF_SCREEN = "\x1b[J"
+_USUAL_HEIGHT = 24
 # A wait shorter than this says nothing of its length.
 _WORTH_COUNTING = 1.0
 
+Draw = Callable[[int, int], Sequence[str]]
+"""Lines for a display of a width and a height."""
+
 
 class Screen:
-    """Writes to a text stream; safe to use from the thread of the spinner too."""
+    """Writes to a text stream; safe to use from the thread that draws too."""
 
     def __init__(
-        self, out: TextIO, look: Look, monotonic: Callable[[], float] = time.monotonic
+        self,
+        out: TextIO,
+        look: Look,
+        monotonic: Callable[[], float] = time.monotonic,
+        size: Callable[[], tuple[int, int]] | None = None,
     ) -> None:
         self.look = look
         self._out = out
         self._monotonic = monotonic
+        self._size = size or self._terminal_size
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._label: str | None = None
+        self._pinned: Draw | None = None
         self._since = 0.0
         self._frame = 0
-        self._drawn = False
+        self._drawn: tuple[str, ...] = ()
         self._held = 0
+        self._later: list[str] = []
         self._closed = False
         self._fresh = True
+
+    def now(self) -> float:
+        """The time by which the screen draws."""
+        return self._monotonic()
 
     def line(self, text: str = "") -> None:
         """Write a whole line, on a line of its own."""
@@ -62,11 +82,8 @@ class Screen:
         with self._changed:
             if self._label is None:
                 self._since = self._monotonic()
+                self._begin()
             self._label = label
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._spin, name="spinner", daemon=True)
-                self._thread.start()
-            self._changed.notify()
 
     def rest(self) -> None:
         """Take the spinner away."""
@@ -75,9 +92,19 @@ class Screen:
                 self._label = None
                 self._erase()
 
+    def pin(self, draw: Draw | None) -> None:
+        """Show what `draw` gives on the last lines from now on; `None` takes it away."""
+        if not self.look.animate:
+            return
+        with self._changed:
+            self._erase()
+            if draw is not None:
+                self._begin()
+            self._pinned = draw
+
     @contextmanager
     def hold(self) -> Generator[None]:
-        """Keep the spinner away while somebody else has the terminal, as a person's question."""
+        """Keep everything away while somebody else has the terminal, as a person's question."""
         with self._changed:
             self._held += 1
             self._erase()
@@ -86,51 +113,100 @@ class Screen:
         finally:
             with self._changed:
                 self._held -= 1
+                if self._later and not self._held:
+                    self._out.write("".join(self._later))
+                    self._out.flush()
+                    self._later.clear()
 
     def tick(self) -> None:
-        """Draw the spinner's next frame; called by its thread."""
+        """Draw the next frame; called by the thread."""
         with self._changed:
-            if self._label is None or self._held or not self._fresh:
+            if (self._label is None and self._pinned is None) or self._held or not self._fresh:
                 return
-            glyphs = self.look.glyphs
-            waited = self._monotonic() - self._since
-            long = f" {seconds_text(waited)}" if waited >= _WORTH_COUNTING else ""
-            frame = glyphs.spinner[self._frame % len(glyphs.spinner)]
-            # One cell is left free: a terminal that wraps would leave a line behind.
-            shown = self.look.fit(f"{frame} {self._label}{long}", self.look.width - 1)
-            self._frame += 1
-            self._out.write(_ERASE + self.look.paint("dim", shown))
-            self._out.flush()
-            self._drawn = True
+            width, height = self._size()
+            lines: list[str] = []
+            if self._pinned is not None:
+                lines += self._pinned(width, height - 2)
+            if self._label is not None:
+                lines.append(self._spinner(width))
+            self._draw(tuple(lines), width)
 
     def close(self) -> None:
-        """Take the spinner away for good."""
+        """Take what moves away for good."""
         self.rest()
+        self.pin(None)
         with self._changed:
             self._closed = True
             self._changed.notify()
         if self._thread is not None:
             self._thread.join()
 
+    def _spinner(self, width: int) -> str:
+        glyphs = self.look.glyphs
+        waited = self._monotonic() - self._since
+        long = f" {seconds_text(waited)}" if waited >= _WORTH_COUNTING else ""
+        frame = glyphs.spinner[self._frame % len(glyphs.spinner)]
+        self._frame += 1
+        # One cell is left free: a terminal that wraps would leave a line behind.
+        return self.look.paint("dim", self.look.fit(f"{frame} {self._label}{long}", width - 1))
+
+    def _draw(self, lines: tuple[str, ...], width: int) -> None:
+        """Over what was drawn before, without a moment in which nothing is there."""
+        if len(lines) == 1 and len(self._drawn) <= 1:
+            shown = _ERASE + lines[0]
+        else:
+            up = _UP * (self._rows(width) - 1)
+            body = f"{_REST_OF_LINE}\n".join(lines)
+            shown = f"\r{up}{body}{_REST_OF_LINE}{_REST_OF_SCREEN}"
+        self._drawn = lines
+        self._out.write(shown)
+        self._out.flush()
+
     def _write(self, text: str, *, fresh: bool) -> None:
         with self._changed:
             self._label = None
-            self._erase()
             self._fresh = fresh
-            if text:
-                self._out.write(text)
+            if self._held:
+                self._later.append(text)
+                return
+            shown = self._erasing() + text
+            if text and fresh and self._pinned is not None and self._drawn:
+                # What is pinned stays, below the new line.
+                shown += f"{_REST_OF_LINE}\n".join(self._drawn)
+            else:
+                self._drawn = ()
+            if shown:
+                self._out.write(shown)
                 self._out.flush()
 
     def _erase(self) -> None:
         if self._drawn:
-            self._drawn = False
-            self._out.write(_ERASE)
+            self._out.write(self._erasing())
             self._out.flush()
+            self._drawn = ()
 
-    def _spin(self) -> None:
+    def _erasing(self) -> str:
+        if not self._drawn:
+            return ""
+        rows = self._rows(self._size()[0])
+        return _ERASE if rows == 1 else f"\r{_UP * (rows - 1)}{_REST_OF_SCREEN}"
+
+    def _rows(self, width: int) -> int:
+        """How many rows the last frame takes now: a window made narrower has folded its lines."""
+        return sum(max(1, -(-cells(without_styles(line)) // width)) for line in self._drawn) or 1
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="spinner", daemon=True)
+            self._thread.start()
+        if self._label is None and self._pinned is None:
+            # Only then does it sleep; to wake it more often would put off the next frame.
+            self._changed.notify()
+
+    def _run(self) -> None:
         with self._changed:
             while not self._closed:
-                if self._label is None:
+                if self._label is None and self._pinned is None:
                     self._changed.wait()
                 elif not self._changed.wait(_PERIOD):
                     try:
@@ -138,3 +214,12 @@ class Screen:
                     except OSError:
                         # The terminal is gone; the next event finds that out by itself.
                         return
+
+    def _terminal_size(self) -> tuple[int, int]:
+        """As it is now: a person may have changed it."""
+        try:
+            size = os.get_terminal_size(self._out.fileno())
+        except (OSError, ValueError):
+            return self.look.width, _USUAL_HEIGHT
+        columns = size.columns if self.look.follows else self.look.width
+        return columns or self.look.width, size.lines or _USUAL_HEIGHT

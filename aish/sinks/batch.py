@@ -1,0 +1,159 @@
+"""How far a `foreach` step is (B4): counted from its events, the same size however many items.
+
+What a display, a log and a closing line show of it; how they show it is theirs.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+from aish.sinks.tally import seconds_text, tokens_text
+from aish.vocab.deltas import Usage
+from aish.vocab.events import ItemFinished, ItemStarted
+from aish.vocab.frozen import frozen
+
+KEPT_FAILURES = 10
+LAST_FAILURES = 3
+SLOWEST = 3
+_SAMPLE_SECONDS = 1.0
+_SAMPLES = 30
+_CENT = 0.01
+
+
+@frozen
+class ItemFailure:
+    """An item that did not go well, and why."""
+
+    key: str
+    message: str
+
+
+@dataclass(slots=True)
+class Batch:
+    """One `foreach` step while it runs; times are seconds of one clock, whichever it is.
+
+    `total` is `None` where nobody knows it yet, and `took` seconds are known when it is over.
+    """
+
+    step: str
+    total: int | None
+    began: float
+    done: int = 0
+    ok: int = 0
+    skipped: int = 0
+    retries: int = 0
+    unpriced: int = 0
+    cost: float | None = None
+    limit: str | None = None
+    in_flight: dict[int, tuple[str, float]] = field(default_factory=dict)
+    first_failures: list[ItemFailure] = field(default_factory=list)
+    last_failures: deque[ItemFailure] = field(default_factory=lambda: deque(maxlen=LAST_FAILURES))
+    _tokens: list[int | None] = field(default_factory=lambda: [None, None])
+    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+    @property
+    def failed(self) -> int:
+        """How many items did not go well."""
+        return self.done - self.ok - self.skipped
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all items that are over, as far as they are known."""
+        return Usage(*self._tokens)
+
+    def start(self, event: ItemStarted, now: float) -> None:
+        """An item begins."""
+        self.in_flight[event.index] = (event.key, now)
+
+    def finish(self, event: ItemFinished, now: float) -> ItemFailure | None:
+        """An item is over; what is to be said of it if it failed."""
+        self.in_flight.pop(event.index, None)
+        if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, self.done))
+        self.done += 1
+        for place, count in enumerate((event.usage.input, event.usage.output)):
+            if count is not None:
+                self._tokens[place] = (self._tokens[place] or 0) + count
+        if event.cost_usd is not None:
+            self.cost = (self.cost or 0.0) + event.cost_usd
+        elif event.usage.input or event.usage.output:
+            self.unpriced += 1
+        if event.status in {"ok", "skipped"}:
+            self.ok += event.status == "ok"
+            self.skipped += event.status == "skipped"
+            return None
+        failure = ItemFailure(event.key, event.error.message if event.error else event.status)
+        if len(self.first_failures) < KEPT_FAILURES:
+            self.first_failures.append(failure)
+        self.last_failures.append(failure)
+        return failure
+
+    def rate(self, now: float) -> float | None:
+        """Items a second, of late; `None` before there is anything to say."""
+        since, done = self._samples[0] if len(self._samples) > 1 else (self.began, 0)
+        seconds = now - since
+        return (self.done - done) / seconds if self.done and seconds > 0 else None
+
+    def eta(self, now: float) -> float | None:
+        """Seconds until the end, if it goes on like this."""
+        rate = self.rate(now)
+        if self.total is None or not rate:
+            return None
+        return max(0, self.total - self.done) / rate
+
+    def slowest(self, now: float) -> Sequence[tuple[str, float]]:
+        """The items that have been in flight longest, with their age."""
+        oldest = islice(list(self.in_flight.values()), SLOWEST)
+        return [(key, now - since) for key, since in oldest]
+
+
+def count_text(batch: Batch) -> str:
+    """`412/2,000`, or `412` where the total is not known."""
+    return f"{batch.done:,}" if batch.total is None else f"{batch.done:,}/{batch.total:,}"
+
+
+def rate_text(rate: float) -> str:
+    """Items a second; a minute or an hour where that is less than one."""
+    for seconds, unit in ((1, "s"), (60, "min")):
+        if rate * seconds >= 1:
+            return f"{rate * seconds:.1f}/{unit}"
+    return f"{rate * 3600:.1f}/h"
+
+
+def pace_parts(batch: Batch, now: float) -> list[str]:
+    """How fast it goes and when it will be over."""
+    rate, eta = batch.rate(now), batch.eta(now)
+    parts = [] if rate is None else [rate_text(rate)]
+    return parts if eta is None else [*parts, f"ETA {seconds_text(max(1.0, round(eta)))}"]
+
+
+def trouble_parts(batch: Batch) -> list[str]:
+    """What did not go well, if anything."""
+    named = ((batch.failed, "failed"), (batch.skipped, "skipped"), (batch.retries, "retries"))
+    return [f"{number:,} {name}" for number, name in named if number]
+
+
+def spent_parts(batch: Batch) -> list[str]:
+    """Tokens and money; what is not known is said."""
+    tokens = tokens_text(batch.usage)
+    if not tokens:
+        return []
+    if batch.cost is None:
+        return [tokens, "cost unknown"]
+    money = f"${batch.cost:.4f}" if batch.cost < _CENT else f"${batch.cost:,.2f}"
+    return [tokens, f"{money} ({batch.unpriced:,} unpriced)" if batch.unpriced else money]
+
+
+def closing_parts(batch: Batch, seconds: float) -> list[str]:
+    """What the step came to."""
+    of = "" if batch.total in {None, batch.ok} else f" of {batch.total or 0:,}"
+    rate = batch.done / seconds if seconds > 0 else 0.0
+    parts = [f"{batch.ok:,}{of} ok", *trouble_parts(batch)]
+    unfinished = (batch.total or batch.done) - batch.done
+    if unfinished > 0:
+        parts.append(f"{unfinished:,} not run")
+    parts.append(seconds_text(seconds))
+    if rate:
+        parts.append(rate_text(rate))
+    return [*parts, *spent_parts(batch)]
