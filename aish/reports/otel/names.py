@@ -1,0 +1,85 @@
+"""Every name of OpenTelemetry's conventions that we write, in one table (B11).
+
+Those of generative AI and of MCP are in development and still change. A change of a name is a
+change of `CONVENTIONS` and of this file, and of nothing else; what is ours begins with `aish.`.
+"""
+
+# The release of the semantic conventions that the names are of; the schema's address has it too.
+CONVENTIONS = "1.41.0"
+SCHEMA_URL = f"https://opentelemetry.io/schemas/{CONVENTIONS}"
+SCOPE = "aish"
+
+# Operations, and what the names of their spans begin with.
+OPERATION = "gen_ai.operation.name"
+WORKFLOW = "invoke_workflow"
+CHAT = "chat"
+EXECUTE_TOOL = "execute_tool"
+TOOLS_CALL = "tools/call"
+STEP = "step"
+ITEM = "item"
+
+WORKFLOW_NAME = "gen_ai.workflow.name"
+PROVIDER = "gen_ai.provider.name"
+REQUEST_MODEL = "gen_ai.request.model"
+FINISH_REASONS = "gen_ai.response.finish_reasons"
+FIRST_CHUNK = "gen_ai.response.time_to_first_chunk"
+INPUT_TOKENS = "gen_ai.usage.input_tokens"
+OUTPUT_TOKENS = "gen_ai.usage.output_tokens"
+CACHED_TOKENS = "gen_ai.usage.cache_read.input_tokens"
+REASONING_TOKENS = "gen_ai.usage.reasoning.output_tokens"
+TOOL_NAME = "gen_ai.tool.name"
+TOOL_TYPE = "gen_ai.tool.type"
+TOOL_CALL_ID = "gen_ai.tool.call.id"
+MCP_METHOD = "mcp.method.name"
+TRANSPORT = "network.transport"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+ERROR_TYPE = "error.type"
+TOOL_ERROR = "tool_error"
+
+# Content: written only where a person asked for it.
+OUTPUT_MESSAGES = "gen_ai.output.messages"
+ARGUMENTS = "gen_ai.tool.call.arguments"
+RESULT = "gen_ai.tool.call.result"
+
+RUN = "aish.run.id"
+PIPELINE_DIGEST = "aish.pipeline.digest"
+STATUS = "aish.status"
+EXIT_CODE = "aish.exit.code"
+EXIT_NAME = "aish.exit.name"
+COST = "aish.cost_usd"
+STEP_ID = "aish.step.id"
+STEP_KIND = "aish.step.kind"
+ITEMS = "aish.step.items"
+ITEM_KEY = "aish.item.key"
+ITEM_INDEX = "aish.item.index"
+TURN = "aish.turn"
+MODEL_ALIAS = "aish.model.alias"
+MESSAGES = "aish.request.messages"
+SERVER = "aish.server"
+SERVER_KIND = "aish.server.transport"
+TOOL = "aish.tool"
+VERDICT = "aish.tool.verdict"
+RULE = "aish.tool.rule"
+KIND = "aish.tool.result"
+
+# Events within spans.
+RETRY = "aish.retry"
+FALLBACK = "aish.fallback"
+NOTICE = "aish.notice"
+EXPECTATION = "aish.expectation"
+
+# Whose endpoint a host is, in the convention's words; of any other the host itself is told.
+PROVIDERS = {
+    "api.anthropic.com": "anthropic",
+    "api.cohere.com": "cohere",
+    "api.deepseek.com": "deepseek",
+    "api.groq.com": "groq",
+    "api.mistral.ai": "mistral_ai",
+    "api.openai.com": "openai",
+    "api.perplexity.ai": "perplexity",
+    "api.x.ai": "x_ai",
+    "generativelanguage.googleapis.com": "gcp.gemini",
+}
+# Transports of servers whose calls are MCP; what runs in this process speaks to nobody.
+NETWORK = {"http": "tcp", "stdio": "pipe"}

@@ -1,0 +1,357 @@
+import importlib
+import os
+import pkgutil
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from otel_collector import attributes, collector
+from scripted_events import (
+    HOSTILE,
+    any_event,
+    ordinary_run,
+    run_finished,
+    run_started,
+    stamped,
+    step_finished,
+    troubled_run,
+    turn_finished,
+    unmet_run,
+)
+from syrupy.assertion import SnapshotAssertion
+
+from aish.errors import UsageError
+from aish.reports.otel import names
+from aish.reports.otel.sdk import credentials, open_exporter
+from aish.reports.otel.sink import Traces
+from aish.reports.otel.span import Span
+from aish.reports.otel.spans import Spans
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Place
+from aish.vocab.events import (
+    ItemFinished,
+    ItemStarted,
+    RunFinished,
+    Stamped,
+    StepStarted,
+    TurnStarted,
+)
+
+RUN = "20261118T120640Z-quickstart-a1b2"
+pytestmark = pytest.mark.requirement("B11")
+
+
+def spans_of(run: Sequence[Stamped], *, content: bool = False) -> list[Span]:
+    folded = Spans(RUN, content=content)
+    ended = [span for one in run for span in folded.take(one)]
+    return [*ended, *folded.end()]
+
+
+def items_run() -> list[Stamped]:
+    """Two items of a step, one of which a sub-pipeline's step is about."""
+    step, one, two = Place("rows"), Place("rows", "a@example.com"), Place("rows", "b")
+    inner = Place("rows/look", "b")
+    ended: dict[str, Any] = {
+        "text": None,
+        "output": None,
+        "usage": Usage(),
+        "cost_usd": 0.5,
+        "seconds": 0.1,
+    }
+    return stamped(
+        run_started(),
+        StepStarted(step, "pipeline", 2),
+        ItemStarted(one, "a@example.com", 0, "0" * 16),
+        ItemStarted(two, "b", 1, "1" * 16),
+        TurnStarted(replace(one, turn=1), "local", 2),
+        StepStarted(inner, "prompt"),
+        TurnStarted(replace(inner, turn=1), "local", 2),
+        turn_finished(replace(inner, turn=1)),
+        replace(step_finished(), place=inner),
+        turn_finished(replace(one, turn=1)),
+        ItemFinished(one, "a@example.com", 0, "ok", **ended),
+        ItemFinished(two, "b", 1, "denied", **ended),
+        step_finished("rows", status="denied", cost_usd=1.0),
+        step_finished("late", status="skipped"),
+        run_finished(),
+    )
+
+
+def drawn(spans: Sequence[Span]) -> str:
+    """The tree of spans, with everything in it."""
+    children: dict[int | None, list[Span]] = {}
+    for span in sorted(spans, key=lambda one: one.start):
+        children.setdefault(span.parent, []).append(span)
+
+    def lines(parent: int | None, margin: str) -> list[str]:
+        found = []
+        for span in children.get(parent, []):
+            took = f"{span.end - span.start:.2f} s"
+            error = "" if span.error is None else f" ERROR {span.error!r}"
+            found.append(f"{margin}{span.name} ({span.kind}, {took}){error}")
+            found += [f"{margin}  - {key}: {value!r}" for key, value in span.attributes.items()]
+            for event in span.events:
+                found.append(f"{margin}  * {event.name} {dict(event.attributes)}")
+            found += lines(span.id, f"{margin}    ")
+        return found
+
+    shown = lines(None, "")
+    assert sum(" - " not in line and " * " not in line for line in shown) == len(spans)
+    return "\n".join(shown)
+
+
+@pytest.mark.parametrize("content", [False, True], ids=["bare", "content"])
+@pytest.mark.parametrize(
+    "run",
+    [ordinary_run(), troubled_run(), unmet_run(), items_run(), ordinary_run()[:7]],
+    ids=["ordinary", "troubled", "unmet", "items", "cut off"],
+)
+def test_the_spans_of_a_run(
+    run: list[Stamped], snapshot: SnapshotAssertion, *, content: bool
+) -> None:
+    assert drawn(spans_of(run, content=content)) == snapshot
+
+
+@pytest.mark.parametrize("run", [troubled_run(), unmet_run(), items_run(), ordinary_run()])
+def test_without_being_asked_no_content_is_sent(run: list[Stamped]) -> None:
+    """What was said, asked, answered, quoted; and keys, which are taken from the rows."""
+    everything = repr(spans_of(run))
+
+    for said in (repr(HOSTILE)[1:20], "README.md", "It is about", "expected the", "example.com"):
+        assert said not in everything
+
+
+@given(st.lists(any_event(), max_size=15))
+def test_every_span_that_began_ends_once_and_within_its_trace(run: list[Stamped]) -> None:
+    numbered = [replace(one, seq=n) for n, one in enumerate(run)]
+
+    spans = spans_of(numbered, content=True)
+
+    assert len({span.id for span in spans}) == len(spans)
+    assert len({span.trace for span in spans}) <= 1
+    assert all(span.end >= span.start for span in spans)
+    for span in spans:
+        span.name.encode()
+        repr(dict(span.attributes)).encode()
+
+
+def test_a_run_that_was_resumed_is_one_trace() -> None:
+    killed = items_run()[:7]
+    later = [Stamped(one.seq + 100, one.time + 3600, one.event) for one in items_run()]
+
+    spans = spans_of([*killed, *later])
+
+    roots = [span for span in spans if span.parent is None]
+    assert [span.error for span in roots] == ["it has no end", None]
+    assert len({span.trace for span in spans}) == 1
+    assert max(span.end - span.start for span in spans) < 60
+
+
+def test_names_are_those_of_the_conventions() -> None:
+    ours = {
+        value
+        for value in vars(names).values()
+        if isinstance(value, str)
+        and value.startswith(("gen_ai.", "mcp.", "network.", "server.", "error."))
+    }
+
+    assert ours <= _conventions()
+    assert len(ours) > 15
+
+
+def test_all_other_names_are_marked_as_ours() -> None:
+    for span in spans_of([*troubled_run(), *items_run()], content=True):
+        keys = {*span.attributes, *(key for one in span.events for key in one.attributes)}
+        assert {key for key in keys if not key.startswith("aish.")} <= _conventions()
+
+
+def _conventions() -> set[str]:
+    found: set[str] = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for room in (
+            "opentelemetry.semconv._incubating.attributes",
+            "opentelemetry.semconv.attributes",
+        ):
+            package = importlib.import_module(room)
+            for one in pkgutil.iter_modules(package.__path__):
+                module = importlib.import_module(f"{room}.{one.name}")
+                found |= {value for value in vars(module).values() if isinstance(value, str)}
+    return found
+
+
+def sent(run: Sequence[Stamped], endpoint: str | None, **options: Any) -> list[str]:
+    said: list[str] = []
+    sink = Traces(RUN, open_exporter(endpoint, os.environ), said.append, **options)
+    for one in run:
+        sink(one)
+    sink.close()
+    return said
+
+
+def test_a_collector_gets_the_spans_of_a_run() -> None:
+    with collector() as told:
+        said = sent(ordinary_run(), told.url)
+
+    assert said == []
+    assert set(told.paths) == {"/v1/traces"}
+    assert told.resources[0]["service.name"] == "aish"
+    assert set(told.schemas) == {names.SCHEMA_URL}
+    assert sorted(told.names) == [
+        "chat smollm2",
+        "chat smollm2",
+        "chat smollm2",
+        "execute_tool file_read",
+        "invoke_workflow quickstart",
+        "step read",
+        "step sort",
+    ]
+    by_id = {span.span_id: span for span in told.spans}
+    (tool,) = [span for span in told.spans if span.name.startswith("execute_tool")]
+    assert by_id[tool.parent_span_id].name == "step read"
+    assert attributes(tool)["gen_ai.tool.name"] == "file_read"
+    assert len({span.trace_id for span in told.spans}) == 1
+    chat = attributes(told.spans[0])
+    assert chat["gen_ai.usage.input_tokens"] == 200
+    assert chat["gen_ai.response.finish_reasons"] == ["tool_calls"]
+
+
+def test_the_standard_variables_name_the_collector(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector() as told:
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", told.url)
+        monkeypatch.setenv("OTEL_EXPORTER_OTLP_HEADERS", "x-key=abc%20def")
+        sent(ordinary_run(), None)
+
+    assert set(told.paths) == {"/v1/traces"}
+    assert {one["x-key"] for one in told.headers} == {"abc def"}
+    assert credentials(os.environ) == {"OTEL_EXPORTER_OTLP_HEADERS.x-key": "abc def"}
+
+
+def test_an_address_with_a_path_is_taken_as_it_is() -> None:
+    with collector() as told:
+        sent(ordinary_run(), f"{told.url}/otlp/traces")
+
+    assert set(told.paths) == {"/otlp/traces"}
+
+
+def test_many_spans_are_sent_in_batches() -> None:
+    events: list[Any] = [run_started()]
+    for n in range(1500):
+        place = Place(f"s{n}")
+        events += [StepStarted(place, "call"), step_finished(f"s{n}")]
+    with collector() as told:
+        said = sent(stamped(*events, run_finished()), told.url)
+
+    assert said == []
+    assert len(told.spans) == 1501
+    assert 3 <= len(told.paths) < 100
+
+
+@pytest.mark.parametrize("status", [400, 401, 500])
+def test_a_collector_that_refuses_is_said_once(status: int, capfd: Any) -> None:
+    with collector(status) as told:
+        said = sent(ordinary_run(), told.url)
+
+    assert len(said) == 1
+    assert said[0].startswith("`--otel`: 7 spans not sent: ")
+    assert str(status) in said[0]
+    assert capfd.readouterr() == ("", "")
+
+
+def test_nobody_there_is_said_once() -> None:
+    said = sent(ordinary_run(), "http://127.0.0.1:9", patience=1.0)
+
+    assert len(said) == 1
+    assert said[0].startswith("`--otel`: 7 spans not sent: ")
+
+
+def test_a_collector_that_never_answers_costs_a_bounded_time() -> None:
+    never = threading.Event()
+    with collector(wait=never.wait) as told:
+        begun = time.monotonic()
+        said = sent(ordinary_run(), told.url, patience=0.3)
+        took = time.monotonic() - begun
+        never.set()
+
+    assert took < 5
+    assert len(said) == 1
+    assert "7 spans not sent" in said[0]
+
+
+@pytest.mark.requirement("X5")
+def test_a_redirect_is_not_followed() -> None:
+    with collector() as other, collector(307, location=other.url) as told:
+        said = sent(ordinary_run(), told.url)
+
+    assert other.paths == []
+    assert len(said) == 1
+
+
+@pytest.mark.requirement("X5")
+def test_proxies_of_the_environment_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    with collector() as proxy, collector() as told:
+        monkeypatch.setenv("http_proxy", proxy.url)
+        monkeypatch.setenv("ALL_PROXY", proxy.url)
+        said = sent(ordinary_run(), told.url)
+
+    assert (said, proxy.paths) == ([], [])
+    assert told.spans
+
+
+@pytest.mark.parametrize(
+    "url", ["localhost:4318", "ftp://x", "http://", "http://[", "http://a:b@c"]
+)
+def test_what_is_no_address_is_said_before_the_run(url: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        open_exporter(url, {})
+    assert str(caught.value).startswith("--otel-endpoint: ")
+
+    with pytest.raises(UsageError) as caught:
+        open_exporter(None, {"OTEL_EXPORTER_OTLP_ENDPOINT": url})
+    assert str(caught.value).startswith("OTEL_EXPORTER_OTLP_ENDPOINT: ")
+
+
+def test_without_the_extra_it_is_said_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [one for one in sys.modules if one.startswith("opentelemetry.exporter")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http", None)
+
+    with pytest.raises(UsageError) as caught:
+        open_exporter(None, {})
+
+    assert caught.value.hint == "pip install 'aish-pipelines[otel]'"
+
+
+def test_what_the_sdk_makes_is_what_we_meant(snapshot: SnapshotAssertion) -> None:
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    memory = InMemorySpanExporter()
+    sink = Traces(RUN, memory, pytest.fail)
+    for one in items_run():
+        sink(one)
+    sink.close()
+
+    made = [
+        {
+            "name": span.name,
+            "ids": (
+                span.context.trace_id,
+                span.context.span_id,
+                span.parent and span.parent.span_id,
+            ),
+            "kind": span.kind.name,
+            "times": (span.start_time, span.end_time),
+            "status": (span.status.status_code.name, span.status.description),
+            "attributes": dict(span.attributes or {}),
+        }
+        for span in memory.get_finished_spans()
+    ]
+    assert made == snapshot
+    assert isinstance(items_run()[-1].event, RunFinished)
