@@ -1,7 +1,14 @@
-"""`--format json`: the events of a run folded into one object (design 11)."""
+"""`--format json`: the events of a run folded into one object (design 11).
 
+What happens within the items of a step is not gathered: there may be a million of them. Their
+results are read from their file when the object is written, and the journal has the rest.
+"""
+
+from collections.abc import Iterator
+from secrets import token_hex
 from typing import BinaryIO, cast
 
+from aish.sinks.items_file import ItemsFile, public
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.vocab.event_parts import Place
@@ -21,6 +28,9 @@ from aish.vocab.json import JsonValue
 
 Row = dict[str, JsonValue]
 
+MOST = 1000
+"""Notices and expectations that are told; of items there may be any number."""
+
 
 class Fold:
     """Gathers the result object; `run` is the run's id."""
@@ -30,17 +40,26 @@ class Fold:
         self._steps: dict[str, Row] = {}
         self._calls: dict[str, list[Row]] = {}
         self._open: dict[Place, Row] = {}
-        self._asked: dict[tuple[str | None, str | None, str], str] = {}
+        self._asked: dict[tuple[str | None, str], str] = {}
         self._denials: list[str] = []
         self._notices: list[Row] = []
         self._expectations: list[Row] = []
+        self._left_out = 0
 
-    def take(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure] - a union
+    def take(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
         """Fold one event in."""
         match stamped.event:
             case RunStarted() as started:
                 self._head["pipeline"] = started.pipeline
-            case StepStarted(place=place) | StepFinished(place=place) if place.step is None:
+            case Notice(place, level, code, text):
+                where = _where(place)
+                self._tell(self._notices, {"level": level, "code": code, "text": text, **where})
+            case ExpectChecked(place, kind, ok, message):
+                checked: Row = {"step": place.step, "kind": kind, "ok": ok, "message": message}
+                self._tell(self._expectations, checked | _where(place))
+            case ToolDecided(verdict="deny" | "ask-no") as decided if decided.place.item:
+                self._tell(self._denials, decided.tool)
+            case event if event.place.item is not None or event.place.step is None:
                 pass
             case StepStarted(place=place):
                 self._calls.setdefault(str(place.step), [])
@@ -48,21 +67,14 @@ class Fold:
                 self._finish_step(str(finished.place.step), finished)
             case TurnFinished() as turn:
                 for call in turn.calls:
-                    key = (turn.place.step, turn.place.item, call.id)
-                    self._asked[key] = call.arguments
+                    self._asked[turn.place.step, call.id] = call.arguments
             case ToolDecided() as decided:
                 row = self._row(decided.place, decided.tool, decided.arguments)
                 row["verdict"] = decided.verdict
                 if decided.verdict in {"deny", "ask-no"}:
-                    self._denials.append(decided.tool)
+                    self._tell(self._denials, decided.tool)
             case ToolFinished() as finished:
                 self._finish_call(finished)
-            case Notice(place, level, code, text):
-                where: Row = {} if place.step is None else {"step": place.step}
-                self._notices.append({"level": level, "code": code, "text": text, **where})
-            case ExpectChecked(place, kind, ok, message):
-                checked: Row = {"step": place.step, "kind": kind, "ok": ok, "message": message}
-                self._expectations.append(checked)
             case _:
                 pass
 
@@ -79,7 +91,7 @@ class Fold:
             "cost_usd": finished.cost_usd,
             "seconds": finished.seconds,
             "denials": plain(finished.denials),
-            "notices": self._notices,
+            "notices": self._told_notices(),
             "folder": finished.folder,
             "cassette": plain(finished.cassette),
         }
@@ -95,10 +107,24 @@ class Fold:
             "steps": self._steps,
             "expectations": self._expectations,
             "denials": self._denials,
-            "notices": self._notices,
+            "notices": self._told_notices(),
             "folder": folder,
             "cassette": None,
         }
+
+    def _tell(self, told: list[Row] | list[str], what: Row | str) -> None:
+        """Add to a list that is not to grow with the items."""
+        if len(told) < MOST:
+            cast("list[Row | str]", told).append(what)
+        else:
+            self._left_out += 1
+
+    def _told_notices(self) -> JsonValue:
+        if not self._left_out:
+            return cast("JsonValue", self._notices)
+        said = f"{self._left_out} more notices, denials and expectations are in the journal"
+        more: Row = {"level": "warning", "code": "left_out", "text": said}
+        return cast("JsonValue", [*self._notices, more])
 
     def _finish_step(self, step: str, finished: StepFinished) -> None:
         self._steps[step] = {
@@ -117,7 +143,7 @@ class Fold:
         row = self._open.pop(place, None)
         if row is None:
             # Refused before any rule was asked: what the model wrote is all there is.
-            asked = self._asked.get((place.step, place.item, place.call or ""))
+            asked = self._asked.get((place.step, place.call or ""))
             row = self._row(place, finished.tool, asked)
             del self._open[place]
         row["kind"] = finished.kind
@@ -138,22 +164,54 @@ class Fold:
         return row
 
 
+def result_pieces(result: Row, items: ItemsFile | None) -> Iterator[str]:
+    """The object as JSON with a line end, the items of its steps among it as they are read."""
+    steps = cast("dict[str, Row]", result["steps"])
+    among = [step for step in (items.steps() if items else ()) if step in steps]
+    if items is None or not among:
+        yield f"{json_text(result, indent=2)}\n"
+        return
+    # In the place of each list a word that nobody can have known; rows come in its stead.
+    words = {step: token_hex(16) for step in among}
+    told = {
+        step: row | ({"items": words[step]} if step in words else {}) for step, row in steps.items()
+    }
+    rest = f"{json_text(result | {'steps': told}, indent=2)}\n"
+    for step in (step for step in steps if step in words):
+        before, _, rest = rest.partition(f'"{words[step]}"')
+        yield f"{before}["
+        for number, row in enumerate(items.rows(step)):
+            yield f"{',' if number else ''}\n        {json_text(public(row))}"
+        yield "\n      ]"
+    yield rest
+
+
+def _where(place: Place) -> Row:
+    """Step and item, those that there are."""
+    where = (("step", place.step), ("item", place.item))
+    return {name: value for name, value in where if value is not None}
+
+
 class Result:
-    """Writes the object to a binary stream when the run has ended."""
+    """Writes the object to a binary stream when the run has ended.
+
+    `items` has the results of items, where a step has any; it comes before this sink.
+    """
 
     name = "the result"
     deltas = False
 
-    def __init__(self, out: BinaryIO, run: str) -> None:
+    def __init__(self, out: BinaryIO, run: str, items: ItemsFile | None = None) -> None:
         self._out = out
         self._fold = Fold(run)
+        self._items = items
 
     def __call__(self, stamped: Stamped) -> None:
         """Fold the event in; the last one writes."""
         self._fold.take(stamped)
         if isinstance(stamped.event, RunFinished):
-            text = json_text(self._fold.result(stamped.event), indent=2)
-            self._out.write(f"{text}\n".encode())
+            for piece in result_pieces(self._fold.result(stamped.event), self._items):
+                self._out.write(piece.encode())
             self._out.flush()
 
     def close(self) -> None:

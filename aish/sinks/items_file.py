@@ -1,0 +1,185 @@
+"""Results of items, one a line: `results.jsonl` in the folder of a run (B1, B4).
+
+It stands behind the journal: each line is made of events that were journaled before, in their
+order, so what is missing at its end can be added from there (`items_repair`). An item that was
+tried again on a resume has a newer line, and the last one counts; a run that ends well leaves one
+line for each item. What is kept in memory is where the lines stand.
+"""
+
+import errno
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from aish.sinks.items_index import MOST_ITEMS, ItemsIndex
+from aish.sinks.json_text import json_text
+from aish.sinks.lines import VERSION, plain
+from aish.system.files import open_append
+from aish.vocab.events import ItemFinished, ItemStarted, RunFinished, Stamped
+from aish.vocab.json import JsonObject, JsonValue
+
+NAME = "results.jsonl"
+
+Row = Mapping[str, Any]
+"""A line of the file, read back."""
+
+_HEAD = re.compile(rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)","index":([0-9]{1,9}),')
+_BLOCK = 1 << 16
+_OWN = frozenset({"v", "seq", "step"})
+
+
+class ItemsFile:
+    """Appends the result of each item to an open file, which it owns, and reads it back.
+
+    `last` is the number of the event behind the last line.
+    """
+
+    name = "the results of the items"
+    deltas = False
+
+    def __init__(self, descriptor: int, path: Path | None = None) -> None:
+        self.last = 0
+        self._descriptor = descriptor
+        self._path = path
+        self._index = ItemsIndex()
+        self._values: dict[tuple[str | None, str], JsonValue] = {}
+        self._superseded = False
+        self._ended = False
+        self._size = 0
+        self._find_lines()
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write the line of an item that has ended."""
+        match stamped.event:
+            case ItemStarted(place=place, key=key, value=value):
+                self._values[place.step, key] = value
+            case ItemFinished() as finished:
+                value = self._values.pop((finished.place.step, finished.key), None)
+                if stamped.seq > self.last:
+                    self._append(stamped, finished, value)
+            case RunFinished(exit=end):
+                self._ended = end.code in {0, 1}
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Leave one line for each item, if the run has ended well, and close the file."""
+        try:
+            if self._superseded and self._ended and self._path is not None:
+                self._compact(self._path)
+        finally:
+            os.close(self._descriptor)
+
+    def steps(self) -> tuple[str, ...]:
+        """The steps whose items have results."""
+        return self._index.steps()
+
+    def rows(self, step: str) -> Iterator[Row]:
+        """The result of each item of a step, in the order of the items.
+
+        Raises:
+            OSError: a line is not as it was written.
+        """
+        for offset in self._index.offsets(step):
+            yield _parsed(self._line(offset))
+
+    def _append(self, stamped: Stamped, event: ItemFinished, value: JsonValue) -> None:
+        if event.index >= MOST_ITEMS:
+            raise OSError(errno.EFBIG, f"the item {event.index} is more than {MOST_ITEMS} on")
+        step = event.place.step or ""
+        row: JsonObject = {
+            "v": VERSION,
+            "seq": stamped.seq,
+            "step": step,
+            "index": event.index,
+            "key": event.key,
+            "item": value,
+            "status": event.status,
+            "text": event.text,
+            "output": event.output,
+            "error": plain(event.error),
+            "usage": plain(event.usage),
+            "cost_usd": event.cost_usd,
+            "seconds": event.seconds,
+        }
+        line = f"{json_text(row)}\n".encode()
+        written = os.write(self._descriptor, line)
+        if written < len(line):
+            # A full disk takes a part; half a line would spoil the next one too.
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._note(step, event.index, stamped.seq)
+        self._size += written
+
+    def _note(self, step: str, index: int, seq: int) -> None:
+        self.last = max(self.last, seq)
+        # In a pipeline that runs once for each item, other items have the same place.
+        self._superseded |= self._index.put(step, index, self._size) and "/" not in step
+
+    def _find_lines(self) -> None:
+        """Note the lines that are there; cut off where one is not as it was written."""
+        held = os.dup(self._descriptor)
+        with os.fdopen(held, "rb", buffering=_BLOCK) as file:
+            file.seek(0)
+            for line in file:
+                head = _HEAD.match(line)
+                if head is None or not line.endswith(b"}\n") or int(head[3]) >= MOST_ITEMS:
+                    os.ftruncate(self._descriptor, self._size)
+                    return
+                self._note(head[2].decode(), int(head[3]), int(head[1]))
+                self._size += len(line)
+
+    def _line(self, offset: int) -> bytes:
+        pieces: list[bytes] = []
+        while piece := os.pread(self._descriptor, _BLOCK, offset):
+            end = piece.find(b"\n")
+            if end >= 0:
+                pieces.append(piece[:end])
+                break
+            pieces.append(piece)
+            offset += len(piece)
+        return b"".join(pieces)
+
+    def _compact(self, path: Path) -> None:
+        """Put a file in the place of this one that has the last line of each item only."""
+        from aish.system.files import atomic_pieces
+
+        lines = (self._line(offset) + b"\n" for offset in self._index.all_offsets())
+        atomic_pieces(path, lines)
+
+
+def open_items_file(folder: Path | None) -> ItemsFile:
+    """The results of the run in `folder`; without one, in a file that nobody else ever sees.
+
+    Raises:
+        UsageError: what stands there is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    if folder is None:
+        from tempfile import TemporaryFile
+
+        with TemporaryFile() as file:
+            return ItemsFile(os.dup(file.fileno()))
+    path = folder / NAME
+    descriptor = open_append(path, readable=True)
+    try:
+        return ItemsFile(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def public(row: Row) -> dict[str, Any]:
+    """A row as it leaves the run's folder: without what is about the file."""
+    return {name: value for name, value in row.items() if name not in _OWN}
+
+
+def _parsed(line: bytes) -> Row:
+    try:
+        row: Row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise OSError(errno.EILSEQ, f"`{NAME}` is not as it was written") from error
+    return row

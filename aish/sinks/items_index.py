@@ -1,0 +1,39 @@
+"""Where the lines of a results file stand: by step and place among the items, 8 bytes each."""
+
+from array import array
+from collections.abc import Iterator
+
+MOST_ITEMS = 50_000_000
+"""More items in one step are refused: a number that large came from a damaged file."""
+
+_NOWHERE = -1
+
+
+class ItemsIndex:
+    """The offset of the last line of each item."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[str, array[int]] = {}
+
+    def put(self, step: str, index: int, offset: int) -> bool:
+        """Note where a line stands; whether there was an older one of the item."""
+        offsets = self._offsets.get(step)
+        if offsets is None:
+            offsets = self._offsets[step] = array("q")
+        if index >= len(offsets):
+            offsets.extend([_NOWHERE] * (index + 1 - len(offsets)))
+        older = offsets[index] != _NOWHERE
+        offsets[index] = offset
+        return older
+
+    def offsets(self, step: str) -> Iterator[int]:
+        """Of the lines of a step, in the order of its items."""
+        return (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)
+
+    def steps(self) -> tuple[str, ...]:
+        """The steps that have lines, in the order of the first one of each."""
+        return tuple(self._offsets)
+
+    def all_offsets(self) -> Iterator[int]:
+        """Of the last lines of all items, in the order of the file."""
+        return iter(sorted(offset for step in self._offsets for offset in self.offsets(step)))

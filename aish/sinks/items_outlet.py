@@ -1,0 +1,46 @@
+"""`-o results.csv`: the results of a step's items, written when the run has come through them."""
+
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+from aish.errors import ExitCode
+from aish.sinks.items_file import ItemsFile
+from aish.sinks.items_table import WRITERS
+from aish.system.files import atomic_pieces
+from aish.vocab.events import RunFinished, Stamped
+
+# The items are not through: what there is would take the place of something complete.
+_CUT_OFF = frozenset(
+    {ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL, ExitCode.BUDGET, ExitCode.USAGE}
+)
+
+
+class ItemsOutlet:
+    """Writes one step's rows to a file, whole or not at all, by the ending of its name.
+
+    Comes after the results file, which it reads. `say` tells a person why nothing was written.
+    """
+
+    deltas = False
+
+    def __init__(self, items: ItemsFile, step: str, path: Path, say: Callable[[str], None]) -> None:
+        self.name = str(path)
+        self._items = items
+        self._step = step
+        self._path = path
+        self._say = say
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write when the run has ended."""
+        event = stamped.event
+        if not isinstance(event, RunFinished):
+            return
+        if event.exit.code in _CUT_OFF:
+            self._say(f"note: `{self._path}` is not written: the items are not all through")
+            return
+        writer = WRITERS[self._path.suffix.lower()]
+        atomic_pieces(self._path, writer(partial(self._items.rows, self._step)))
+
+    def close(self) -> None:
+        """Nothing is held back."""

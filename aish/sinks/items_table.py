@@ -1,0 +1,112 @@
+"""Results of items as a file for others: CSV, or JSON Lines (`-o results.csv`).
+
+In the order of the items, whatever order they ended in, and in memory that does not grow with
+them: the rows are gone through twice, for the columns and for the cells.
+"""
+
+import csv
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from io import StringIO
+
+from aish.sinks.csv_cells import cell
+from aish.sinks.items_file import Row, public
+from aish.sinks.json_text import json_text
+from aish.vocab.json import JsonValue
+
+Rows = Callable[[], Iterator[Row]]
+"""Goes through all rows, each time from the first one."""
+
+Writer = Callable[[Rows], Iterator[bytes]]
+
+MOST_COLUMNS = 1000
+"""Of the properties of items, and of those of outputs; where there are more they share one."""
+
+_BLOCK = 1 << 16
+
+
+def jsonl_pieces(rows: Rows) -> Iterator[bytes]:
+    """One object a line."""
+    for row in rows():
+        yield f"{json_text(public(row))}\n".encode()
+
+
+def csv_pieces(rows: Rows) -> Iterator[bytes]:
+    """A header, and one row for each item (RFC 4180, UTF-8).
+
+    The columns are the key, those of the item, status, error, and those of the output; or its
+    text, where no item has another output.
+    """
+    items, outputs = _Columns("item"), _Columns("output")
+    for row in rows():
+        items.take(row["item"])
+        outputs.take(row["output"])
+    text = not outputs.seen
+    taken = {"key", "status", "error"}
+    header = ["key", *items.header(taken), "status", "error"]
+    header += ["text"] if text else outputs.header(taken)
+    buffer = StringIO(newline="")
+    writer = csv.writer(buffer, lineterminator="\r\n")
+    writer.writerow([cell(name) for name in header])
+    for row in rows():
+        error = row["error"]
+        last = [row["text"]] if text else outputs.cells(row["output"])
+        said = [row["status"], error and error["message"]]
+        writer.writerow(
+            [cell(value) for value in (row["key"], *items.cells(row["item"]), *said, *last)]
+        )
+        if buffer.tell() > _BLOCK:
+            yield _emptied(buffer)
+    yield _emptied(buffer)
+
+
+WRITERS: Mapping[str, Writer] = {".csv": csv_pieces, ".jsonl": jsonl_pieces}
+
+
+@dataclass(slots=True)
+class _Columns:
+    """The columns that some values need: one for each property if all are objects, else one."""
+
+    name: str
+    seen: bool = False
+    flat: bool = True
+    names: dict[str, None] = field(default_factory=dict)
+
+    def take(self, value: JsonValue) -> None:
+        """Look at a value; null needs nothing."""
+        if value is None:
+            return
+        self.seen = True
+        if not isinstance(value, Mapping):
+            self.flat = False
+        elif self.flat:
+            self.names.update(dict.fromkeys(value))
+            self.flat = len(self.names) <= MOST_COLUMNS
+
+    def header(self, taken: set[str]) -> list[str]:
+        """The names, each other than those that are `taken`, to which they are added."""
+        found = []
+        for wanted in self.names if self.flat else (self.name,):
+            name = wanted
+            while name in taken:
+                name = f"{self.name}.{name}"
+            taken.add(name)
+            found.append(name)
+        return found
+
+    def cells(self, value: JsonValue) -> list[JsonValue]:
+        """A value's part of a row."""
+        if not self.flat:
+            return [value]
+        return (
+            [value.get(name) for name in self.names]
+            if isinstance(value, Mapping)
+            else [None] * len(self.names)
+        )
+
+
+def _emptied(buffer: StringIO) -> bytes:
+    text = buffer.getvalue()
+    buffer.seek(0)
+    buffer.truncate()
+    return text.encode("utf-8", "replace")

@@ -1,0 +1,61 @@
+"""`--format text` of a run that ends with items: the text of each, in the order of the items."""
+
+from collections.abc import Callable
+from typing import BinaryIO
+
+from aish.sinks.items_file import ItemsFile, Row
+from aish.sinks.json_text import json_text
+from aish.sinks.text import DATA, Manner
+from aish.text import counted, safe_utf8
+from aish.vocab.events import RunFinished, Stamped
+
+
+class ItemTexts:
+    """Writes the texts when the run has ended, each with a line end, those that failed aside.
+
+    Comes after the results file, which it reads. `say` tells a person how many were left out.
+    """
+
+    name = "the answer"
+    deltas = False
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        items: ItemsFile,
+        step: str,
+        say: Callable[[str], None],
+        manner: Manner = DATA,
+    ) -> None:
+        self._out = out
+        self._items = items
+        self._step = step
+        self._say = say
+        self._manner = manner
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write when the run has ended."""
+        if not isinstance(stamped.event, RunFinished):
+            return
+        left_out = 0
+        for row in self._items.rows(self._step):
+            if row["status"] == "ok":
+                self._put(_text(row))
+            else:
+                left_out += 1
+        self._out.flush()
+        if left_out:
+            self._say(f"note: {counted(left_out, 'item')} did not succeed and are left out")
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def _put(self, text: str) -> None:
+        whole = text if text.endswith("\n") else f"{text}\n"
+        self._out.write(safe_utf8(self._manner.clean(whole)).encode())
+
+
+def _text(row: Row) -> str:
+    if row["text"] is None and row["output"] is not None:
+        return json_text(row["output"])
+    return row["text"] or ""
