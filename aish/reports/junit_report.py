@@ -13,7 +13,7 @@ from typing import IO, Literal, Self
 
 from aish.reports.figures import iso_text
 from aish.reports.units import Unit, Units
-from aish.reports.verdicts import Reason, State, reason_of, state_of
+from aish.reports.verdicts import WORDS, Reason, State, reason_of, state_of
 from aish.sinks.junit import CaseResult, Trouble, attributes, case_xml
 from aish.text import for_line
 from aish.vocab.events import ExpectChecked, Stamped
@@ -133,8 +133,9 @@ def _cases(unit: Unit) -> Iterator[CaseResult]:
     end = unit.finished
     seconds = unit.ended - unit.began if end is None else end.seconds
     name = unit.step if unit.item is None else unit.item
-    reason = reason_of(unit)
-    troubles = () if reason is None else (_trouble(state_of(unit), reason),)
+    state = state_of(unit)
+    reason = reason_of(unit) or Reason(state, WORDS[state])
+    troubles = () if state == "ok" else (_trouble(state, reason),)
     yield CaseResult(name, unit.step, max(seconds, 0.0), troubles=troubles)
     seen: Counter[str] = Counter()
     for check in unit.checks:

@@ -1,6 +1,6 @@
 """Reports made: the events of a run are read once for all that are wanted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -17,7 +17,7 @@ def make_reports(
     """Write the reports that have a path; `run` is the run's id.
 
     Raises:
-        OSError: a file cannot be written.
+        OSError: a file cannot be written; the other one is.
     """
     with ExitStack() as stack:
         cases = stack.enter_context(JUnitReport()) if junit is not None else None
@@ -26,8 +26,21 @@ def make_reports(
         for stamped in events:
             for take in takers:
                 take(stamped)
+        failed: list[OSError] = []
         if cases is not None and junit is not None:
-            atomic_pieces(junit, cases.xml())
+            failed += _written(junit, cases.xml())
         if gathering is not None and html is not None:
             gathering.finish()
-            atomic_pieces(html, page(gathering, run))
+            failed += _written(html, page(gathering, run))
+    if failed:
+        raise failed[0]
+
+
+def _written(path: Path, pieces: Iterable[bytes]) -> Sequence[OSError]:
+    """The failure, if there is one: the other report is written all the same."""
+    try:
+        atomic_pieces(path, pieces)
+    except OSError as error:
+        # Not the name of the file that was to be put in its place.
+        return [OSError(error.errno, error.strerror, str(path))]
+    return []

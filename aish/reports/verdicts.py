@@ -58,10 +58,10 @@ def state_of(unit: Unit) -> State:
 
 
 def reason_of(unit: Unit) -> Reason | None:
-    """Why it did not end well; `None` where it did."""
+    """Why it did not end well; `None` where it did, or where nothing is said of it."""
     end = unit.finished
     if end is None:
         return Reason("interrupted", "the run ended before this did")
     if end.error is not None:
         return Reason(end.error.code, end.error.message, end.error.hint)
-    return None if end.status == "ok" else Reason(end.status, end.status)
+    return None

@@ -1,0 +1,71 @@
+"""`aish runs report ID`."""
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.option_groups import Reporting
+from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json
+from aish.cli.writable import check_reports
+from aish.errors import UsageError
+from aish.reports.make import make_reports
+from aish.run.past.shelf import Shelf, open_shelves
+from aish.run.past.telling import PastJournal, events, find, open_past
+from aish.text import for_ci_log, for_line
+
+_IN_FOLDER = "report.html"
+
+
+def command(
+    id: Annotated[
+        str, typer.Argument(metavar="ID", help="The run: its id, the end of its id, or `latest`.")
+    ],
+    *,
+    junit: Annotated[
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML there.")
+    ] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page there.")
+    ] = None,
+    run_dir: PastRunDirOption = None,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Make reports of a past run, from its journal: an HTML page in its folder, or what is named.
+
+    Example: aish runs report latest --junit junit.xml --html report.html
+    """
+    del verbose
+    check_reports(Reporting(junit, html))
+    with ExitStack() as stack:
+        shelf, found = find(open_shelves(run_dir, stack), id)
+        journal = _journal(shelf, found, stack)
+        if junit is None and html is None:
+            html = shelf.path / found / _IN_FOLDER
+        try:
+            make_reports(events(journal.reading), found, junit=junit, html=html)
+        except OSError as error:
+            said = f"cannot write the report: {error.strerror}"
+            raise UsageError(said, where=str(error.filename)) from error
+    _tell(found, junit, html, format_)
+    return 0
+
+
+def _journal(shelf: Shelf, id: str, stack: ExitStack) -> PastJournal:
+    try:
+        return open_past(shelf, id, stack)
+    except FileNotFoundError as error:
+        raise UsageError("it has no journal", where=str(shelf.path / id)) from error
+
+
+def _tell(id: str, junit: Path | None, html: Path | None, format_: Report) -> None:
+    """Where the reports are."""
+    paths = {name: str(path) for name, path in (("junit", junit), ("html", html)) if path}
+    if format_ is Report.JSON:
+        print_json({"v": 1, "run": id, "junit": paths.get("junit"), "html": paths.get("html")})
+        return
+    for path in paths.values():
+        typer.echo(for_ci_log(for_line(path)))

@@ -1,0 +1,50 @@
+"""The reports that are written when a run has ended, from its journal (B11).
+
+What reads the journal and makes them is imported when that is done.
+"""
+
+from contextlib import ExitStack
+from pathlib import Path
+
+from aish.cli.option_groups import Reporting
+from aish.errors import AishError
+from aish.run.folder import RunFolder
+
+
+class EndReports:
+    """What is written at the end; `journal` is the folder of the journal it is made from.
+
+    A run that leaves no folder behind has its journal in a temporary one.
+    """
+
+    def __init__(self, asked: Reporting, folder: RunFolder, stack: ExitStack) -> None:
+        self._asked = asked
+        self._run = folder.id
+        self.journal = folder.path or _temporary(stack)
+
+    def write(self) -> str | None:
+        """Write them, once the journal is closed; what could not be done."""
+        try:
+            self._write()
+        except OSError as error:
+            return f"{error.filename}: cannot write the report: {error.strerror}"
+        except AishError as error:
+            return f"cannot make the reports: {error}"
+        return None
+
+    def _write(self) -> None:
+        from aish.reports.make import make_reports
+        from aish.run.past.telling import events
+        from aish.sinks.journal_reader import read_journal
+
+        asked = self._asked
+        if asked.junit is None and asked.html is None:
+            return
+        with read_journal(self.journal / "events.jsonl") as reading:
+            make_reports(events(reading), self._run, junit=asked.junit, html=asked.html)
+
+
+def _temporary(stack: ExitStack) -> Path:
+    import tempfile
+
+    return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="aish-")))

@@ -1,0 +1,35 @@
+"""Files that a person names for results and reports: found out before the run, not after it."""
+
+import os
+from pathlib import Path
+
+from aish.cli.option_groups import Reporting
+from aish.errors import UsageError
+
+
+def check_writable(path: Path, option: str = "-o") -> None:
+    """See that a file can be written.
+
+    Raises:
+        UsageError: no file can be written there.
+    """
+    if path.is_dir():
+        raise UsageError("is a folder", where=f"{option} {path}")
+    parent = path.parent
+    if not parent.is_dir():
+        raise UsageError(
+            "its folder does not exist", where=f"{option} {path}", hint=f"mkdir -p {parent}"
+        )
+    if not os.access(path if path.exists() else parent, os.W_OK):
+        raise UsageError("cannot be written", where=f"{option} {path}")
+
+
+def check_reports(asked: Reporting) -> None:
+    """Find out before the run whether its reports can be written.
+
+    Raises:
+        UsageError: one cannot.
+    """
+    for option, path in (("--junit", asked.junit), ("--html", asked.html)):
+        if path is not None:
+            check_writable(path, option)
