@@ -22,6 +22,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("test", "aish.cli.commands.test"),
     Command("tools", "aish.cli.commands.tools"),
     Command("call", "aish.cli.commands.call"),
+    Command("apply", "aish.cli.commands.apply"),
     Command("lock", "aish.cli.commands.lock"),
     Command("explain", "aish.cli.commands.policy_explain", group="policy"),
     Command("show", "aish.cli.commands.cassette_show", group="cassette"),

@@ -91,6 +91,12 @@ PastRunDirOption = Annotated[
     ),
 ]
 EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Leave no run folder behind.")]
+StagedOption = Annotated[
+    Path | None,
+    typer.Option(
+        "--staged", metavar="FILE", help="Put calls that are staged there, not into the run folder."
+    ),
+]
 BroadRootOption = Annotated[
     bool,
     typer.Option("--allow-broad-root", help="Let a tool pack have `/` or your home as its root."),

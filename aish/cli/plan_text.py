@@ -7,6 +7,7 @@ from aish.text import for_line
 from aish.vocab.json import JsonObject, JsonValue
 
 _LONG = 400
+_MARK = len("auto*")
 
 
 def plan_lines(view: JsonObject) -> Iterator[str]:
@@ -83,10 +84,11 @@ def _step(number: int, step: JsonObject) -> Iterator[str]:
         yield f"     command: {for_line(_short(step['run']))}"
     if "verdict" in step:
         yield f"     {step['verdict']}: {for_line(str(step['reason']))}"
-    for tool in _rows(step.get("tools")):
-        assert isinstance(tool, Mapping)
-        star = "*" if tool["depends_on_arguments"] else ""
-        yield f"     {str(tool['verdict']) + star:5}  {for_line(str(tool['tool']))}"
+    tools = _tables(step.get("tools"))
+    marks = [f"{tool['verdict']}{'*' if tool['depends_on_arguments'] else ''}" for tool in tools]
+    width = max(_MARK, *map(len, marks)) if marks else _MARK
+    for mark, tool in zip(marks, tools, strict=True):
+        yield f"     {mark:{width}}  {for_line(str(tool['tool']))}"
     if step.get("schema"):
         yield f"     answers in a JSON schema, asked for {_times(step['attempts'])}"
 

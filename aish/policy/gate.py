@@ -112,14 +112,7 @@ class Gate:
         if ruling.verdict == "deny":
             reply = f"[aish] tool call denied by rule {ruling.rule}"
             return Decision("deny", ruling.rule, digest, reply, by_person=False)
-        if not self._approver.attended:
-            reply = f"[aish] tool call denied: no rule approves {proposal.tool.name}"
-            return Decision("ask-no", ruling.rule or NOBODY, digest, reply, by_person=False)
-        question = Question(proposal.tool, proposal.arguments, ruling.reason, proposal.place)
-        if await self._approver.ask(question) is True:
-            return self._grant("ask-yes", THE_USER, digest, by_person=True)
-        reply = "[aish] tool call denied by the user"
-        return Decision("ask-no", THE_USER, digest, reply, by_person=True)
+        return await self._ask(ruling, proposal, digest)
 
     def redeem(self, decision: Decision, proposal: Proposal) -> None:
         """Use up an approval, at dispatch.
@@ -137,6 +130,16 @@ class Gate:
     def is_put_down(self, decision: Decision) -> bool:
         """Whether a call that was decided to be staged has come to where it is reviewed."""
         return self._staging is not None and self._staging.holds(decision.digest)
+
+    async def _ask(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
+        if not self._approver.attended:
+            reply = f"[aish] tool call denied: no rule approves {proposal.tool.name}"
+            return Decision("ask-no", ruling.rule or NOBODY, digest, reply, by_person=False)
+        question = Question(proposal.tool, proposal.arguments, ruling.reason, proposal.place)
+        if await self._approver.ask(question) is True:
+            return self._grant("ask-yes", THE_USER, digest, by_person=True)
+        reply = "[aish] tool call denied by the user"
+        return Decision("ask-no", THE_USER, digest, reply, by_person=True)
 
     def _stage(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
         staging, tool = self._staging, proposal.tool

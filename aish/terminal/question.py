@@ -29,10 +29,16 @@ def question_text(question: Question, width: int) -> str:
         *_field("tool", for_line(name.name), width),
         *_field("why", for_line(question.reason), width),
         f"arguments, all {len(arguments.splitlines()):,} lines:",
-        *(part for line in arguments.split("\n") for part in _barred(line, width)),
+        *barred_arguments(question.arguments, width),
         PROMPT,
     ]
     return "\n".join(lines)
+
+
+def barred_arguments(arguments: object, width: int) -> Iterator[str]:
+    """The JSON that will be sent, all of it, behind the bar."""
+    for line in _arguments(arguments).split("\n"):
+        yield from _barred(line, width)
 
 
 def _place(question: Question) -> str:

@@ -88,6 +88,8 @@ def _lines(found: Explanation) -> list[str]:
     lines = [f"{found.tool} {arguments}", f"  {found.ruling.verdict}: {found.ruling.reason}"]
     if found.ruling.verdict == "ask":
         lines.append("  where nobody can be asked, the call is denied")
+    if found.ruling.verdict == "staged":
+        lines.append("  it is put down for `aish apply` and not executed")
     if found.looked_at:
         lines += ["", "rules, the strictest first:"]
     lines += [f"  {row.rule.list:13} {row.rule.text}: {row.why}" for row in found.looked_at]

@@ -15,12 +15,15 @@ class Name(StrEnum):
     EVENTS = "events"
     RESULT = "result"
     LOCK = "lock"
+    STAGED = "staged"
 
 
 def command(
-    name: Annotated[Name, typer.Argument(metavar="NAME", help="pipeline, events, result or lock")],
+    name: Annotated[
+        Name, typer.Argument(metavar="NAME", help="pipeline, events, result, lock or staged")
+    ],
 ) -> int:
-    """Print a JSON Schema: of pipelines, events, results or locks.
+    """Print a JSON Schema: of pipelines, events, results, locks or staged calls.
 
     Example: aish schema pipeline > pipeline.schema.json
     """

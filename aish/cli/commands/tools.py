@@ -89,12 +89,13 @@ def _table(found: Look, secrets: Secrets) -> None:
         typer.echo("no tools")
         return
     width = min(44, max(len(str(row.tool.name)) for row in found.tools))
-    for row in found.tools:
-        mark = f"{row.verdict}*" if row.conditional else row.verdict
+    marks = [f"{row.verdict}*" if row.conditional else row.verdict for row in found.tools]
+    room = max(len("auto*"), *map(len, marks))
+    for row, mark in zip(found.tools, marks, strict=True):
         told = secrets.mask(row.tool.description)
         first = for_line(told.strip().partition("\n")[0])
         short = first if len(first) <= _WIDTH else first[: _WIDTH - 1] + "…"
-        line = f"{for_line(str(row.tool.name)):{width}}  {mark:5}  {short}"
+        line = f"{for_line(str(row.tool.name)):{width}}  {mark:{room}}  {short}"
         typer.echo(for_ci_log(line.rstrip()))
     if any(row.conditional for row in found.tools):
         typer.echo("\n* depends on the arguments: `aish policy explain` says how")

@@ -13,10 +13,11 @@ import anyio
 from aish.cassettes.file import partial, shown
 from aish.config.inputs import fits
 from aish.errors import AishError, ExitCode, UsageError, did_you_mean
+from aish.policy.staging import Staging
 from aish.run.execute import execute
 from aish.run.folder import RunsPlace, open_folder
 from aish.run.options import RunOptions
-from aish.run.plan import make_plan
+from aish.run.plan import Plan, make_plan
 from aish.run.surroundings import Surroundings
 from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape
 from aish.run.testing.examiner import Examiner, without_snapshots
@@ -77,6 +78,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
             folder=folder,
             environ=options.environ,
             tape=tape,
+            staging=_unkept(plan, folder.id),
         )
         examiner = Examiner(job.case.expect, update_snapshots=update_snapshots)
         look = examiner if mode == "none" else None
@@ -100,6 +102,15 @@ def _again(job: Job, path: Path) -> str:
         if case.cassette == job.case.cassette
     }
     return f"{_OWN}{again}" if len(asked) > 1 else again
+
+
+def _unkept(plan: Plan, run: str) -> Staging | None:
+    """Calls that a rule stages are put down for nobody."""
+    if not plan.policy.stage:
+        return None
+    from aish.run.staging.book import unkept_book
+
+    return unkept_book(plan, run)
 
 
 def _unheard(event: Event) -> None:

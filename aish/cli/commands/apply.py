@@ -1,0 +1,130 @@
+"""`aish apply STAGED [FILE]`."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.applying import (
+    Applying,
+    applied,
+    applying,
+    expected_code,
+    named_pipeline,
+    plan_of,
+    reviewed_rows,
+    width,
+)
+from aish.cli.applying_text import Row, attempt_line, attempt_row, review_lines, review_row
+from aish.cli.boundary import say
+from aish.cli.loading import load, look_options
+from aish.cli.options import (
+    BroadRootOption,
+    DenyOption,
+    LockOption,
+    LockUse,
+    QuietOption,
+    Report,
+    ReportOption,
+    RunDirOption,
+    SetOption,
+    VerboseOption,
+)
+from aish.cli.printing import print_json
+from aish.run.applying.apply import Application
+from aish.run.applying.choice import Wish
+from aish.run.staging.reading import read_staged
+from aish.sinks.lines import plain
+from aish.system.secrets import Secrets
+from aish.text import counted, for_ci_log
+from aish.vocab.json import JsonObject
+
+
+def _ids(flag: str, what: str) -> object:
+    return typer.Option(flag, metavar="ID", help=what)
+
+
+def command(
+    staged: Annotated[Path, typer.Argument(metavar="STAGED", help="The file of staged calls.")],
+    file: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FILE]", help="The pipeline; else the one that was run."),
+    ] = None,
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the calls; no server is started.")
+    ] = False,
+    only: Annotated[list[str] | None, _ids("--only", "Only this call; may be repeated.")] = None,
+    skip: Annotated[list[str] | None, _ids("--skip", "Not this call; may be repeated.")] = None,
+    retry_unknown: Annotated[
+        bool, typer.Option("--retry-unknown", help="Make calls again whose end is not known.")
+    ] = False,
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Make calls again that failed before.")
+    ] = False,
+    overrides: SetOption = None,
+    deny: DenyOption = None,
+    broad_root: BroadRootOption = False,
+    lock: LockOption = LockUse.ENFORCE,
+    run_dir: RunDirOption = None,
+    format_: ReportOption = Report.TEXT,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Execute staged calls after review, each once.
+
+    Example: aish apply staged.json pipelines/release.yaml --dry-run
+    """
+    del verbose
+    found = read_staged(staged)
+    pipeline = load(file or named_pipeline(found, staged), overrides, quiet=quiet)
+    chosen_ids = (tuple(only or ()), tuple(skip or ()))
+    wish = Wish(*chosen_ids, retry_unknown=retry_unknown, retry_failed=retry_failed)
+    asked = applying(staged, found, pipeline, wish, tuple(deny or ()))
+    options = look_options(None, deny, allow_broad_root=broad_root, lock=lock)
+    plan = None if dry_run else plan_of(asked, options)
+    secrets = Secrets() if plan is None else plan.secrets
+    rows = reviewed_rows(asked, secrets)
+    text = secrets.mask("\n".join(review_lines(asked.heading, rows, width())))
+    if plan is None:
+        code = int(expected_code(asked, rows))
+        if format_ is Report.JSON:
+            print_json(_report(asked, rows, None, None, code))
+        else:
+            typer.echo(for_ci_log(text))
+        return code
+    if not quiet:
+        say(text)
+    done, folder = applied(asked, plan, options, run_dir, quiet=quiet)
+    if format_ is Report.JSON:
+        print_json(secrets.mask_json(_report(asked, rows, done, folder, done.end.code)))
+    else:
+        _print_end(rows, done, secrets)
+    if quiet and done.end.code:
+        say(f"error: {done.end.reason}")
+    return done.end.code
+
+
+def _print_end(rows: Sequence[Row], done: Application, secrets: Secrets) -> None:
+    for attempt in done.attempts:
+        typer.echo(for_ci_log(secrets.mask(attempt_line(attempt))))
+    before = sum(row.state == "applied" and not row.left_out for row in rows)
+    if before:
+        typer.echo(f"{counted(before, 'call')} applied before")
+
+
+def _report(
+    asked: Applying, rows: Sequence[Row], done: Application | None, folder: str | None, code: int
+) -> JsonObject:
+    attempts = {one.call.id: attempt_row(one) for one in done.attempts} if done else {}
+    return {
+        "v": 1,
+        "staged": str(asked.path),
+        "run": asked.staged.head.run,
+        "pipeline": str(asked.pipeline.file),
+        "dry_run": done is None,
+        "calls": [{**review_row(row), **attempts.get(row.call.id, {})} for row in rows],
+        "exit": {"code": code} if done is None else plain(done.end),
+        "folder": folder,
+    }

@@ -1,0 +1,63 @@
+"""Where a run puts calls that a rule stages, and what is said of them (B16)."""
+
+from pathlib import Path
+from typing import Protocol
+
+from aish.cli.boundary import say
+from aish.cli.writable import check_writable
+from aish.errors import UsageError
+from aish.policy.staging import Staging
+from aish.run.folder import RunFolder
+from aish.run.plan import Plan
+from aish.sinks.fanout import Sink
+from aish.text import counted
+
+
+class Book(Sink, Staging, Protocol):
+    """A `run.staging.StagedBook`: most files stage nothing, and import nothing of that room."""
+
+    @property
+    def count(self) -> int:
+        """How many calls wait for review."""
+        ...
+
+    @property
+    def shown(self) -> str:
+        """Its file, as a person would type it."""
+        ...
+
+
+def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
+    """Find out before the run whether staged calls have a place.
+
+    Raises:
+        UsageError: they have none.
+    """
+    if wanted is not None:
+        check_writable(wanted, "--staged")
+    elif ephemeral and plan.policy.stage:
+        raise UsageError(
+            "`mcp.stage` puts calls down for review, and `--ephemeral` leaves nothing behind",
+            hint="`--staged FILE` says where they go",
+        )
+
+
+def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> Book | None:
+    """Where the staged calls of a run go; `None` where no rule stages any.
+
+    Raises:
+        UsageError: the file has the calls of another run.
+    """
+    if wanted is None and not plan.policy.stage:
+        return None
+    from aish.run.staging.book import open_book
+
+    return open_book(plan, folder, wanted)
+
+
+def tell_of(book: Book) -> None:
+    """Say what waits for review, and what to do about it."""
+    if book.count:
+        verb = "waits" if book.count == 1 else "wait"
+        say(f"note: {counted(book.count, 'staged call')} {verb} for review: {book.shown}")
+        say(f"hint: `aish apply {book.shown} --dry-run` shows what would be executed")

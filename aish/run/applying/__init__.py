@@ -1,0 +1,1 @@
+"""`aish apply`: staged calls, executed after review, each of them once (B16)."""

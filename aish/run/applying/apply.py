@@ -1,0 +1,242 @@
+"""A run that applies staged calls: in order, each once, until one does not succeed (B16).
+
+It is a run like any other, with a journal of its own; what it does is written in the log beside
+the file of staged calls, so that no other run does it again.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import anyio
+
+from aish.errors import AishError, ExitCode, InternalError, StepFailedError
+from aish.loop.dispatch import dispatch, propose
+from aish.loop.equipment import UsedCall
+from aish.run.applying.fitness import require_definition
+from aish.run.applying.log import AppliedLog
+from aish.run.applying.reviewed import place_of
+from aish.run.final import FinalState, decide_exit, status_of
+from aish.run.interrupt import Interrupt, interruptible
+from aish.run.opening import run_started
+from aish.run.options import RunOptions
+from aish.run.plan import Plan
+from aish.run.records import StepRecord
+from aish.run.resources import Toolbox, lock_errors, open_toolbox, require_lock, require_servers
+from aish.run.staging.call import StagedCall
+from aish.run.surroundings import Surroundings
+from aish.run.tool_steps import output_of, tool_record
+from aish.run.tools import AllTools
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Exit, Place
+from aish.vocab.events import Event, RunFinished, StepFinished, StepStarted
+from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Emit
+from aish.vocab.run_parts import ServerInfo
+from aish.vocab.tools import Tool
+
+GRACE = 10.0
+"""Seconds that a call in flight has after the first Ctrl-C (B14)."""
+
+Outcome = Literal["applied", "failed", "denied", "unknown", "not_tried"]
+
+
+@frozen
+class Job:
+    """What is to be applied: `calls` are those that are due, `run` is whose calls they are.
+
+    `id` is the run that applies them.
+    """
+
+    id: str
+    plan: Plan
+    options: RunOptions
+    calls: Sequence[StagedCall]
+    run: str
+    log: AppliedLog
+
+
+@frozen
+class Attempt:
+    """What became of a call; `used` is `None` where it was never decided on or never came back."""
+
+    call: StagedCall
+    outcome: Outcome
+    used: UsedCall | None = None
+
+
+@frozen
+class Application:
+    """How a job ended, call by call."""
+
+    attempts: tuple[Attempt, ...]
+    end: Exit
+
+
+@dataclass(slots=True)
+class _Progress:
+    """What is known so far; read at the end, however it comes."""
+
+    records: list[StepRecord] = field(default_factory=list)
+    used: dict[str, UsedCall] = field(default_factory=dict)
+    begun: set[str] = field(default_factory=set)
+    early: list[Event] = field(default_factory=list)
+    started: bool = False
+    stopping: bool = False
+    error: AishError | None = None
+    tools: AllTools | None = None
+
+    @property
+    def in_flight(self) -> bool:
+        """Whether a call was sent and has not come back."""
+        return any(id not in self.used for id in self.begun)
+
+
+async def apply_calls(job: Job, around: Surroundings) -> Application:
+    """Make the calls of a job; every failure becomes part of the answer."""
+    begun = around.clock.monotonic()
+    progress = _Progress()
+
+    def end(code: ExitCode) -> None:
+        progress.stopping = True
+        if code is ExitCode.INTERRUPTED and progress.in_flight:
+            # What was sent may still say how it ended: else nobody would know.
+            scope.deadline = anyio.current_time() + GRACE
+        else:
+            scope.cancel()
+
+    with anyio.CancelScope() as scope, interruptible(end) as interrupt:
+        try:
+            await _open_and_apply(job, around, progress)
+        except AishError as error:
+            progress.error = error
+        except Exception as error:
+            progress.error = InternalError(f"{type(error).__name__}: {error}")
+            _end(job, around, progress, interrupt, begun)
+            raise
+    return _end(job, around, progress, interrupt, begun)
+
+
+async def _open_and_apply(job: Job, around: Surroundings, progress: _Progress) -> None:
+    opening = around.with_emit(_held_back(around.emit, progress))
+    async with open_toolbox(job.plan, opening) as box:
+        progress.tools = box.tools
+        _start(job, around, progress, box.servers)
+        require_servers(job.plan, box.servers)
+        require_lock(box.tools)
+        for call in job.calls:
+            _fitting(call, job, box)
+        for call in job.calls:
+            if progress.stopping or not await _one(call, job, box, progress):
+                return
+
+
+async def _one(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> bool:
+    """Make a call as a step of its own; whether the next one may follow."""
+    place = place_of(call)
+    emit = box.equipment.emit
+    emit(StepStarted(Place(step=place.step), "call"))
+    used = await _sent(call, job, box, progress)
+    progress.used[call.id] = used
+    record = tool_record(str(place.step), "call", used, on_denied="fail", output=output_of(used))
+    record = replace(record, seconds=used.seconds)
+    progress.records.append(record)
+    emit(
+        StepFinished(
+            place=Place(step=place.step),
+            status=record.status,
+            text=record.text,
+            output=record.output,
+            usage=Usage(),
+            cost_usd=None,
+            seconds=record.seconds,
+            error=record.failure,
+        )
+    )
+    return record.exit_code is ExitCode.OK
+
+
+async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> UsedCall:
+    # Once more: what its server says of the tool may have changed since the last call.
+    tool = _fitting(call, job, box)
+    ready = await propose(tool, call.arguments, box.equipment, place_of(call))
+    if isinstance(ready, UsedCall):
+        return ready
+    try:
+        job.log.begin(call, job.id)
+        progress.begun.add(call.id)
+        used = await dispatch(ready, box.equipment)
+        job.log.end(call, job.id, used.kind)
+    except OSError as error:
+        raise StepFailedError(
+            f"what becomes of the call `{call.id}` cannot be written: {error.strerror}",
+            hint="nothing more is called",
+        ) from error
+    return used
+
+
+def _fitting(call: StagedCall, job: Job, box: Toolbox) -> Tool:
+    """The tool of a call, as it was when the call was staged."""
+    tool = box.tools.by_name(call.name)
+    if tool is None:
+        box.tools.require(call.name)
+    return require_definition(call, tool, job.plan.secrets)
+
+
+def _held_back(emit: Emit, progress: _Progress) -> Emit:
+    """What servers say before `run.started`, which comes first, waits for it."""
+
+    def listening(event: Event) -> None:
+        if progress.started:
+            emit(event)
+        else:
+            progress.early.append(event)
+
+    return listening
+
+
+def _start(
+    job: Job, around: Surroundings, progress: _Progress, servers: tuple[ServerInfo, ...]
+) -> None:
+    progress.started = True
+    started = run_started(job.plan, job.options, servers, around)
+    around.emit(replace(started, applies=job.run))
+    for event in progress.early:
+        around.emit(event)
+    progress.early.clear()
+
+
+def _end(
+    job: Job, around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float
+) -> Application:
+    if not progress.started:
+        _start(job, around, progress, ())
+    others = lock_errors(progress.tools)
+    state = FinalState(tuple(progress.records), progress.error, interrupt.code, others)
+    end = decide_exit(state)
+    attempts = tuple(_attempt(call, progress) for call in job.calls)
+    around.emit(
+        RunFinished(
+            status=status_of(end.code),
+            exit=end,
+            outputs=None,
+            usage=Usage(),
+            cost_usd=None,
+            seconds=around.clock.monotonic() - begun,
+            denials=tuple(str(one.call.name) for one in attempts if one.outcome == "denied"),
+            folder=around.folder.shown,
+        )
+    )
+    return Application(attempts, end)
+
+
+def _attempt(call: StagedCall, progress: _Progress) -> Attempt:
+    used = progress.used.get(call.id)
+    if used is None:
+        return Attempt(call, "unknown" if call.id in progress.begun else "not_tried")
+    if used.kind == "ok":
+        return Attempt(call, "applied", used)
+    if used.kind == "denied":
+        return Attempt(call, "denied", used)
+    uncertain = used.kind == "transport_error"
+    return Attempt(call, "unknown" if uncertain else "failed", used)

@@ -1,0 +1,1 @@
+"""Calls that are put down for review instead of being executed (B16)."""
