@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import field
 
+from aish.errors import BudgetError
 from aish.loop import wording
 from aish.loop.assemble import Assembled, assemble
 from aish.loop.conversation import Conversation
@@ -90,6 +91,12 @@ class _Exchange:
 
     async def run(self) -> Outcome:
         """Go round until an answer has no calls, or something ends it."""
+        try:
+            return await self._rounds_to_the_end()
+        except BudgetError as error:
+            return self._outcome("budget", self._text, _limit(error))
+
+    async def _rounds_to_the_end(self) -> Outcome:
         ask = self._ask
         while True:
             place = self._next_place()
@@ -177,6 +184,8 @@ class _Exchange:
             return self._outcome(stop.status, self._text, stop.failure)
         if current.denied is not None:
             return self._outcome("denied", self._text, _denial(current.denied))
+        if current.over is not None:
+            return self._outcome("budget", self._text, _limit(current.over))
         return None
 
     def _stop(self, calls: int) -> "_Stop | None":
@@ -223,6 +232,7 @@ class _Exchange:
                 usage=answer.finish.usage,
                 first_token_seconds=answer.first_token,
                 seconds=answer.seconds,
+                cost_usd=answer.finish.cost_usd,
             )
         )
 
@@ -248,6 +258,10 @@ class _Stop:
     status: StepStatus
     reply: str
     failure: Failure
+
+
+def _limit(error: BudgetError) -> Failure:
+    return Failure(error.code, error.message, error.hint)
 
 
 def _denial(call: UsedCall) -> Failure:

@@ -7,6 +7,7 @@ Every path that runs a tool comes through here (P10): the loop, `call` and `run`
 import hashlib
 import json
 
+from aish.errors import BudgetError
 from aish.loop import wording
 from aish.loop.cutting import Cut, cut
 from aish.loop.equipment import Equipment, UsedCall
@@ -41,11 +42,19 @@ async def call_tool(
     place: Place,
     sampler: Sampler | None = None,
 ) -> UsedCall:
-    """Call `tool` if the gate lets it through; every failure is a `UsedCall` too (M8)."""
+    """Call `tool` if the gate lets it through; every failure is a `UsedCall` too (M8).
+
+    Raises:
+        BudgetError: a limit does not allow for another call.
+    """
     approved = await propose(tool, arguments, equipment, place)
     if isinstance(approved, UsedCall):
         return approved
-    return await dispatch(approved, equipment, sampler)
+    try:
+        return await dispatch(approved, equipment, sampler)
+    except BudgetError:
+        no_more(approved, equipment)
+        raise
 
 
 async def propose(
@@ -76,10 +85,11 @@ async def propose(
     if decision.verdict == "staged":
         # Put down by who hears of decisions; the model is told what really became of it.
         kept = equipment.gate.is_put_down(decision)
-        kind, reply = ("ok", STAGED) if kept else ("transport_error", NOT_KEPT)
+        kind: ResultKind = "ok" if kept else "transport_error"
+        reply = STAGED if kept else NOT_KEPT
         return refuse(str(tool.name), arguments, kind, reply, equipment, place, decision)
-    reply = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
-    return refuse(str(tool.name), arguments, "denied", reply, equipment, place, decision)
+    said = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
+    return refuse(str(tool.name), arguments, "denied", said, equipment, place, decision)
 
 
 def refuse(
@@ -106,6 +116,14 @@ def refuse(
     )
 
 
+def no_more(approved: Approved, equipment: Equipment) -> UsedCall:
+    """Tell of an approved call that a limit of the run, or of the step, does not allow for (B8)."""
+    proposal = approved.proposal
+    name, place, reply = str(proposal.tool.name), proposal.place, wording.NO_MORE_CALLS
+    decision = approved.decision
+    return refuse(name, proposal.arguments, "denied", reply, equipment, place, decision)
+
+
 async def dispatch(
     approved: Approved,
     equipment: Equipment,
@@ -117,9 +135,12 @@ async def dispatch(
 
     Raises:
         ApprovalError: the approval is not for this call, or was used already (P6).
+        BudgetError: a limit does not allow for another call.
     """
     proposal, decision = approved.proposal, approved.decision
     name = str(proposal.tool.name)
+    if equipment.meter is not None:
+        equipment.meter.count_call(proposal.place)
     equipment.gate.redeem(decision, proposal)
     equipment.emit(ToolStarted(proposal.place, name))
     started = equipment.clock.monotonic()

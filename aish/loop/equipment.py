@@ -14,7 +14,7 @@ from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure, Verdict
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Clock, Emit, ModelRequest, Tools
+from aish.vocab.protocols import Clock, Emit, Meter, ModelRequest, Tools
 from aish.vocab.tools import Media, ResultKind
 
 Keep = Callable[[str, bytes], str | None]
@@ -35,6 +35,7 @@ class Equipment:
     on_denied: OnDenied
     keep: Keep
     check_arguments: CheckArguments
+    meter: Meter | None = None
 
 
 class Bound(Protocol):

@@ -8,8 +8,9 @@ from itertools import groupby
 
 import anyio
 
+from aish.errors import BudgetError
 from aish.loop import wording
-from aish.loop.dispatch import Approved, dispatch, propose, refuse
+from aish.loop.dispatch import Approved, dispatch, no_more, propose, refuse
 from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.legal import Wanted
 from aish.policy.gate import THE_LOCK
@@ -24,7 +25,8 @@ MAX_PARALLEL = 8
 class Round:
     """The calls of one assistant turn on their way to their replies.
 
-    `denied` is the first call that was denied where that ends the run (P3).
+    `denied` is the first call that was denied where that ends the run (P3), `over` the limit that
+    did not allow for one of them (B8).
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Round:
         self._begun: set[int] = set()
         self._used: list[UsedCall | None] = [None] * len(wanted)
         self.denied: UsedCall | None = None
+        self.over: BudgetError | None = None
 
     @property
     def used(self) -> tuple[UsedCall, ...]:
@@ -97,6 +100,9 @@ class Round:
         if self.denied is not None:
             self._refuse(index, "denied", wording.NOT_RUN_AFTER_DENIAL)
             return None
+        if self.over is not None:
+            self._refuse(index, "denied", wording.NO_MORE_CALLS)
+            return None
         if wanted.tool is None or wanted.arguments is None:
             self._refuse(index, "bad_arguments", wanted.refusal())
             return None
@@ -112,9 +118,13 @@ class Round:
 
     async def _dispatch(self, index: int, approved: Approved) -> None:
         self._begun.add(index)
-        self._used[index] = await dispatch(
-            approved, self._equipment, self._sampler, sees_images=self._sees_images
-        )
+        try:
+            self._used[index] = await dispatch(
+                approved, self._equipment, self._sampler, sees_images=self._sees_images
+            )
+        except BudgetError as error:
+            self.over = self.over or error
+            self._used[index] = no_more(approved, self._equipment)
 
     async def _dispatch_together(self, approved: Sequence[tuple[int, Approved]]) -> None:
         slots = anyio.Semaphore(MAX_PARALLEL)

@@ -15,7 +15,15 @@ from aish.loop.usage import add_usage
 from aish.text import safe_utf8
 from aish.vocab.deltas import FinishReason, Usage
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Notice, ReasoningDelta, TextDelta, TextWithdrawn
+from aish.vocab.events import (
+    Event,
+    Notice,
+    ReasoningDelta,
+    TextDelta,
+    TextWithdrawn,
+    TurnFinished,
+    TurnStarted,
+)
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, UserTurn
@@ -57,9 +65,28 @@ class Sampling:
         text = f"a server asks model `{self._model.alias}` to answer {messages}"
         self._emit(Notice(self._place, "info", "sampling", text))
         request = ModelRequest(conversation.history, params=_wanted(params), place=self._place)
+        self._emit(TurnStarted(self._place, self._model.alias, count, "sampling"))
         answer = await assemble(self._model, request, self._place, self._tell, self._clock)
         self.usage = add_usage(self.usage, answer.finish.usage)
+        self._tell_turn(answer)
         return _result(answer, self._model.alias)
+
+    def _tell_turn(self, answer: Assembled) -> None:
+        """Whoever counts has to hear of it."""
+        self._emit(
+            TurnFinished(
+                place=self._place,
+                model=answer.finish.model or self._model.alias,
+                finish=answer.finish.reason,
+                text=answer.text,
+                calls=(),
+                usage=answer.finish.usage,
+                first_token_seconds=answer.first_token,
+                seconds=answer.seconds,
+                cost_usd=answer.finish.cost_usd,
+                purpose="sampling",
+            )
+        )
 
     def _tell(self, event: Event) -> None:
         # What a server is told is not what the step says.

@@ -1,4 +1,4 @@
-"""Adding up tokens, where unknown stays unknown (quirk 34)."""
+"""Adding up tokens and money, where unknown stays unknown (quirk 34, B10)."""
 
 from aish.vocab.deltas import Usage
 
@@ -17,6 +17,11 @@ def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
         cached=_either(sum_so_far.cached, more.cached),
         reasoning=_either(sum_so_far.reasoning, more.reasoning),
     )
+
+
+def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
+    """Both together: half a bill is a wrong bill."""
+    return None if sum_so_far is None or more is None else sum_so_far + more
 
 
 def _both(one: int | None, other: int | None) -> int | None:

@@ -6,6 +6,7 @@ from aish.text import counted, for_line
 
 NO_OUTPUT = "[aish] (no output)"
 DEPTH_REACHED = "[aish] tool-call depth limit reached"
+NO_MORE_CALLS = "[aish] tool call not run: the limit on tool calls is reached"
 NOT_RUN_AFTER_DENIAL = "[aish] tool call not run: an earlier call of this turn was denied"
 NOT_RUN_INTERRUPTED = "[aish] tool call not run: interrupted"
 INTERRUPTED = "[aish] tool call interrupted; whether it took effect is not known"

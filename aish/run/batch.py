@@ -11,7 +11,7 @@ from aish.items.items import Item, Items, from_file, from_glob, from_list
 from aish.items.keys import Keys, key_text
 from aish.items.shards import holds
 from aish.items.values import digest_of
-from aish.loop.usage import add_usage
+from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.order import names_item
 from aish.run.records import ItemRecord, StepRecord
@@ -83,6 +83,7 @@ class _Batch:
     bad: int = 0
     codes: set[ExitCode] = field(default_factory=set)
     usage: Usage | None = None
+    cost_usd: float | None = 0.0
     kept: list[ItemRecord] = field(default_factory=list)
     first: str = ""
     fatal: StepRecord | None = None
@@ -114,6 +115,7 @@ class _Batch:
             self.first = "in the part of the run before this one"
         if self.done and isinstance(self.step, PromptStep):
             self.usage = before.usage
+        self.cost_usd = before.cost_usd
 
     async def _worker(self) -> None:
         while not (self.over or self.stage.course.stopped):
@@ -182,6 +184,8 @@ class _Batch:
         with stage.course.item_unit():
             record = await self._outcome(here)
         stage.spending.forget(place)
+        if record.status != "skipped":
+            self._bill(record)
         if record.exit_code in FATAL:
             # Not finished: with a higher limit, or a repaired cassette, it is run again.
             self._end(record)
@@ -214,12 +218,15 @@ class _Batch:
             return failed(self.step, here, failure_of(error), error.exit_code)
         return await run_unit(self.step, here)
 
+    def _bill(self, record: StepRecord) -> None:
+        self.cost_usd = add_cost(self.cost_usd, record.cost_usd)
+        if isinstance(self.step, PromptStep):
+            self.usage = add_usage(self.usage, record.usage)
+
     def _count(self, item: ItemRecord) -> None:
         record = item.record
         self.done += 1
         self.seconds += record.seconds
-        if isinstance(self.step, PromptStep) and record.status != "skipped":
-            self.usage = add_usage(self.usage, record.usage)
         if self.stage.name(self.step) in self.stage.needed:
             self.kept.append(item)
         if record.exit_code is ExitCode.OK:
@@ -257,19 +264,13 @@ class _Batch:
         usage = self.usage or Usage()
         calls = tuple(call for item in kept for call in item.record.calls)
         if self.fatal is not None:
-            return replace(self.fatal, items=kept, usage=usage, calls=calls)
-        if not self.bad:
-            return StepRecord(self.step.id, kind, "ok", items=kept, usage=usage, calls=calls)
-        return StepRecord(
-            self.step.id,
-            kind,
-            "failed",
-            items=kept,
-            usage=usage,
-            calls=calls,
-            failure=self._failure(),
-            exit_code=self._code(),
-        )
+            record = self.fatal
+        elif not self.bad:
+            record = StepRecord(self.step.id, kind, "ok")
+        else:
+            failure, code = self._failure(), self._code()
+            record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
+        return replace(record, items=kept, usage=usage, cost_usd=self.cost_usd, calls=calls)
 
     def _failure(self) -> Failure:
         of = f"{self.bad:,} of {counted(self.done, 'item')} failed; {self.first}"

@@ -7,15 +7,17 @@ from dataclasses import dataclass, field, replace
 import anyio
 
 from aish.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.loop.usage import add_cost, add_usage
 from aish.run.course import Course
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.graph import leave_out_the_rest, run_graph
 from aish.run.interrupt import Interrupt, interruptible
+from aish.run.metering import open_meter
 from aish.run.opening import run_started
 from aish.run.options import RunOptions
 from aish.run.order import steps_read
 from aish.run.plan import Plan
-from aish.run.records import StepRecord, total_usage
+from aish.run.records import StepRecord
 from aish.run.resources import Resources, lock_errors, open_resources, require_lock, require_servers
 from aish.run.slots import slots
 from aish.run.spending import Spending
@@ -23,6 +25,7 @@ from aish.run.stage import Examine, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tools import AllTools
 from aish.templates.render import render_tree
+from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place, Verdict
 from aish.vocab.events import Event, Notice, RunFinished, ToolDecided
 from aish.vocab.json import JsonValue
@@ -106,6 +109,11 @@ def _end(
 ) -> Exit:
     if not progress.started:
         _start(plan, options, around, progress, ())
+    carried = {} if around.carried is None else around.carried.steps
+    for step in plan.steps:
+        # What is done stays done, also where nothing could be begun any more.
+        if step.id in carried:
+            progress.records.setdefault(step.id, carried[step.id])
     leave_out_the_rest(plan, progress.records, progress.course, around.emit)
     return _finish(around, progress, interrupt, begun)
 
@@ -114,13 +122,16 @@ async def _within_time(
     plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
 ) -> None:
     limit = plan.time_limit
+    if limit is not None and around.carried is not None:
+        # A limit holds for the whole run, whatever its parts (B8).
+        limit = max(0.0, limit - around.carried.spent.seconds)
     if limit is not None:
         progress.ends = around.clock.monotonic() + limit
     with anyio.move_on_after(limit) as scope:
         await _open_and_run(plan, options, around, progress)
     if scope.cancelled_caught:
         raise BudgetError(
-            f"the time limit of {limit:g} s is over",
+            f"the time limit of {plan.time_limit:g} s is over",
             hint="raise `limits.time` in the file, or `--timeout`",
         )
 
@@ -130,7 +141,8 @@ async def _open_and_run(
 ) -> None:
     # Servers may have things to say before `run.started`, which has to come first.
     emit = _Listening(around.emit, progress)
-    async with open_resources(plan, around.with_emit(emit)) as resources:
+    meter = open_meter(plan, around.carried)
+    async with open_resources(plan, around.with_emit(emit), meter) as resources:
         _start(plan, options, around, progress, resources.servers)
         _optional_servers(plan, around.emit, resources.servers)
         require_servers(plan, resources.servers)
@@ -180,6 +192,10 @@ def _start(
 ) -> None:
     progress.started = True
     around.emit(run_started(plan, options, servers, around))
+    if around.carried is not None:
+        progress.denials += around.carried.denials
+        for notice in around.carried.notices:
+            around.emit(notice)
     for event in progress.early:
         around.emit(event)
     progress.early.clear()
@@ -225,13 +241,14 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
         ended = end_tape(around.tape, state, around.emit)
         state, cassette = replace(state, others=state.others + ended.errors), ended.use
     end = decide_exit(state)
+    usage, cost = _used(around, progress)
     around.emit(
         RunFinished(
             status=status_of(end.code),
             exit=end,
             outputs=progress.outputs,
-            usage=total_usage(records),
-            cost_usd=None,
+            usage=usage,
+            cost_usd=cost,
             seconds=around.clock.monotonic() - begun,
             denials=tuple(progress.denials),
             folder=around.folder.shown,
@@ -239,3 +256,14 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
         )
     )
     return end
+
+
+def _used(around: Surroundings, progress: _Progress) -> tuple[Usage, float | None]:
+    """Tokens and money of the whole run, with what it had used before it was resumed."""
+    now = progress.spending.whole
+    if around.carried is None or not around.carried.spent.turns:
+        return now.usage or Usage(), now.cost_usd
+    before = around.carried.spent
+    usage = Usage(before.tokens_in, before.tokens_out)
+    cost = add_cost(before.cost_usd, now.cost_usd)
+    return usage if now.usage is None else add_usage(usage, now.usage), cost

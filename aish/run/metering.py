@@ -1,14 +1,16 @@
 """The meter of a run (B8, B10): what each request and call uses, priced, counted and bounded."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import anyio
 
 from aish.errors import BudgetError
-from aish.loop.usage import add_usage
-from aish.models.pricing import Pricing
-from aish.run.budget import Budget, Kind, Need, Over, Reserved, Wait, scopes
+from aish.models.pricing import Pricing, pricing_of
+from aish.run.budget import Budget, Kind, Need, Over, Reserved, Spent, Wait
+from aish.run.plan import Plan
+from aish.run.surroundings import AnyCarried, AnySpent
+from aish.text import dollars
 from aish.vocab.deltas import Finish, Usage
 from aish.vocab.event_parts import Place
 
@@ -20,25 +22,6 @@ _NOUNS: Mapping[Kind, str] = {
     "tool_calls": "tool calls",
 }
 _OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-usd"}
-_TENTH_OF_A_CENT = 0.001
-
-
-@dataclass(slots=True)
-class Account:
-    """What was used and what that cost; `None` is unknown, as soon as one part of it is."""
-
-    usage: Usage | None = None
-    cost_usd: float | None = 0.0
-
-    def add(self, usage: Usage, cost_usd: float | None) -> None:
-        """One more answer."""
-        self.usage = add_usage(self.usage, usage)
-        self.cost_usd = add_cost(self.cost_usd, cost_usd)
-
-
-def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
-    """Both together: half a bill is a wrong bill."""
-    return None if sum_so_far is None or more is None else sum_so_far + more
 
 
 class RunMeter:
@@ -48,20 +31,12 @@ class RunMeter:
     might. So what a limit allows does not depend on how much runs at the same time.
     """
 
-    def __init__(
-        self, budget: Budget, prices: Mapping[str, Pricing | None], begun: Account | None = None
-    ) -> None:
+    def __init__(self, budget: Budget, prices: Mapping[str, Pricing | None]) -> None:
         self.budget = budget
         self.reached: BudgetError | None = None
         """The limit of the run that was reached first: nothing new is to be started."""
-        self.total = begun or Account()
-        self._steps: dict[str, Account] = {}
         self._prices = prices
         self._freed: anyio.Event | None = None
-
-    def account(self, step: str) -> Account:
-        """What a step has used in this process, the steps within it included."""
-        return self._steps.get(step) or Account()
 
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
@@ -106,13 +81,6 @@ class RunMeter:
             self._freed.set()
             self._freed = None
 
-    def charge(self, step: str | None, usage: Usage, cost_usd: float | None) -> None:
-        """An answer, for the accounts."""
-        self.total.add(usage, cost_usd)
-        if step is not None:
-            for id in scopes(step):
-                self._steps.setdefault(id, Account()).add(usage, cost_usd)
-
     def _worst(self, alias: str, size: int, max_tokens: int | None) -> Need:
         if max_tokens is None:
             return Need(turns=1, tokens=None, cost_usd=None)
@@ -147,7 +115,6 @@ class RequestHold:
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
         self._end(Need(turns=1, tokens=tokens, cost_usd=cost))
-        self._meter.charge(self._reserved.step, usage, cost)
         return finish if cost == finish.cost_usd else replace(finish, cost_usd=cost)
 
     def close(self, *, begun: bool) -> None:
@@ -164,6 +131,22 @@ class RequestHold:
         if self._open:
             self._open = False
             self._meter.settle(self._reserved, used)
+
+
+def open_meter(plan: Plan, carried: AnyCarried | None = None) -> RunMeter:
+    """The meter of a run, which goes on counting where a part of it before this one stopped."""
+    prices = {alias: pricing_of(resolved.entry) for alias, resolved in plan.models.items()}
+    bounded = {step.id: step.flow.limits for step in plan.steps}
+    if carried is None:
+        return RunMeter(Budget(plan.limits, bounded), prices)
+    before = {id: _spent(one) for id, one in carried.by_step.items()}
+    spent = _spent(carried.spent)
+    return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices)
+
+
+def _spent(one: AnySpent) -> Spent:
+    tokens = one.tokens_in + one.tokens_out
+    return Spent(one.turns, tokens, one.cost_usd or 0.0, one.tool_calls)
 
 
 def limit_text(over: Over) -> str:
@@ -188,13 +171,6 @@ def limit_hint(over: Over) -> str:
         return f"raise {key} of the step; `--resume` goes on from here"
     option = f", or `{_OPTIONS[over.kind]}`" if over.kind in _OPTIONS else ""
     return f"raise {key} in the file{option}; `--resume` goes on from here"
-
-
-def dollars(amount: float) -> str:
-    """US dollars as people write them, and as small as they have to be."""
-    if amount == 0 or amount == round(amount, 2):
-        return f"${amount:,.2f}"
-    return f"${amount:,.4f}" if amount >= _TENTH_OF_A_CENT else f"${amount:.2g}"
 
 
 def _shown(kind: Kind, amount: float) -> str:

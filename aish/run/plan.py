@@ -3,14 +3,14 @@
 A broken file never gets past here, so it never reaches a network (F10).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
 from pathlib import Path
 from typing import Protocol
 
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.config.steps import PromptStep, Step
+from aish.config.steps import Limits, PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy
@@ -24,10 +24,11 @@ from aish.run.credentials import (
     resolve_model,
     resolve_server,
 )
+from aish.run.judges import judges_of
 from aish.run.locks.file import lock_of
 from aish.run.options import LockMode, RunOptions
 from aish.run.order import in_order, reads, texts
-from aish.run.plan_checks import check_file
+from aish.run.plan_checks import check_file, limit_check
 from aish.system.secrets import Secrets
 from aish.templates.references import references
 from aish.vocab.frozen import frozen
@@ -52,6 +53,7 @@ class Plan:
     variables: Mapping[str, str] = field(default_factory=dict)
     lock: Lock | None = None
     lock_mode: LockMode = "enforce"
+    limits: Limits = Limits()
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
@@ -108,13 +110,17 @@ def make_plan(
     *,
     with_models: bool = True,
     reel: Played | None = None,
+    judges: Iterable[str] = (),
 ) -> Plan:
     """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
+
+    `judges` are models that are asked beside those of the steps.
 
     What a `reel` replays needs no key, and sees the variables that were recorded (F7, C6).
 
     Raises:
-        PipelineError: a variable that the file needs is not set.
+        PipelineError: a variable that the file needs is not set, or a model lacks what a limit
+            needs.
         UsageError: an option names something the file does not have, or the lock file cannot be
             used.
     """
@@ -128,12 +134,13 @@ def make_plan(
             replace(step, model=options.model) if isinstance(step, PromptStep) else step
             for step in steps
         )
+    limits = _limits(pipeline, options, steps, default)
     secrets = Secrets()
     of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
     declared_secrets(pipeline.secrets, of_models)
     models = {
         alias: resolve_model(pipeline.models[alias], of_models)
-        for alias in used_models(pipeline.models, steps, default)
+        for alias in used_models(pipeline.models, steps, default, judges)
         if with_models
     }
     servers = tuple(resolve_server(entry, of_servers) for entry in pipeline.servers.values())
@@ -146,12 +153,32 @@ def make_plan(
         servers=servers,
         secrets=secrets,
         default_model=default,
-        time_limit=options.timeout if options.timeout is not None else pipeline.limits.time,
+        time_limit=limits.time,
+        limits=limits,
         allow_broad_root=options.allow_broad_root,
         lock=None if options.lock == "none" else lock_of(pipeline),
         lock_mode=options.lock,
         variables={**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain},
     )
+
+
+def _limits(
+    pipeline: Pipeline, options: RunOptions, steps: tuple[Step, ...], default: str | None
+) -> Limits:
+    """Those of the file, with the command line's over them; models have what they call for."""
+    own = pipeline.limits
+    limits = replace(
+        own,
+        time=own.time if options.timeout is None else options.timeout,
+        cost_usd=own.cost_usd if options.max_cost_usd is None else options.max_cost_usd,
+        turns=own.turns if options.max_turns is None else options.max_turns,
+    )
+    bounds = (limits, *(step.flow.limits for step in steps))
+    if any(one.tokens is not None or one.cost_usd is not None for one in bounds):
+        problems = limit_check(pipeline, limits, steps, default)
+        if problems:
+            raise PipelineError(problems)
+    return limits
 
 
 def _resolvers(
@@ -185,10 +212,16 @@ def default_model(pipeline: Pipeline) -> str | None:
 
 
 def used_models(
-    entries: Mapping[str, ModelEntry], steps: tuple[Step, ...], default: str | None
+    entries: Mapping[str, ModelEntry],
+    steps: tuple[Step, ...],
+    default: str | None,
+    judges: Iterable[str] = (),
 ) -> tuple[str, ...]:
-    """The aliases the steps ask, and whatever those fall back to."""
-    asked = [step.model or default for step in steps if isinstance(step, PromptStep)]
+    """The aliases the steps and the judges ask, and whatever those fall back to."""
+    prompts = [step for step in steps if isinstance(step, PromptStep)]
+    asked = [step.model or default for step in prompts]
+    asked += [step.context.summary_model for step in prompts if step.context.max_tokens]
+    asked += [*judges_of(one for step in steps for one in step.expect), *judges]
     found: dict[str, None] = {}
     while asked:
         alias = asked.pop(0)

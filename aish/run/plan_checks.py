@@ -9,6 +9,7 @@ from pathlib import Path
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
+from aish.config.steps import Limits, Step
 from aish.errors import Problem
 from aish.run.checks.complaint import Complaint
 from aish.run.checks.names import name_complaints
@@ -26,6 +27,7 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         *schema_complaints(pipeline),
         *template_complaints(pipeline),
         *_expectations(pipeline),
+        *_limits(pipeline),
     )
     return _placed(pipeline, complaints)
 
@@ -38,6 +40,25 @@ def _expectations(pipeline: Pipeline) -> Iterable[Complaint]:
     from aish.run.checks.expectations import expect_complaints
 
     return expect_complaints(pipeline)
+
+
+def _limits(pipeline: Pipeline) -> Iterable[Complaint]:
+    """Most files bound neither tokens nor money, and need not wait for who looks at that."""
+    bounds = (pipeline.limits, *(step.flow.limits for step in pipeline.steps))
+    if all(one.tokens is None and one.cost_usd is None for one in bounds):
+        return ()
+    from aish.run.checks.limits import limit_complaints
+
+    return limit_complaints(pipeline)
+
+
+def limit_check(
+    pipeline: Pipeline, limits: Limits, steps: Sequence[Step], default: str | None
+) -> tuple[Problem, ...]:
+    """What limits that are not the file's own, or other models, lack in it (B8)."""
+    from aish.run.checks.limits import limit_complaints
+
+    return _placed(pipeline, limit_complaints(pipeline, limits, steps, default))
 
 
 def _placed(pipeline: Pipeline, complaints: Iterable[Complaint]) -> tuple[Problem, ...]:

@@ -1,6 +1,6 @@
 """What a finished step leaves behind, for templates, for the result and for the exit code."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
 
 from aish.errors import ExitCode
@@ -98,6 +98,13 @@ def total_usage(records: Sequence[StepRecord]) -> Usage:
         if record.kind in {"prompt", "pipeline"} and record.status != "skipped":
             total = add_usage(total, record.usage)
     return total or Usage()
+
+
+def total_cost(records: Iterable[StepRecord]) -> float | None:
+    """What all of them cost; `None` as soon as one part of it is not known (B10)."""
+    costs = [0.0 if record.status == "skipped" else record.cost_usd for record in records]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
 
 
 Records = Mapping[str, StepRecord]

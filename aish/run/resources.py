@@ -26,7 +26,7 @@ from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Model
+from aish.vocab.protocols import Meter, Model
 from aish.vocab.run_parts import ServerInfo
 
 
@@ -51,7 +51,9 @@ class Resources:
 
 
 @asynccontextmanager
-async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolbox]:
+async def open_toolbox(
+    plan: Plan, around: Surroundings, meter: Meter | None = None
+) -> AsyncGenerator[Toolbox]:
     """Open the servers, all at once (M5); no model.
 
     A server that does not come up is in `servers` with its reason; `require_servers` says whether
@@ -76,20 +78,23 @@ async def open_toolbox(plan: Plan, around: Surroundings) -> AsyncGenerator[Toolb
         local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper, around.tape)
         tools = AllTools(registry, local, watch)
         equipment = _equipment(plan, around, tools, SchemaWorker(reaper), stack)
+        equipment = replace(equipment, meter=meter)
         yield Toolbox(tools, equipment, registry.servers if registry else (), reaper)
 
 
 @asynccontextmanager
-async def open_resources(plan: Plan, around: Surroundings) -> AsyncGenerator[Resources]:
-    """Open the servers and then the models.
+async def open_resources(
+    plan: Plan, around: Surroundings, meter: Meter | None = None
+) -> AsyncGenerator[Resources]:
+    """Open the servers and then the models; what they are asked is counted by `meter`.
 
     Raises:
         UnavailableError: an embedded model could not be started.
         UsageError: two tools share a name, or a pack's root is not allowed.
     """
-    async with open_toolbox(plan, around) as box, AsyncExitStack() as stack:
+    async with open_toolbox(plan, around, meter) as box, AsyncExitStack() as stack:
         stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
-        models = {} if stops else await _open_models(plan, around, box.reaper, stack)
+        models = {} if stops else await _open_models(plan, around, box, stack)
         yield Resources(models, box.tools, box.equipment, box.servers)
 
 
@@ -152,7 +157,15 @@ def _equipment(
 
     return Equipment(
         tools=tools,
-        gate=Gate(plan.policy, around.approver, around.folder.id, check, tools.withdrawn),
+        gate=Gate(
+            plan.policy,
+            around.approver,
+            around.folder.id,
+            check,
+            tools.withdrawn,
+            around.staging,
+            around.reviewed,
+        ),
         emit=around.emit,
         clock=around.clock,
         limits=LoopLimits(),
@@ -163,7 +176,7 @@ def _equipment(
 
 
 async def _open_models(
-    plan: Plan, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
+    plan: Plan, around: Surroundings, box: Toolbox, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
     single: dict[str, Model] = {}
     pace = _pace(around)
@@ -171,7 +184,7 @@ async def _open_models(
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:
-            ready = await _embedded(resolved, around, reaper, stack)
+            ready = await _embedded(resolved, around, box.reaper, stack)
         model = open_model(
             ready.entry,
             ready.key,
@@ -179,6 +192,7 @@ async def _open_models(
             pace=pace,
             throttles=throttles,
             make_client=_client(resolved, around),
+            meter=box.equipment.meter,
         )
         single[alias] = await stack.enter_async_context(model)
     return {

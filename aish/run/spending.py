@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field
 
-from aish.loop.usage import add_usage
+from aish.loop.usage import add_cost, add_usage
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, TurnFinished, TurnStarted
@@ -27,20 +27,14 @@ class Spending:
     """Counts while a unit of work is in flight; a step that ends by an error has no other count."""
 
     units: dict[Unit, Used] = field(default_factory=dict)
+    whole: Used = _NOTHING
 
     def take(self, event: Event) -> None:
-        """Count a turn."""
-        match event:
-            case TurnStarted(place=place):
-                was = self.of(place)
-                now = Used(was.turns + 1, was.usage, was.cost_usd)
-            case TurnFinished(place=place, usage=usage, cost_usd=cost):
-                was = self.of(place)
-                total = None if cost is None or was.cost_usd is None else was.cost_usd + cost
-                now = Used(was.turns, add_usage(was.usage, usage), total)
-            case _:
-                return
-        self.units[place.step, place.item] = now
+        """Count a turn, for its unit and for the whole run."""
+        if isinstance(event, TurnStarted | TurnFinished):
+            place = event.place
+            self.units[place.step, place.item] = _more(self.of(place), event)
+            self.whole = _more(self.whole, event)
 
     def of(self, place: Place) -> Used:
         """What the step or item at `place` has used."""
@@ -49,3 +43,10 @@ class Spending:
     def forget(self, place: Place) -> None:
         """The unit has ended."""
         self.units.pop((place.step, place.item), None)
+
+
+def _more(was: Used, event: TurnStarted | TurnFinished) -> Used:
+    if isinstance(event, TurnStarted):
+        return Used(was.turns + 1, was.usage, was.cost_usd)
+    cost = add_cost(was.cost_usd, event.cost_usd)
+    return Used(was.turns, add_usage(was.usage, event.usage), cost)

@@ -9,6 +9,7 @@ from aish.run.folder import RunFolder
 from aish.run.records import StepRecord
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import StepStatus
+from aish.vocab.events import Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock, Emit
 from aish.vocab.run_parts import CassetteInfo
@@ -81,6 +82,45 @@ class AnyDoneItems(Protocol):
         """Their tokens."""
         ...
 
+    @property
+    def cost_usd(self) -> float | None:
+        """What they cost together."""
+        ...
+
+
+class AnySpent(Protocol):
+    """What a run has used before this part of it: `resuming.carried.Spent`."""
+
+    @property
+    def turns(self) -> int:
+        """Answers."""
+        ...
+
+    @property
+    def tokens_in(self) -> int:
+        """As far as they are known."""
+        ...
+
+    @property
+    def tokens_out(self) -> int:
+        """As far as they are known."""
+        ...
+
+    @property
+    def cost_usd(self) -> float | None:
+        """`None` where one part is not known."""
+        ...
+
+    @property
+    def tool_calls(self) -> int:
+        """Calls that were made."""
+        ...
+
+    @property
+    def seconds(self) -> float:
+        """How long all parts of it took together."""
+        ...
+
 
 class AnyCarried(Protocol):
     """What a resumed run takes over, `resuming.carried.Carried`: other runs do not import it."""
@@ -100,14 +140,34 @@ class AnyCarried(Protocol):
         """The items that are done, by step."""
         ...
 
+    @property
+    def spent(self) -> AnySpent:
+        """All that was used."""
+        ...
+
+    @property
+    def by_step(self) -> Mapping[str, AnySpent]:
+        """What each step has used."""
+        ...
+
+    @property
+    def denials(self) -> tuple[str, ...]:
+        """The calls that were denied in what is done."""
+        ...
+
+    @property
+    def notices(self) -> tuple[Notice, ...]:
+        """What is to be said of it."""
+        ...
+
 
 @frozen
 class Surroundings:
     """Where events go, who is asked, what time it is, where things are kept.
 
     `tape` is the run's cassette, if it has one: made by `taping.open_tape`. `carried` is what a
-    resumed run has done before. `staging` is where
-    calls are put down that a rule stages, `reviewed` what a person applies of them.
+    resumed run has done before. `staging` is where calls are put down that a rule stages,
+    `reviewed` what a person applies of them.
     """
 
     emit: Emit

@@ -15,10 +15,10 @@ from aish.config.steps import (
     StepRetry,
 )
 from aish.errors import AishError, ExitCode, StepFailedError
-from aish.loop.usage import add_usage
 from aish.run.final import failure_of
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord
+from aish.run.spending import Used
 from aish.run.stage import Stage
 from aish.run.tool_steps import run_call, run_command_step
 from aish.vocab.deltas import Usage
@@ -54,12 +54,17 @@ async def run_unit(step: Step, stage: Stage) -> StepRecord:
         attempt += 1
         begun = stage.spending.of(stage.place(step))
         here = stage if attempt == 1 else replace(stage, turn=begun.turns)
-        record = await _attempt(step, here)
-        if attempt > 1 and begun.usage is not None:
-            record = replace(record, usage=add_usage(begun.usage, record.usage))
+        record = _billed(await _attempt(step, here), stage.spending.of(stage.place(step)))
         if attempt >= retry.attempts or not _helps(retry, record) or stage.course.stopped:
             return record
         await _wait(step, stage, attempt + 1, record)
+
+
+def _billed(record: StepRecord, used: Used) -> StepRecord:
+    """With what all attempts have used, judges and summaries included (B10)."""
+    if record.kind == "pipeline":
+        return record
+    return replace(record, usage=used.usage or record.usage, cost_usd=used.cost_usd)
 
 
 async def _attempt(step: Step, stage: Stage) -> StepRecord:
@@ -98,6 +103,7 @@ def failed(
         kind=KINDS[type(step)],
         status="budget" if code is ExitCode.BUDGET else "failed",
         usage=used.usage or Usage(),
+        cost_usd=used.cost_usd,
         failure=failure,
         exit_code=code,
         retryable=retryable,

@@ -39,6 +39,7 @@ _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "",
     "summary": " for a summary",
     "sampling": " for a server",
+    "judge": " for a verdict",
 }
 
 

@@ -17,7 +17,7 @@ from aish.run.expectations.names import names_read
 from aish.run.expectations.result_path import parse_path
 from aish.system.schema import check_schema, spell_path
 
-OF_STEP = ("text", "output", "status", "tool_calls", "usage", "seconds")
+OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")
 OF_RUN = (*OF_STEP, "outputs")
 
 
@@ -95,6 +95,13 @@ def _expectation(
         # The path of a schema in a longer form is given only with a path into the result.
         path = where if expectation.path is None else _part(where, "schema", pipeline)
         yield from broken_schema(expectation.value, path, "the expected schema")
+    elif expectation.kind == "judge" and expectation.model not in pipeline.models:
+        known = ", ".join(f"`{alias}`" for alias in pipeline.models)
+        hint = (
+            did_you_mean(expectation.model or "", pipeline.models) or f"models: {known or 'none'}"
+        )
+        path = _part(where, "model", pipeline)
+        yield Complaint(path, f"unknown model `{expectation.model}`", hint)
     for index, match in enumerate(expectation.tools):
         yield from _tool(match, _tool_path(expectation, where, index, pipeline), pipeline)
 

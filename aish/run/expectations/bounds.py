@@ -2,6 +2,7 @@
 
 from aish.config.expected import Expectation
 from aish.run.expectations.subject import Subject
+from aish.text import dollars
 
 
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
@@ -21,6 +22,16 @@ def max_tokens(expectation: Expectation, subject: Subject) -> tuple[str, str | N
         return words, "an unknown number: a model did not say how many there were"
     total = read + written
     return words, None if total <= most else f"{total:,} ({read:,} in, {written:,} out)"
+
+
+def max_cost_usd(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """US dollars; what is not known is not cheap."""
+    most = _number(expectation)
+    words = f"at most {dollars(most)}"
+    if subject.cost_usd is None:
+        said = "an unknown cost: a model has no `price`, or did not say how many tokens there were"
+        return words, said
+    return words, None if subject.cost_usd <= most else dollars(subject.cost_usd)
 
 
 def max_seconds(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:

@@ -13,13 +13,17 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from aish.config.expected import Expectation, ExpectKind
 from aish.loop.equipment import CheckArguments
-from aish.run.expectations.bounds import max_seconds, max_tokens, max_tool_calls
+from aish.run.expectations.bounds import max_cost_usd, max_seconds, max_tokens, max_tool_calls
 from aish.run.expectations.calls import tool_called, tool_not_called, tool_sequence
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.snapshot import Mask, snapshot
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.texts import contains, equals, expression, matches, not_contains, schema
+from aish.run.expectations.words import about, as_text
 from aish.vocab.frozen import frozen
+
+Grade = Callable[[Expectation, str], Awaitable[tuple[bool, str]]]
+"""What a judge says of a text: whether it passes, and why."""
 
 Got = str | None
 """What was found instead of what is expected; `None` where that is what was found."""
@@ -44,25 +48,53 @@ async def check_all(
     subject: Subject,
     fits: CheckArguments,
     mask: Mask = str,
+    grade: Grade | None = None,
 ) -> tuple[Checked, ...]:
     """Every expectation, in their order; `fits` is the run's bounded check by a JSON Schema.
 
     `mask` takes secrets out of what is compared with a snapshot, as was done when it was written.
+    `grade` asks the model of a `judge`.
+
+    Raises:
+        AishError: a judge could not be asked, or gave no verdict.
     """
-    return tuple([await check(one, subject, fits, mask) for one in expectations])
+    return tuple([await check(one, subject, fits, mask, grade) for one in expectations])
 
 
 async def check(
-    expectation: Expectation, subject: Subject, fits: CheckArguments, mask: Mask = str
+    expectation: Expectation,
+    subject: Subject,
+    fits: CheckArguments,
+    mask: Mask = str,
+    grade: Grade | None = None,
 ) -> Checked:
-    """One expectation; nothing that it is about can make this fail."""
+    """One expectation; nothing that it is about can make this fail, but for who judges it.
+
+    Raises:
+        AishError: a judge could not be asked, or gave no verdict.
+    """
     try:
-        wanted, got = await _outcome(expectation, subject, fits, mask)
+        if expectation.kind == "judge":
+            wanted, got = await judge(expectation, subject, grade)
+        else:
+            wanted, got = await _outcome(expectation, subject, fits, mask)
     except NotThereError as error:
         wanted = f"something at `{expectation.path}`" if expectation.path else "a text"
         got = str(error)
     message = f"expected {wanted}" + ("" if got is None else f"; got {got}")
     return Checked(expectation.kind, got is None, message, expectation.where)
+
+
+async def judge(expectation: Expectation, subject: Subject, grade: Grade | None) -> tuple[str, Got]:
+    """A model's verdict by a rubric; nothing is asked where there is nothing to judge."""
+    words = f"{about(expectation.path)} to pass `{expectation.model}` as judge"
+    value = subject.at(expectation.path)
+    if value is None:
+        return words, "no text at all"
+    if grade is None:
+        return words, "nobody to ask"
+    passed, reason = await grade(expectation, as_text(value))
+    return (f"{words}: {reason}", None) if passed else (words, f"a no: {reason}")
 
 
 async def _outcome(
@@ -87,6 +119,7 @@ _PLAIN: Mapping[ExpectKind, _Plain] = {
     "tool_sequence": tool_sequence,
     "max_tool_calls": max_tool_calls,
     "max_tokens": max_tokens,
+    "max_cost_usd": max_cost_usd,
     "max_seconds": max_seconds,
 }
 _WithSchema = Callable[[Expectation, Subject, CheckArguments], Awaitable[tuple[str, Got]]]

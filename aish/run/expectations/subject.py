@@ -4,7 +4,15 @@ from collections.abc import Mapping
 
 from aish.loop.equipment import UsedCall
 from aish.run.expectations.result_path import find, parse_path
-from aish.run.records import Records, StepRecord, calls_view, template_view, total_usage, usage_view
+from aish.run.records import (
+    Records,
+    StepRecord,
+    calls_view,
+    template_view,
+    total_cost,
+    total_usage,
+    usage_view,
+)
 from aish.templates.context import ProjectNames
 from aish.vocab.deltas import Usage
 from aish.vocab.frozen import frozen
@@ -16,7 +24,8 @@ class Subject:
     """Everything that an expectation may be about.
 
     `names` is what paths and expressions lead into. `text` and `value` are what is meant where no
-    path is given, the latter for `schema`. `usage` of `None` means that no model was asked.
+    path is given, the latter for `schema`. `usage` of `None` means that no model was asked,
+    `cost_usd` of `None` is unknown.
     """
 
     names: Mapping[str, JsonValue]
@@ -25,6 +34,7 @@ class Subject:
     calls: tuple[UsedCall, ...]
     usage: Usage | None
     seconds: float
+    cost_usd: float | None = None
 
     def at(self, path: str | None) -> JsonValue:
         """What `path` leads to; the text without one.
@@ -41,7 +51,8 @@ def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subjec
     fields = view if isinstance(view, dict) else {}
     before = context["steps"]
     assert isinstance(before, dict)
-    own = {**fields, "seconds": record.seconds, "steps": {**before, record.id: view}}
+    told = {"seconds": record.seconds, "cost_usd": record.cost_usd}
+    own = {**fields, **told, "steps": {**before, record.id: view}}
     return Subject(
         names=_with(context, own),
         text=record.text,
@@ -49,6 +60,7 @@ def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subjec
         calls=record.calls,
         usage=record.usage if record.kind == "prompt" else None,
         seconds=record.seconds,
+        cost_usd=record.cost_usd,
     )
 
 
@@ -68,7 +80,7 @@ def run_subject(
     rows = tuple(records.values())
     last = rows[-1] if rows else None
     asked = any(row.kind == "prompt" and row.status != "skipped" for row in rows)
-    usage = total_usage(rows)
+    usage, cost = total_usage(rows), total_cost(rows)
     own: dict[str, JsonValue] = {
         "outputs": outputs,
         "text": last.text if last else None,
@@ -76,6 +88,7 @@ def run_subject(
         "status": status,
         "tool_calls": [call for row in rows for call in calls_view(row)],
         "usage": usage_view(usage),
+        "cost_usd": cost,
         "seconds": seconds,
     }
     return Subject(
@@ -85,6 +98,7 @@ def run_subject(
         calls=tuple(call for row in rows for call in row.calls),
         usage=usage if asked else None,
         seconds=seconds,
+        cost_usd=cost,
     )
 
 

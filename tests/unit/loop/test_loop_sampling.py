@@ -9,7 +9,7 @@ from aish.loop.converse import Ask, Outcome, converse
 from aish.loop.sampling import MAX_REQUESTS, Sampling
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Notice, TextDelta, TurnStarted
+from aish.vocab.events import Event, Notice, TextDelta, TurnFinished, TurnStarted
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import AssistantTurn, SystemTurn, UserTurn
 from aish.vocab.tools import Media
@@ -131,7 +131,11 @@ def test_a_request_that_cannot_be_answered_costs_no_model_request(
 @pytest.mark.requirement("M11")
 def test_what_a_server_is_told_is_not_what_the_step_says() -> None:
     _, events = sampled(Talker([says("Paris.")]), params(user()))
-    assert [type(event) for event in events] == [Notice]
+    assert [type(event) for event in events] == [Notice, TurnStarted, TurnFinished]
+    asked, answered = events[1:]
+    assert isinstance(asked, TurnStarted)
+    assert isinstance(answered, TurnFinished)
+    assert asked.purpose == answered.purpose == "sampling"
 
 
 @pytest.mark.requirement("M11")
@@ -161,4 +165,5 @@ def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
     assert [event.text for event in kit.told(TextDelta) if isinstance(event, TextDelta)] == [
         "Seen."
     ]
-    assert len(kit.told(TurnStarted)) == 2
+    purposes = [event.purpose for event in kit.told(TurnStarted) if isinstance(event, TurnStarted)]
+    assert purposes == ["answer", "sampling", "answer"]
