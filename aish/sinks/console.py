@@ -1,5 +1,7 @@
 """For a person who watches: streaming text, framed tool calls, a spinner while nothing comes.
 
+Of a step with items there is a display of how far it is, and nothing of what happens in each.
+
 Everything goes to stderr. Text that another sink writes to the same terminal (the answer, on
 stdout) is left to it, and only its line ends are kept track of. That sink has to come after this
 one in the event log, so that the spinner is gone before it writes.
@@ -9,12 +11,16 @@ from contextlib import AbstractContextManager
 from typing import assert_never
 
 from aish.sinks import frames
+from aish.sinks.floor import Floor
+from aish.sinks.item_display import ItemDisplay
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
+from aish.sinks.waits import Waits
 from aish.text import counted, for_line, for_terminal
 from aish.vocab.event_parts import Level, Place
 from aish.vocab.events import (
+    Event,
     ExpectChecked,
     Fallback,
     ItemFinished,
@@ -53,23 +59,31 @@ class Console:
         self._tally = Tally()
         self._step: str | None = None
         self._hint: str | None = None
-        self._streamed: Place | None = None
         self._last_call: Place | None = None
-        self._running: dict[Place, str] = {}
+        self._floor = Floor()
+        self._waits = Waits()
+        self._items = ItemDisplay(screen)
         self._unmet: list[str] = []
         self._end: RunFinished | None = None
 
     def __call__(self, stamped: Stamped) -> None:
         """Draw what this event is worth."""
         event = stamped.event
-        if isinstance(event, TextDelta):
-            self._text(event.place, event.text)
-            return
-        self._tally.take(stamped)
-        self._draw(stamped)
+        if event.place.item is not None:
+            self._tally.take(stamped)
+            self._items.take(event)
+        elif isinstance(event, TextDelta):
+            self._piece(event)
+        elif isinstance(event, ReasoningDelta):
+            self._waits.model(event.place, "thinking")
+            self._wait()
+        else:
+            self._tally.take(stamped)
+            self._draw(event)
+            self._wait()
 
     def hold(self) -> AbstractContextManager[None]:
-        """Keep the spinner away while a person is asked on the same terminal."""
+        """Keep everything away while a person is asked on the same terminal."""
         return self._screen.hold()
 
     def close(self) -> None:
@@ -82,38 +96,39 @@ class Console:
             self._closing(self._end)
         self._screen.close()
 
-    def _draw(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
-        event = stamped.event
+    def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
         match event:
             case RunStarted():
                 self._run_started(event)
-            case StepStarted() | ItemStarted() | ItemFinished():
+            case StepStarted():
                 # Named by what it does first: a step that is skipped gets one line, not two.
-                pass
+                self._items.step_started(event)
+                if event.kind != "pipeline":
+                    self._floor.enter(event.place.step)
             case TurnStarted():
-                self._header(event.place)
-                self._screen.wait(f"waiting for {for_line(event.model)}")
-            case ReasoningDelta():
-                self._screen.wait("thinking")
+                if not self._is_crowded:
+                    self._header(event.place)
+                self._waits.model(event.place, f"waiting for {for_line(event.model)}")
             case TurnFinished():
                 self._turn_finished(event)
             case TextWithdrawn():
-                self._streamed = None
+                self._floor.forget(event.place)
+                self._named(event.place)
                 self._note("yellow", "what was said since the question is withdrawn")
             case ToolDecided():
                 self._header(event.place)
                 self._screen.line(frames.call_line(self._look, event.tool, event.arguments))
                 self._last_call = event.place
             case ToolStarted():
-                self._running[event.place] = for_line(event.tool)
-                self._wait_for_calls()
+                self._waits.call(event.place, event.tool)
             case ToolProgress():
-                self._progress(event)
+                self._waits.progress(event)
             case ToolFinished():
                 self._tool_finished(event)
             case Retry():
                 self._retry(event)
             case Fallback():
+                self._named(event.place)
                 arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
                 self._note("yellow", f"fallback {arrow}: {event.reason}")
             case Notice():
@@ -126,8 +141,8 @@ class Console:
                 self._end = event
                 self._screen.rest()
                 self._screen.end_line()
-            case TextDelta():
-                self._text(event.place, event.text)
+            case TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished():
+                pass
             case _:
                 assert_never(event)
 
@@ -152,56 +167,67 @@ class Console:
             return
         self._step = place.step
         self._last_call = None
+        self._floor.interrupt()
         label = for_line(f"{self._look.glyphs.step} {place.step}")
         self._screen.line()
         self._screen.line(self._look.paint("bold", self._look.fit(label, self._look.width)))
 
+    def _named(self, place: Place) -> None:
+        """Name the step of a line that does not name it itself, where that could be another."""
+        if self._step is not None or self._is_crowded:
+            self._header(place)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._floor.is_crowded or self._items.are_shown
+
+    def _piece(self, event: TextDelta) -> None:
+        place = event.place
+        self._waits.over(place)
+        is_shared = place.step == self._elsewhere
+        if is_shared or self._floor.may_speak(place, crowded=self._is_crowded):
+            self._text(place, event.text)
+
     def _text(self, place: Place, text: str) -> None:
         self._header(place)
-        self._streamed = place
+        self._floor.spoke(place, len(text))
         self._last_call = None
         self._screen.text(for_terminal(text), elsewhere=place.step == self._elsewhere)
 
     def _turn_finished(self, event: TurnFinished) -> None:
+        self._waits.over(event.place)
         if event.purpose != "answer":
             # Said to nobody here: a summary is for the model, and a sampled turn for a server.
-            self._wait_for_calls()
             return
-        if event.text and self._streamed != event.place:
-            self._text(event.place, event.text)
-        self._streamed = None
+        if rest := self._floor.rest(event.place, event.text):
+            self._text(event.place, rest)
+        self._floor.forget(event.place)
         self._screen.rest()
         self._screen.end_line(elsewhere=event.place.step == self._elsewhere)
 
-    def _progress(self, event: ToolProgress) -> None:
-        total = "" if event.total is None else f"/{event.total:g}"
-        said = f" {event.message}" if event.message else ""
-        if event.place in self._running:
-            self._running[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{said}")
-            self._wait_for_calls()
-
     def _tool_finished(self, event: ToolFinished) -> None:
-        self._running.pop(event.place, None)
+        self._waits.answered(event.place)
         if self._last_call != event.place:
             self._header(event.place)
             self._screen.line(frames.again_line(self._look, event.tool))
         for line in frames.result_lines(self._look, event):
             self._screen.line(line)
         self._last_call = None
-        self._wait_for_calls()
 
-    def _wait_for_calls(self) -> None:
-        if self._running:
-            self._screen.wait(", ".join(self._running.values()))
+    def _wait(self) -> None:
+        if waited := self._waits.text():
+            self._screen.wait(waited)
         else:
             self._screen.rest()
 
     def _retry(self, event: Retry) -> None:
+        self._named(event.place)
         again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
         self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
-        self._screen.wait(f"waiting to ask {for_line(event.endpoint)} again")
+        self._waits.model(event.place, f"waiting to ask {for_line(event.endpoint)} again")
 
     def _notice(self, event: Notice) -> None:
+        self._named(event.place)
         first, *rest = lines_of(event.text, event.code)
         self._note(_LEVELS[event.level], first)
         for line in rest:
@@ -213,8 +239,11 @@ class Console:
 
     def _step_finished(self, event: StepFinished) -> None:
         step = for_line(event.place.step or "")
+        self._floor.leave(event.place.step)
+        self._waits.step_over(event.place.step)
         self._screen.rest()
         self._screen.end_line()
+        self._items.step_finished(event)
         if event.status == "skipped":
             self._screen.line(
                 self._look.paint("dim", f"{self._look.glyphs.skipped} {step}: skipped")
