@@ -180,7 +180,7 @@ class _Batch:
         here = replace(stage, item=ItemScope(task.key, names))
         place = here.place(self.step)
         index = task.item.index
-        emit(ItemStarted(place, task.key, index, task.digest))
+        emit(ItemStarted(place, task.key, index, task.digest, task.item.value))
         with stage.course.item_unit():
             record = await self._outcome(here)
         stage.spending.forget(place)
