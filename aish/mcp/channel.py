@@ -7,7 +7,6 @@ the server asks, cancels on the wire. Knows no tools and no negotiation.
 import math
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
@@ -18,7 +17,9 @@ from aish.errors import AishError
 from aish.mcp import messages
 from aish.mcp.border import Border
 from aish.mcp.failures import (
+    REFUSED_BY_USER,
     HttpStatusError,
+    LeftError,
     RpcError,
     TransportError,
 )
@@ -26,10 +27,11 @@ from aish.mcp.headers import standard_headers
 from aish.mcp.messages import Answer, Asked, Noted
 from aish.mcp.replay import Replay
 from aish.mcp.requests_from_server import Answers
+from aish.mcp.running import NO_CALL, Call, Running
 from aish.mcp.transport import Headers, Outgoing, Transport
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Progress, Sampler
+from aish.vocab.protocols import Progress
 
 MODERN = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
@@ -40,18 +42,9 @@ MAX_ASKED = 16
 """Requests of a server that are answered at the same time; more are left unanswered (X6)."""
 MAX_PROGRESS = 1000
 CANCEL_SECONDS = 0.5
-
-
-@frozen
-class Call:
-    """What belongs to one request: who hears its progress, who samples for it, its headers."""
-
-    on_progress: Callable[[Progress], None] | None = None
-    sample: Sampler | None = None
-    headers: Headers = ()
-
-
-NO_CALL = Call()
+LAST_WORDS_SECONDS = 0.2
+"""In replay, for how long a call that comes to nothing waits for what it had made us do."""
+_OVER = "the call that this was asked for is over"
 
 
 @frozen
@@ -63,16 +56,6 @@ class Manner:
 
 
 BEFORE_AGREEMENT = Manner(HANDSHAKE[0])
-
-
-@dataclass(slots=True)
-class _Running:
-    """A request without its answer."""
-
-    call: Call
-    progress_seen: int = 0
-    asked: int = 0
-    answered: anyio.Event = field(default_factory=anyio.Event)
 
 
 class Channel:
@@ -93,7 +76,7 @@ class Channel:
         self._on_note = on_note
         self._capabilities = answers.capabilities()
         self._number = 0
-        self._running: dict[int, _Running] = {}
+        self._running: dict[int, Running] = {}
         self._asked = 0
         self._version: str | None = None
         self._replay: Replay | None = None
@@ -141,7 +124,8 @@ class Channel:
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
         )
-        self._running[number] = running = _Running(call)
+        self._running[number] = running = Running(call)
+        answer: Answer | None = None
         try:
             answer = await self._exchange(outgoing, running)
         except HttpStatusError as error:
@@ -152,17 +136,24 @@ class Channel:
             raise
         finally:
             del self._running[number]
+            if answer is None:
+                running.abandon()
         if answer.error is not None:
             raise answer.error
         return answer.result
 
-    async def _exchange(self, outgoing: Outgoing, running: _Running) -> Answer:
+    async def _exchange(self, outgoing: Outgoing, running: Running) -> Answer:
         if self._replay is None:
             return await self._transport.exchange(outgoing)
-        answer = await self._transport.exchange(outgoing)
+        try:
+            answer = await self._transport.exchange(outgoing)
+        except LeftError:
+            # It was left at once; when it was recorded, what the server asked had time to begin.
+            with anyio.move_on_after(LAST_WORDS_SECONDS):
+                await running.all_answered()
+            raise
         # It came at once; when it was recorded, the server had its own answers first.
-        while running.asked:
-            await running.answered.wait()
+        await running.all_answered()
         self._replay.answered(outgoing.method)
         return answer
 
@@ -210,7 +201,7 @@ class Channel:
         if isinstance(message, Asked):
             if self._asked < MAX_ASKED:
                 self._asked += 1
-                running = self._owner(number) or _Running(NO_CALL)
+                running = self._owner(number) or Running(NO_CALL)
                 running.asked += 1
                 self._tasks.start_soon(self._answer, message, running)
         elif message.method == "notifications/progress":
@@ -218,7 +209,7 @@ class Channel:
         else:
             self._on_note(message.method)
 
-    def _owner(self, number: int | None) -> _Running | None:
+    def _owner(self, number: int | None) -> Running | None:
         """The request with this number, else the newest that has a sampler."""
         if number is not None and number in self._running:
             return self._running[number]
@@ -227,14 +218,18 @@ class Channel:
                 return running
         return None
 
-    async def _answer(self, asked: Asked, running: _Running) -> None:
+    async def _answer(self, asked: Asked, running: Running) -> None:
+        body = messages.refusal(asked.id, RpcError(REFUSED_BY_USER, _OVER))
         try:
-            sample = running.call.sample
-            result = await self._answers.answer(asked.method, asked.params, sample)
-            body = messages.reply(asked.id, result)
+            with anyio.CancelScope() as scope:
+                running.answering.add(scope)
+                sample = running.call.sample
+                result = await self._answers.answer(asked.method, asked.params, sample)
+                body = messages.reply(asked.id, result)
         except RpcError as error:
             body = messages.refusal(asked.id, error)
         finally:
+            running.answering.discard(scope)
             self._asked -= 1
         # The server that asked may be gone. What a replay misses is remembered by its tape.
         with suppress(TransportError, AishError):

@@ -7,7 +7,6 @@ from anyio.abc import TaskGroup
 
 from aish.config.server_entry import ServerEntry
 from aish.errors import AishError
-from aish.mcp.channel import Call
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import Definition, read_result, read_tools
 from aish.mcp.failures import (
@@ -22,6 +21,7 @@ from aish.mcp.failures import (
 from aish.mcp.headers import parameter_headers
 from aish.mcp.opening import Opening
 from aish.mcp.requests_from_server import Answers, Elicit
+from aish.mcp.running import Call
 from aish.mcp.session import Session, Terms
 from aish.system.globs import matches_word
 from aish.vocab.json import JsonObject

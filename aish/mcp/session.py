@@ -13,7 +13,7 @@ from anyio.abc import TaskGroup
 from aish.config.server_entry import ProtocolChoice
 from aish.errors import AishError
 from aish.mcp.border import Border
-from aish.mcp.channel import BEFORE_AGREEMENT, NO_CALL, Call, Channel
+from aish.mcp.channel import BEFORE_AGREEMENT, Channel
 from aish.mcp.failures import (
     INTERNAL_ERROR,
     McpError,
@@ -26,6 +26,7 @@ from aish.mcp.messages import json_object
 from aish.mcp.negotiate import Agreement, handshake, negotiate
 from aish.mcp.replay import TOOLS_CHANGED
 from aish.mcp.requests_from_server import Answers
+from aish.mcp.running import NO_CALL, Call
 from aish.mcp.transport import Transport
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp_emulators import Legacy, McpEndpoint, accepted, event, events
 from mcp_scenes import http, play, registry, stdio
@@ -66,6 +67,68 @@ def test_elicitation_asks_the_person_where_there_is_one(era: str) -> None:
     answer = asked("elicitation/create", QUESTION, era=era, elicit=person)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
     assert heard == [("kid", QUESTION)]
+
+
+class Endless:
+    """A sampler, or a person, that never answers; `left` says that nobody waits any more."""
+
+    def __init__(self) -> None:
+        self.asked = anyio.Event()
+        self.left = anyio.Event()
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        return await self.elicit("", params)
+
+    async def elicit(self, alias: str, params: JsonObject) -> JsonObject:
+        self.asked.set()
+        try:
+            await anyio.sleep_forever()
+        finally:
+            self.left.set()
+        raise AssertionError("never")
+
+
+ENDLESS = pytest.mark.parametrize("method", ["sampling/createMessage", "elicitation/create"])
+
+
+@ENDLESS
+@ERAS
+@pytest.mark.requirement("M9")
+def test_what_a_server_asks_ends_with_the_time_of_its_call(era: str, method: str) -> None:
+    async def scene() -> None:
+        endless = Endless()
+        kid = stdio("--asks", "--era", era, sampling="allow", seconds_by_tool={"ask_client": 0.5})
+        async with registry(kid, elicit=endless.elicit) as s:
+            found = await s.call("kid__ask_client", endless, method=method, params=QUESTION)
+            assert found.kind == "transport_error"
+            assert "no answer within 0.5 s" in found.content
+            await endless.left.wait()
+            # The server lives on, and what it is asked next is answered.
+            assert await s.text("kid__add", a=1, b=2) == "3"
+
+    play(scene)
+
+
+@ENDLESS
+@pytest.mark.requirement("M9")
+def test_what_a_server_asks_ends_with_a_call_that_is_interrupted(method: str) -> None:
+    async def scene() -> None:
+        endless = Endless()
+        kid = stdio("--asks", sampling="allow")
+        async with registry(kid, elicit=endless.elicit) as s, anyio.create_task_group() as tasks:
+
+            async def interrupted() -> None:
+                with anyio.CancelScope() as scope:
+                    scopes.append(scope)
+                    await s.call("kid__ask_client", endless, method=method, params=QUESTION)
+
+            scopes: list[anyio.CancelScope] = []
+            tasks.start_soon(interrupted)
+            await endless.asked.wait()
+            scopes[0].cancel()
+            await endless.left.wait()
+
+    play(scene)
 
 
 @ERAS

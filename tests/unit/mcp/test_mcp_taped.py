@@ -199,6 +199,32 @@ def test_an_answer_in_replay_comes_after_what_the_server_was_answered(reel: Reel
     assert order == ["sampled", "called"] * 2
 
 
+@pytest.mark.requirement("C1", "M9", "M11")
+@pytest.mark.parametrize("era", ["legacy", "modern"])
+def test_a_call_whose_time_was_over_while_its_server_waited_for_us(era: str, reel: Reel) -> None:
+    begun: list[str] = []
+
+    class Endless(Poet):
+        async def sample(self, params: JsonObject) -> JsonObject:
+            begun.append("sampled")
+            await anyio.sleep_forever()
+            raise AssertionError("never")
+
+    async def ask(scene: Scene) -> list[Any]:
+        method, params = QUESTIONS[2]
+        first = await scene.call("kid__ask_client", Endless(), method=method, params=params)
+        return [first, await scene.text("kid__add", a=1, b=2)]
+
+    options: dict[str, Any] = {"sampling": "allow", "seconds_by_tool": {"ask_client": 0.5}}
+    recorded = reel.record(ask, stdio("--asks", "--era", era, **options))
+    options["seconds_by_tool"] = {"ask_client": 0.5}
+    played = reel.replay(ask, command("/nonexistent/program", **options))
+
+    assert recorded.value[0].kind == "transport_error"
+    assert played == recorded
+    assert begun == ["sampled"] * 2
+
+
 @pytest.mark.requirement("C1")
 def test_tools_that_change_in_mid_session_change_again(reel: Reel) -> None:
     async def change(scene: Scene) -> list[str]:
