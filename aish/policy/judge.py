@@ -1,6 +1,6 @@
 """Whether one rule applies to one call, and why (P1, P4, P5)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from aish.policy.commands import (
     Command,
@@ -12,7 +12,7 @@ from aish.policy.commands import (
 from aish.policy.rules import Rule
 from aish.policy.texts import Fit, fit_value
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
+from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import Tool
 
 FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
@@ -52,11 +52,11 @@ def _conditions(
     entry = rule.entry
     doubt = ""
     for name, wanted in entry.when.items():
-        fit = fit_value(wanted, arguments[name], permits=permits) if name in arguments else Fit.NO
+        fit, which = _fit_argument(name, entry.when, arguments, permits=permits)
         if fit is Fit.NO:
-            return Judgement(rule, Fit.NO, f"argument `{name}` does not fit `{wanted}`")
+            return Judgement(rule, Fit.NO, f"argument `{which}` does not fit `{wanted}`")
         if fit is Fit.UNSURE:
-            doubt = f"whether argument `{name}` fits `{wanted}` is not certain"
+            doubt = f"whether argument `{which}` fits `{wanted}` is not certain"
     if entry.command is not None:
         fit = fit_command(entry.command, command_of(arguments), permits=permits)
         if fit is Fit.NO:
@@ -73,6 +73,30 @@ def _conditions(
     return Judgement(rule, Fit.UNSURE, doubt) if doubt else Judgement(rule, Fit.YES, "it matches")
 
 
+def _fit_argument(
+    name: str, when: Mapping[str, JsonValue], arguments: JsonObject, *, permits: bool
+) -> tuple[Fit, str]:
+    """How a condition fares, and the argument that says so.
+
+    What moves a file touches two paths, and a rule about `path` that is silent on `new_path` means
+    both: it permits only where both are permitted, and forbids where one is forbidden.
+    """
+    names = [name]
+    if name == _PATH and _NEW_PATH in arguments and _NEW_PATH not in when:
+        names.append(_NEW_PATH)
+    fits = [
+        (
+            fit_value(when[name], arguments[one], permits=permits) if one in arguments else Fit.NO,
+            one,
+        )
+        for one in names
+    ]
+    order = (Fit.NO, Fit.UNSURE, Fit.YES) if permits else (Fit.YES, Fit.UNSURE, Fit.NO)
+    return min(fits, key=lambda found: order.index(found[0]))
+
+
+_PATH = "path"
+_NEW_PATH = "new_path"
 _UNCHECKED = "the schema is too complex to be certain of"
 
 

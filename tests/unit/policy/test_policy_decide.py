@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.errors import UsageError
-from aish.policy.decide import decide
+from aish.policy.decide import decide, simple_fit
+from aish.policy.judge import judge
 from aish.policy.rules import Policy, compile_policy, unmatched_rules
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import RuleEntry, RuleLists
@@ -125,6 +126,51 @@ def test_even_two_stars_approve_no_path_that_leads_elsewhere(path: str) -> None:
 @pytest.mark.requirement("P4")
 def test_a_condition_on_an_argument_that_is_not_there_does_not_hold() -> None:
     assert verdict(policy((when("fs__write", path="**"),)), "fs__write", {"file": "a"}) == "ask"
+
+
+MOVE = "repo__file_rename"
+OUT = {"path": "docs/a.md", "new_path": "src/a.md"}
+IN = {"path": "src/a.md", "new_path": "docs/a.md"}
+WITHIN = {"path": "docs/a.md", "new_path": "docs/b.md"}
+AWAY = {"path": "docs/a.md", "new_path": "docs/../a.md"}
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [(OUT, "ask"), (IN, "ask"), (AWAY, "ask"), (WITHIN, "auto")]
+)
+def test_a_path_that_is_approved_cannot_be_left_by_moving(
+    arguments: JsonObject, expected: str
+) -> None:
+    assert verdict(policy((when("repo__*", path="docs/**"),)), MOVE, arguments) == expected
+
+
+@pytest.mark.requirement("P4")
+@pytest.mark.parametrize(
+    ("arguments", "expected"), [(OUT, "deny"), (IN, "deny"), (WITHIN, "deny"), (AWAY, "deny")]
+)
+def test_a_path_that_is_denied_cannot_be_reached_by_moving(
+    arguments: JsonObject, expected: str
+) -> None:
+    rules = policy(("repo__*",), deny=(when("repo__*", path="docs/**"),))
+    assert verdict(rules, MOVE, arguments) == expected
+    elsewhere = {"path": "src/a.md", "new_path": "src/b.md"}
+    assert verdict(rules, MOVE, elsewhere) == "auto"
+
+
+@pytest.mark.requirement("P4")
+def test_a_rule_may_say_itself_where_a_file_may_be_moved_to() -> None:
+    rules = policy((when(MOVE, path="docs/**", new_path="src/*"),))
+    assert verdict(rules, MOVE, OUT) == "auto"
+    assert verdict(rules, MOVE, WITHIN) == "ask"
+
+
+@pytest.mark.requirement("P4", "P7")
+def test_the_reason_names_the_argument_that_does_not_fit() -> None:
+    found = judge(
+        policy((when(MOVE, path="docs/**"),)).auto_approve[0], tool(MOVE), OUT, simple_fit
+    )
+    assert found.why == "argument `new_path` does not fit `docs/**`"
 
 
 @pytest.mark.requirement("P4")
