@@ -4,10 +4,11 @@ What a display, a log and a closing line show of it; how they show it is theirs.
 """
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
+from aish.sinks.look import Look, cells
 from aish.sinks.tally import seconds_text, tokens_text
 from aish.vocab.deltas import Usage
 from aish.vocab.events import ItemFinished, ItemStarted
@@ -121,16 +122,27 @@ def rate_text(rate: float) -> str:
     return f"{rate * 3600:.1f}/h"
 
 
+def eta_text(seconds: float) -> str:
+    """A guess as people say it: `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = max(1, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, left = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {left} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
 def pace_parts(batch: Batch, now: float) -> list[str]:
     """How fast it goes and when it will be over."""
     rate, eta = batch.rate(now), batch.eta(now)
     parts = [] if rate is None else [rate_text(rate)]
-    return parts if eta is None else [*parts, f"ETA {seconds_text(max(1.0, round(eta)))}"]
+    return parts if eta is None else [*parts, f"ETA {eta_text(eta)}"]
 
 
 def trouble_parts(batch: Batch) -> list[str]:
     """What did not go well, if anything."""
-    named = ((batch.failed, "failed"), (batch.skipped, "skipped"), (batch.retries, "retries"))
+    retries = "retry" if batch.retries == 1 else "retries"
+    named = ((batch.failed, "failed"), (batch.skipped, "skipped"), (batch.retries, retries))
     return [f"{number:,} {name}" for number, name in named if number]
 
 
@@ -143,6 +155,19 @@ def spent_parts(batch: Batch) -> list[str]:
         return [tokens, "cost unknown"]
     money = f"${batch.cost:.4f}" if batch.cost < _CENT else f"${batch.cost:,.2f}"
     return [tokens, f"{money} ({batch.unpriced:,} unpriced)" if batch.unpriced else money]
+
+
+def folded(parts: Iterable[str], look: Look, width: int, indent: str = "  ") -> Iterator[str]:
+    """The parts with dots between them, in as many lines as they take."""
+    line = ""
+    for part in parts:
+        longer = f"{line} {look.glyphs.dot} {part}" if line else f"{indent}{part}"
+        if line and cells(longer) > width:
+            yield line
+            longer = f"{indent}{part}"
+        line = look.fit(longer, width)
+    if line:
+        yield line
 
 
 def closing_parts(batch: Batch, seconds: float) -> list[str]:

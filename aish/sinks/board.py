@@ -13,7 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aish.sinks.batch import Batch, count_text, pace_parts, spent_parts, trouble_parts
+from aish.sinks.batch import Batch, count_text, folded, pace_parts, spent_parts, trouble_parts
 from aish.sinks.look import Look, cells
 from aish.sinks.tally import seconds_text
 from aish.text import for_line
@@ -41,13 +41,13 @@ class Paper(io.StringIO):
 def board_lines(
     batches: Iterable[Batch], look: Look, width: int, height: int, now: float
 ) -> Sequence[str]:
-    """The display in at most `height` lines of less than `width` cells."""
+    """The display in at most `height` lines of less than `width` cells; the first one is empty."""
     blocks = [list(_block(batch, look, width - 1, now)) for batch in batches]
-    while sum(map(len, blocks)) > height and any(len(block) > 1 for block in blocks):
+    while sum(map(len, blocks)) >= height and any(len(block) > 1 for block in blocks):
         # The last lines of a block matter least, its first one most.
         max(blocks, key=len).pop()
     lines = [line for block in blocks for line in block]
-    return _drawn(lines[: max(0, height)], look, width - 1)
+    return ["", *_drawn(lines[: max(1, height - 1)], look, width - 1)]
 
 
 def _drawn(lines: Sequence[RenderableType], look: Look, width: int) -> Sequence[str]:
@@ -74,7 +74,7 @@ def _block(batch: Batch, look: Look, width: int, now: float) -> Iterator[Rendera
     yield _head(batch, look, width)
     flying = len(batch.in_flight)
     pace = [*pace_parts(batch, now), f"{flying:,} in flight", *trouble_parts(batch)]
-    for line in _folded([*pace, *spent_parts(batch)], look, width):
+    for line in folded([*pace, *spent_parts(batch)], look, width):
         yield Text(line, "dim")
     if batch.limit is not None:
         yield Text(
@@ -115,16 +115,3 @@ def _head(batch: Batch, look: Look, width: int) -> RenderableType:
     )
     line.add_row(name, bar, count, share)
     return line
-
-
-def _folded(parts: Iterable[str], look: Look, width: int) -> Iterator[str]:
-    """The parts with dots between them, in as many lines as they take."""
-    line = ""
-    for part in parts:
-        longer = f"{line} {look.glyphs.dot} {part}" if line else f"{_INDENT}{part}"
-        if line and cells(longer) > width:
-            yield line
-            longer = f"{_INDENT}{part}"
-        line = look.fit(longer, width)
-    if line:
-        yield line

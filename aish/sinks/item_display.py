@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from aish.sinks.batch import KEPT_FAILURES, Batch, closing_parts
+from aish.sinks.batch import KEPT_FAILURES, Batch, closing_parts, folded
 from aish.sinks.batches import Batches
 from aish.sinks.item_log import ItemLog
 from aish.sinks.screen import Screen
@@ -59,11 +59,11 @@ class ItemDisplay:
             return
         if not self._batches.running:
             self._screen.pin(None)
-        dot = f" {self._look.glyphs.dot} "
-        said = dot.join(closing_parts(batch, event.seconds))
-        name = for_line(f"{self._look.glyphs.step} {batch.step}")
         self._screen.line()
-        self._screen.line(f"{self._look.paint('bold', name)}: {said}")
+        name = self._look.fit(for_line(f"{self._look.glyphs.step} {batch.step}"), self._look.width)
+        self._screen.line(self._look.paint("bold", name))
+        for line in folded(closing_parts(batch, event.seconds), self._look, self._look.width):
+            self._screen.line(line)
         for failure in batch.first_failures if self._log is None else ():
             mark = for_line(f"  {self._look.glyphs.no} {failure.key}: {failure.message}")
             self._screen.line(self._look.paint("red", self._look.fit(mark, self._look.width)))
@@ -71,7 +71,10 @@ class ItemDisplay:
         if more > 0:
             self._screen.line(f"  {self._look.glyphs.cut} and {counted(more, 'more failure')}")
         for code, count in self._batches.untold(batch):
-            self._screen.line(self._look.paint("dim", for_line(f"  {code}: {count:,} more times")))
+            if code != "throttled":
+                self._screen.line(
+                    self._look.paint("dim", for_line(f"  {count:,} more of `{code}`"))
+                )
 
     def _item_started(self, event: ItemStarted) -> None:
         is_first = not self._batches.running

@@ -1,12 +1,15 @@
 """For CI logs: one line on stderr for each thing worth knowing, no escape sequences.
 
 Text of models, tools and items goes through `for_ci_log`, so that none of it can be a command to
-the runner that reads the log (B13).
+the runner that reads the log (B13). What happens within items is counted: there may be a million.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
+from aish.sinks.batches import Batches
+from aish.sinks.item_log import ItemLog
 from aish.sinks.json_text import json_text
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
 from aish.text import counted, for_ci_log, for_line
@@ -54,13 +57,16 @@ class Plain:
         self._tally = Tally()
         self._began: float | None = None
         self._hint: str | None = None
+        self._batches = Batches()
+        self._items = ItemLog()
 
     def __call__(self, stamped: Stamped) -> None:
         """Write what this event is worth."""
         self._tally.take(stamped)
         if self._began is None:
             self._began = stamped.time
-        lines = [for_ci_log(for_line(line)) for line in self._lines(stamped)]
+        told = self._in_item if stamped.event.place.item is not None else self._lines
+        lines = [for_ci_log(for_line(line)) for line in told(stamped)]
         if lines:
             elapsed = f"[{stamped.time - self._began:7.2f}s] "
             self._out.write("".join(f"{elapsed}{line}\n" for line in lines))
@@ -76,9 +82,11 @@ class Plain:
             case RunStarted():
                 yield from _run_started(event)
             case StepStarted():
+                self._batches.step_started(event, stamped.time)
                 yield f"{at}started ({event.kind})"
             case StepFinished():
                 self._hint = event.error.hint if event.error else self._hint
+                yield from self._batch_finished(event)
                 yield from _step_finished(event, at)
             case TurnStarted():
                 asked = f"{event.model}{_PURPOSES[event.purpose]}"
@@ -107,17 +115,38 @@ class Plain:
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case RunFinished():
                 yield from self._run_finished(event)
-            case ItemFinished(status=status, error=error):
-                why = f": {error.message}" if error is not None else ""
-                yield f"{at}{status}, {seconds_text(event.seconds)}{why}"
-            case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ItemStarted():
+            case (TextDelta() | ReasoningDelta() | ToolStarted()) | (
+                ToolProgress() | ItemStarted() | ItemFinished()
+            ):
                 pass
             case _:
                 assert_never(event)
 
+    def _in_item(self, stamped: Stamped) -> Iterator[str]:
+        event, now = stamped.event, stamped.time
+        match event:
+            case ItemStarted():
+                if started := self._batches.item_started(event, now):
+                    yield from self._items.began(started, now)
+            case ItemFinished():
+                batch = self._batches.of(event.place)
+                if batch is not None and batch.step == event.place.step:
+                    yield from self._items.finished(batch, batch.finish(event, now), now)
+            case _:
+                batch = self._batches.of(event.place)
+                if batch is not None and self._batches.counted(batch, event):
+                    yield from self._lines(stamped)
+
+    def _batch_finished(self, event: StepFinished) -> Iterator[str]:
+        batch = self._batches.ended(event.place.step)
+        if batch is not None:
+            yield from self._items.ended(batch, event.seconds)
+            for code, count in self._batches.untold(batch):
+                yield f"{batch.step}: {count:,} more of `{code}`"
+
     def _run_finished(self, event: RunFinished) -> Iterator[str]:
-        for denial in event.denials:
-            yield f"denied: {denial}"
+        for denial, count in Counter(event.denials).items():
+            yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
         if event.exit.code:
             first, *rest = lines_of(event.exit.reason, event.exit.name)
             yield f"exit {event.exit.code} ({event.exit.name}): {first}"
