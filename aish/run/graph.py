@@ -1,7 +1,9 @@
 """Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
 
+from collections.abc import Awaitable
 from dataclasses import dataclass, field, replace
 
+import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.steps import Step
@@ -132,18 +134,30 @@ async def _outcome(step: Step, stage: Stage) -> StepRecord:
         if flow.foreach is not None:
             from aish.run.batch import run_items
 
-            return await run_items(step, flow.foreach, stage)
+            return await _within_time(step, stage, run_items(step, flow.foreach, stage))
     except AishError as error:
         emit(began)
         return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
     if KINDS[type(step)] == "pipeline":
         # Its own steps take the slots; one for itself could leave none for them.
         emit(began)
-        return await run_unit(step, stage)
+        return await _within_time(step, stage, run_unit(step, stage))
     async with stage.slots:
         emit(began)
         with stage.course.plain_unit():
-            return await run_unit(step, stage)
+            return await _within_time(step, stage, run_unit(step, stage))
+
+
+async def _within_time(step: Step, stage: Stage, work: Awaitable[StepRecord]) -> StepRecord:
+    """The end of a step, all of its items and attempts; `limits.time` of the step ends it (B8)."""
+    limit = step.flow.limits.time
+    with anyio.move_on_after(limit) as scope:
+        record = await work
+    if not scope.cancelled_caught:
+        return record
+    said = f"the time limit of the step, {limit:g} s, is over"
+    hint = "raise its `limits.time`; `--resume` goes on from here"
+    return failed(step, stage, Failure("time", said, hint), ExitCode.BUDGET)
 
 
 def _cut_off(step: Step, stage: Stage, now: float) -> StepRecord:

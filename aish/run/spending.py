@@ -19,30 +19,37 @@ class Used:
 
 
 _NOTHING = Used()
-Unit = tuple[str | None, str | None]
+_Unit = tuple[str | None, str]
 
 
 @dataclass(slots=True)
 class Spending:
     """Counts while a unit of work is in flight; a step that ends by an error has no other count."""
 
-    units: dict[Unit, Used] = field(default_factory=dict)
+    steps: dict[str | None, Used] = field(default_factory=dict)
+    items: dict[_Unit, Used] = field(default_factory=dict)
     whole: Used = _NOTHING
 
     def take(self, event: Event) -> None:
-        """Count a turn, for its unit and for the whole run."""
-        if isinstance(event, TurnStarted | TurnFinished):
-            place = event.place
-            self.units[place.step, place.item] = _more(self.of(place), event)
-            self.whole = _more(self.whole, event)
+        """Count a turn, for its item, its step and the whole run."""
+        if not isinstance(event, TurnStarted | TurnFinished):
+            return
+        step, item = event.place.step, event.place.item
+        self.whole = _more(self.whole, event)
+        self.steps[step] = _more(self.steps.get(step, _NOTHING), event)
+        if item is not None:
+            self.items[step, item] = _more(self.items.get((step, item), _NOTHING), event)
 
     def of(self, place: Place) -> Used:
-        """What the step or item at `place` has used."""
-        return self.units.get((place.step, place.item), _NOTHING)
+        """What the step or item at `place` has used: a step with all of its items."""
+        if place.item is None:
+            return self.steps.get(place.step, _NOTHING)
+        return self.items.get((place.step, place.item), _NOTHING)
 
     def forget(self, place: Place) -> None:
-        """The unit has ended."""
-        self.units.pop((place.step, place.item), None)
+        """The item has ended."""
+        if place.item is not None:
+            self.items.pop((place.step, place.item), None)
 
 
 def _more(was: Used, event: TurnStarted | TurnFinished) -> Used:
