@@ -193,6 +193,13 @@ class Budget:
                     yield purse
 
 
+def tightest(one: Limits, other: Limits) -> Limits:
+    """What holds where both do."""
+    pairs = {f.name: (getattr(one, f.name), getattr(other, f.name)) for f in fields(Limits)}
+    known = {name: [bound for bound in both if bound is not None] for name, both in pairs.items()}
+    return Limits(**{name: min(bounds) for name, bounds in known.items() if bounds})
+
+
 def scopes(step: str) -> Iterator[str]:
     """The steps that `outer/inner` belongs to: `outer`, then itself."""
     parts = step.split("/")

@@ -22,11 +22,21 @@ class Course:
     why: str = ""
     items: int = 0
     plain: set[anyio.CancelScope] = field(default_factory=set)
+    above: "Course | None" = None
+
+    def child(self) -> "Course":
+        """That of a sub-pipeline, which may stop while the rest of the run goes on."""
+        return Course(above=self)
 
     @property
     def stopped(self) -> bool:
         """Whether nothing new is begun."""
-        return bool(self.why)
+        return bool(self.reason)
+
+    @property
+    def reason(self) -> str:
+        """What ended the run, or this part of it; empty while it goes on."""
+        return self.why or (self.above.reason if self.above is not None else "")
 
     def stop(self, why: str) -> None:
         """Begin nothing new; what is in flight goes on."""
@@ -35,23 +45,29 @@ class Course:
     @contextmanager
     def plain_unit(self) -> Generator[None]:
         """A step in flight: a signal ends it at once."""
+        root = self.root()
         with anyio.CancelScope() as scope:
-            self.plain.add(scope)
+            root.plain.add(scope)
             try:
                 yield
             finally:
-                self.plain.discard(scope)
+                root.plain.discard(scope)
         if scope.cancelled_caught:
             raise CutOffError
 
     @contextmanager
     def item_unit(self) -> Generator[None]:
         """An item in flight: after a Ctrl-C it has some seconds left."""
-        self.items += 1
+        root = self.root()
+        root.items += 1
         try:
             yield
         finally:
-            self.items -= 1
+            root.items -= 1
+
+    def root(self) -> "Course":
+        """That of the whole run."""
+        return self if self.above is None else self.above.root()
 
     def interrupt(self, whole: anyio.CancelScope, code: ExitCode) -> None:
         """A signal came: end `whole` in the way that is right for it."""

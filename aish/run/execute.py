@@ -18,7 +18,15 @@ from aish.run.options import RunOptions
 from aish.run.order import steps_read
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
-from aish.run.resources import Resources, lock_errors, open_resources, require_lock, require_servers
+from aish.run.resources import (
+    Resources,
+    all_servers,
+    lock_errors,
+    open_resources,
+    parts,
+    require_lock,
+    require_servers,
+)
 from aish.run.slots import slots
 from aish.run.spending import Spending
 from aish.run.stage import Examine, Stage
@@ -48,7 +56,7 @@ class _Progress:
     denials: list[str] = field(default_factory=list)
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
-    tools: AllTools | None = None
+    tools: list[AllTools] = field(default_factory=list)
     course: Course = field(default_factory=Course)
     spending: Spending = field(default_factory=Spending)
 
@@ -143,11 +151,12 @@ async def _open_and_run(
     emit = _Listening(around.emit, progress)
     meter = open_meter(plan, around.carried)
     async with open_resources(plan, around.with_emit(emit), meter) as resources:
-        _start(plan, options, around, progress, resources.servers)
-        _optional_servers(plan, around.emit, resources.servers)
-        require_servers(plan, resources.servers)
-        require_lock(resources.tools)
-        progress.tools = resources.tools
+        _start(plan, options, around, progress, all_servers(resources))
+        for part, opened in parts(plan, resources):
+            _optional_servers(part, around.emit, opened.servers)
+            require_servers(part, opened.servers)
+            require_lock(opened.tools)
+            progress.tools.append(opened.tools)
         stage = _stage(plan, options, around, resources, progress)
         await run_graph(stage)
         if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
@@ -232,7 +241,7 @@ class _Listening:
 
 def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float) -> Exit:
     records = tuple(progress.records.values())
-    others = (*progress.others, *lock_errors(progress.tools))
+    others = (*progress.others, *(e for tools in progress.tools for e in lock_errors(tools)))
     state = FinalState(records, progress.error, interrupt.code, others)
     cassette: CassetteUse | None = None
     if around.tape is not None:

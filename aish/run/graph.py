@@ -1,6 +1,6 @@
 """Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field, replace
 
 import anyio
@@ -30,14 +30,18 @@ async def run_graph(stage: Stage) -> None:
 
 
 def leave_out_the_rest(
-    plan: Plan, records: dict[str, StepRecord], course: Course, emit: Emit, prefix: str = ""
+    plan: Plan,
+    records: dict[str, StepRecord],
+    course: Course,
+    emit: Emit,
+    place: Callable[[Step], Place] = lambda step: Place(step.id),
 ) -> None:
     """Say of each step that has no record that it was not begun, and why."""
     for step in plan.steps:
         if step.id not in records:
-            why = Failure("run_ended", f"not begun: {course.why or 'the run ended before it'}")
+            why = Failure("run_ended", f"not begun: {course.reason or 'the run ended before it'}")
             record = records[step.id] = _skipped(step, why)
-            emit(finished(record, Place(prefix + step.id)))
+            emit(finished(record, place(step)))
 
 
 @dataclass(slots=True)

@@ -1,18 +1,20 @@
 """The meter of a run (B8, B10): what each request and call uses, priced, counted and bounded."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import anyio
 
+from aish.config.steps import Limits
 from aish.errors import BudgetError
 from aish.models.pricing import Pricing, pricing_of
-from aish.run.budget import Budget, Kind, Need, Over, Reserved, Spent, Wait
+from aish.run.budget import Budget, Kind, Need, Over, Reserved, Spent, Wait, tightest
 from aish.run.plan import Plan
 from aish.run.surroundings import AnyCarried, AnySpent
 from aish.text import dollars
 from aish.vocab.deltas import Finish, Usage
 from aish.vocab.event_parts import Place
+from aish.vocab.frozen import frozen
 
 _BYTES_PER_TOKEN = 4
 _NOUNS: Mapping[Kind, str] = {
@@ -46,14 +48,28 @@ class RunMeter:
         Raises:
             BudgetError: a limit does not allow for it.
         """
+        return await self.reserve_at(self._prices.get(alias), place, size, max_tokens)
+
+    def inner(self, plan: Plan) -> "InnerMeter":
+        """The same, to a sub-pipeline."""
+        return InnerMeter(self, prices_of(plan))
+
+    async def reserve_at(
+        self, pricing: Pricing | None, place: Place, size: int, max_tokens: int | None
+    ) -> "RequestHold":
+        """As `reserve`, for a model of that price.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
         need = Need(turns=1)
         if self.budget.weighs(place.step):
-            need = self._worst(alias, size, max_tokens)
+            need = _worst(pricing, size, max_tokens)
         while True:
             found = self.budget.reserve(place.step, need)
             match found:
                 case Reserved():
-                    return RequestHold(self, found, self._prices.get(alias))
+                    return RequestHold(self, found, pricing)
                 case Over():
                     raise self._error(found)
                 case Wait():
@@ -81,19 +97,41 @@ class RunMeter:
             self._freed.set()
             self._freed = None
 
-    def _worst(self, alias: str, size: int, max_tokens: int | None) -> Need:
-        if max_tokens is None:
-            return Need(turns=1, tokens=None, cost_usd=None)
-        read = -(-size // _BYTES_PER_TOKEN)
-        pricing = self._prices.get(alias)
-        cost = None if pricing is None else pricing.cost(Usage(read, max_tokens))
-        return Need(turns=1, tokens=read + max_tokens, cost_usd=cost)
-
     def _error(self, over: Over) -> BudgetError:
         error = BudgetError(limit_text(over), hint=limit_hint(over))
         if over.step is None:
             self.reached = self.reached or error
         return error
+
+
+def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Need:
+    if max_tokens is None:
+        return Need(turns=1, tokens=None, cost_usd=None)
+    read = -(-size // _BYTES_PER_TOKEN)
+    cost = None if pricing is None else pricing.cost(Usage(read, max_tokens))
+    return Need(turns=1, tokens=read + max_tokens, cost_usd=cost)
+
+
+@frozen
+class InnerMeter:
+    """The run's meter to a sub-pipeline, whose models have aliases of their own."""
+
+    meter: RunMeter
+    prices: Mapping[str, Pricing | None]
+
+    def inner(self, plan: Plan) -> "InnerMeter":
+        """The same, to a sub-pipeline of this one."""
+        return self.meter.inner(plan)
+
+    async def reserve(
+        self, place: Place, alias: str, size: int, max_tokens: int | None
+    ) -> "RequestHold":
+        """As `RunMeter.reserve`."""
+        return await self.meter.reserve_at(self.prices.get(alias), place, size, max_tokens)
+
+    def count_call(self, place: Place) -> None:
+        """As `RunMeter.count_call`."""
+        self.meter.count_call(place)
 
 
 class RequestHold:
@@ -135,13 +173,28 @@ class RequestHold:
 
 def open_meter(plan: Plan, carried: AnyCarried | None = None) -> RunMeter:
     """The meter of a run, which goes on counting where a part of it before this one stopped."""
-    prices = {alias: pricing_of(resolved.entry) for alias, resolved in plan.models.items()}
-    bounded = {step.id: step.flow.limits for step in plan.steps}
+    prices = prices_of(plan)
+    bounded = dict(_bounds(plan))
     if carried is None:
         return RunMeter(Budget(plan.limits, bounded), prices)
     before = {id: _spent(one) for id, one in carried.by_step.items()}
     spent = _spent(carried.spent)
     return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices)
+
+
+def prices_of(plan: Plan) -> Mapping[str, Pricing | None]:
+    """The price of each model that the plan opens itself."""
+    return {alias: pricing_of(resolved.entry) for alias, resolved in plan.models.items()}
+
+
+def _bounds(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Limits]]:
+    """The limits of each step; those of a sub-pipeline's file hold for the step that runs it."""
+    for step in plan.steps:
+        inner = plan.inner.get(step.id)
+        own = step.flow.limits
+        yield prefix + step.id, own if inner is None else tightest(own, inner.limits)
+        if inner is not None:
+            yield from _bounds(inner, f"{prefix}{step.id}/")
 
 
 def _spent(one: AnySpent) -> Spent:

@@ -5,6 +5,7 @@ A broken file never gets past here, so it never reaches a network (F10).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import field, replace
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -24,6 +25,7 @@ from aish.run.credentials import (
     resolve_model,
     resolve_server,
 )
+from aish.run.inner_plans import inner_plans
 from aish.run.judges import judges_of
 from aish.run.locks.file import lock_of
 from aish.run.options import LockMode, RunOptions
@@ -39,6 +41,7 @@ class Plan:
     """A pipeline that can be run, with what the command line added.
 
     `variables` are those that are no secrets: of `env:`, and in the addresses of what is opened.
+    `inner` are the plans of its sub-pipelines, by the id of the step that runs them.
     """
 
     pipeline: Pipeline
@@ -54,6 +57,7 @@ class Plan:
     lock: Lock | None = None
     lock_mode: LockMode = "enforce"
     limits: Limits = Limits()
+    inner: Mapping[str, "Plan"] = field(default_factory=dict)
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
@@ -111,10 +115,12 @@ def make_plan(
     with_models: bool = True,
     reel: Played | None = None,
     judges: Iterable[str] = (),
+    secrets: Secrets | None = None,
 ) -> Plan:
     """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
 
-    `judges` are models that are asked beside those of the steps.
+    `judges` are models that are asked beside those of the steps. A sub-pipeline is given the
+    `secrets` of the whole.
 
     What a `reel` replays needs no key, and sees the variables that were recorded (F7, C6).
 
@@ -124,18 +130,9 @@ def make_plan(
         UsageError: an option names something the file does not have, or the lock file cannot be
             used.
     """
-    if options.model is not None and options.model not in pipeline.models:
-        known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
-        raise UsageError(f"no model `{options.model}` in {pipeline.file}", hint=f"models: {known}")
-    default = options.model or default_model(pipeline)
-    steps = in_order(pipeline)
-    if options.model is not None:
-        steps = tuple(
-            replace(step, model=options.model) if isinstance(step, PromptStep) else step
-            for step in steps
-        )
+    default, steps = _asked(pipeline, options)
     limits = _limits(pipeline, options, steps, default)
-    secrets = Secrets()
+    secrets = Secrets() if secrets is None else secrets
     of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
     declared_secrets(pipeline.secrets, of_models)
     models = {
@@ -145,6 +142,9 @@ def make_plan(
     }
     servers = tuple(resolve_server(entry, of_servers) for entry in pipeline.servers.values())
     finish((of_models, of_servers))
+    make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets)
+    inner = inner_plans(steps, pipeline, limits, options, make)
+    variables = {**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain}
     return Plan(
         pipeline=pipeline,
         steps=steps,
@@ -158,7 +158,22 @@ def make_plan(
         allow_broad_root=options.allow_broad_root,
         lock=None if options.lock == "none" else lock_of(pipeline),
         lock_mode=options.lock,
-        variables={**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain},
+        variables=variables | {k: v for one in inner.values() for k, v in one.variables.items()},
+        inner=inner,
+    )
+
+
+def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:
+    """The default model, and the steps in order, with the command line's model in all of them."""
+    if options.model is not None and options.model not in pipeline.models:
+        known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
+        raise UsageError(f"no model `{options.model}` in {pipeline.file}", hint=f"models: {known}")
+    steps = in_order(pipeline)
+    if options.model is None:
+        return default_model(pipeline), steps
+    return options.model, tuple(
+        replace(step, model=options.model) if isinstance(step, PromptStep) else step
+        for step in steps
     )
 
 

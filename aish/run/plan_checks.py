@@ -9,9 +9,9 @@ from pathlib import Path
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
-from aish.config.steps import Limits, Step
+from aish.config.steps import Limits, PipelineStep, Step
 from aish.errors import Problem
-from aish.run.checks.complaint import Complaint
+from aish.run.checks.complaint import Complaint, step_path
 from aish.run.checks.names import name_complaints
 from aish.run.checks.schemas import schema_complaints
 from aish.run.checks.templates import template_complaints
@@ -53,7 +53,10 @@ def _limits(pipeline: Pipeline) -> Iterable[Complaint]:
 
 
 def limit_check(
-    pipeline: Pipeline, limits: Limits, steps: Sequence[Step], default: str | None
+    pipeline: Pipeline,
+    limits: Limits,
+    steps: Sequence[Step] | None = None,
+    default: str | None = None,
 ) -> tuple[Problem, ...]:
     """What limits that are not the file's own, or other models, lack in it (B8)."""
     from aish.run.checks.limits import limit_complaints
@@ -85,17 +88,45 @@ def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...
 
 
 def check_file(
-    path: Path, overrides: Sequence[str] = (), *, locked: bool = True
+    path: Path,
+    overrides: Sequence[str] = (),
+    *,
+    locked: bool = True,
+    above: tuple[Path, ...] = (),
 ) -> tuple[Pipeline | None, tuple[Problem, ...]]:
     """A file with everything that is wrong with it: what loading finds and what `cross_check` does.
 
     What its lock knows of tools counts too, but for `locked=False`. The pipeline is `None` where
-    too little of it could be read to check more.
+    too little of it could be read to check more. Its sub-pipelines are checked too; `above` are the
+    files that this one is run by.
     """
     reading = read_pipeline(path, overrides=overrides)
     if reading.pipeline is None:
         return None, reading.problems
     found = (*reading.problems, *cross_check(reading.pipeline))
+    if any(isinstance(step, PipelineStep) for step in reading.pipeline.steps):
+        found += _inner(reading.pipeline, locked=locked, above=above)
     if locked and not any(not problem.warning for problem in found):
         found += lock_check(reading.pipeline)
     return reading.pipeline, in_file_order(found, str(path))
+
+
+def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tuple[Problem, ...]:
+    """What is wrong with sub-pipelines, and with what they are given (F2)."""
+    from aish.run.checks.inner import circle_complaint, inner_complaints
+
+    trail = (*above, pipeline.file.resolve())
+    found: list[Problem] = []
+    for index, step in enumerate(pipeline.steps):
+        if not isinstance(step, PipelineStep):
+            continue
+        path = step_path(index, listed="steps" in pipeline.data)
+        circle = circle_complaint(step, path, trail)
+        if circle is not None:
+            found += _placed(pipeline, (circle,))
+            continue
+        inner, problems = check_file(step.file, locked=locked, above=trail)
+        found += problems
+        if inner is not None:
+            found += _placed(pipeline, inner_complaints(step, path, inner, pipeline))
+    return tuple(found)

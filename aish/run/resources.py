@@ -3,9 +3,9 @@
 Rooms that many runs do not need (servers, embedded models) are imported by those that do.
 """
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
+from dataclasses import field, replace
 
 from aish.config.steps import LoopLimits
 from aish.errors import AishError, UnavailableError
@@ -18,6 +18,7 @@ from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
 from aish.run.credentials import ResolvedModel
 from aish.run.local_command import LocalCommands
+from aish.run.metering import InnerMeter, RunMeter
 from aish.run.plan import Plan
 from aish.run.surroundings import Surroundings
 from aish.run.tools import AllTools, Servers, Watch
@@ -48,6 +49,7 @@ class Resources:
     tools: AllTools
     equipment: Equipment
     servers: tuple[ServerInfo, ...]
+    inner: Mapping[str, "Resources"] = field(default_factory=dict)
 
 
 @asynccontextmanager
@@ -84,9 +86,15 @@ async def open_toolbox(
 
 @asynccontextmanager
 async def open_resources(
-    plan: Plan, around: Surroundings, meter: Meter | None = None
+    plan: Plan,
+    around: Surroundings,
+    meter: RunMeter | InnerMeter | None = None,
+    throttles: Throttles | None = None,
 ) -> AsyncGenerator[Resources]:
     """Open the servers and then the models; what they are asked is counted by `meter`.
+
+    Also those of sub-pipelines: what is missing is known before anything is paid for (M5). All
+    share the `throttles` of their endpoints.
 
     Raises:
         UnavailableError: an embedded model could not be started.
@@ -94,8 +102,29 @@ async def open_resources(
     """
     async with open_toolbox(plan, around, meter) as box, AsyncExitStack() as stack:
         stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
-        models = {} if stops else await _open_models(plan, around, box, stack)
-        yield Resources(models, box.tools, box.equipment, box.servers)
+        throttles = throttles or Throttles(adaptive=_pace(around).waits)
+        models = {} if stops else await _open_models(plan, around, box, throttles, stack)
+        inner: dict[str, Resources] = {}
+        for id, sub in {} if stops else plan.inner.items():
+            counted = None if meter is None else meter.inner(sub)
+            opened = open_resources(sub, around, counted, throttles)
+            inner[id] = await stack.enter_async_context(opened)
+        yield Resources(models, box.tools, box.equipment, box.servers, inner)
+
+
+def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:
+    """The run itself, and its sub-pipelines as far as they are open."""
+    yield plan, resources
+    for id, opened in resources.inner.items():
+        yield from parts(plan.inner[id], opened)
+
+
+def all_servers(resources: Resources, prefix: str = "") -> tuple[ServerInfo, ...]:
+    """Every server; those of sub-pipelines as `step/alias`."""
+    own = [replace(server, alias=prefix + server.alias) for server in resources.servers]
+    for id, opened in resources.inner.items():
+        own += all_servers(opened, f"{prefix}{id}/")
+    return tuple(own)
 
 
 def missing_server(plan: Plan, servers: tuple[ServerInfo, ...]) -> ServerInfo | None:
@@ -176,11 +205,10 @@ def _equipment(
 
 
 async def _open_models(
-    plan: Plan, around: Surroundings, box: Toolbox, stack: AsyncExitStack
+    plan: Plan, around: Surroundings, box: Toolbox, throttles: Throttles, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
     single: dict[str, Model] = {}
     pace = _pace(around)
-    throttles = Throttles(adaptive=pace.waits)
     for alias, resolved in plan.models.items():
         ready = resolved
         if resolved.entry.embedded is not None:

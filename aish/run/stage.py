@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from aish.config.steps import LoopLimits, OnDenied, PipelineStep, Step
+from aish.config.steps import LoopLimits, OnDenied, Step
 from aish.errors import ExitCode
 from aish.loop.equipment import Equipment
 from aish.run.context import template_context
@@ -44,8 +44,8 @@ class Stage:
 
     `slots` bounds how many units of work are in flight in the whole run. `item` is set while the
     step runs for an item, `turn` counts the requests that earlier attempts made. `prefix` goes
-    before the ids of a sub-pipeline's steps, and `inner` runs one. `needed` are the steps whose
-    items anything reads later.
+    before the ids of a sub-pipeline's steps, and `within` is the outer item that it runs for.
+    `needed` are the steps whose items anything reads later.
     """
 
     plan: Plan
@@ -61,7 +61,7 @@ class Stage:
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
     needed: frozenset[str] = frozenset()
     prefix: str = ""
-    inner: "Inner | None" = None
+    within: str | None = None
     item: ItemScope | None = None
     turn: int = 0
 
@@ -71,7 +71,9 @@ class Stage:
 
     def place(self, step: Step) -> Place:
         """Where the step's events happen."""
-        return Place(self.prefix + step.id, None if self.item is None else self.item.key)
+        own = None if self.item is None else self.item.key
+        keys = [key for key in (self.within, own) if key is not None]
+        return Place(self.prefix + step.id, "/".join(keys) or None)
 
     def context(self) -> Mapping[str, JsonValue]:
         """What templates see now."""
@@ -84,9 +86,6 @@ class Stage:
         """The resources as the loop takes them, under a step's own limits."""
         return replace(self.resources.equipment, limits=limits, on_denied=on_denied)
 
-
-Inner = Callable[[PipelineStep, Stage], Awaitable[StepRecord]]
-"""Runs a sub-pipeline."""
 
 Examine = Callable[[Stage, JsonValue], Awaitable[None]]
 """Looks at a run that has succeeded, and at its outputs: `aish test` does."""

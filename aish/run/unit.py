@@ -14,7 +14,7 @@ from aish.config.steps import (
     Step,
     StepRetry,
 )
-from aish.errors import AishError, ExitCode, StepFailedError
+from aish.errors import AishError, ExitCode
 from aish.run.final import failure_of
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord
@@ -145,9 +145,9 @@ async def _command(step: Step, stage: Stage) -> StepRecord:
 
 async def _pipeline(step: Step, stage: Stage) -> StepRecord:
     assert isinstance(step, PipelineStep)
-    if stage.inner is None:
-        raise StepFailedError(f"the pipeline `{step.file}` was not opened")
-    return await stage.inner(step, stage)
+    from aish.run.inner_run import run_inner
+
+    return await run_inner(step, stage)
 
 
 _WAYS: Mapping[type[Step], Callable[[Step, Stage], Awaitable[StepRecord]]] = {
