@@ -1,6 +1,7 @@
 """From argv to an exit code: builds just as much of the command line as argv needs."""
 
 import os
+import sys
 from collections.abc import Sequence
 from importlib import import_module
 
@@ -8,6 +9,7 @@ import typer
 
 from aish.cli.boundary import guarded
 from aish.cli.catalogue import COMMANDS, GROUPS, Command
+from aish.cli.optional_value import completed
 from aish.cli.options import VersionOption
 
 HELP = """Run language-model pipelines from a YAML file, where nobody is there to ask.
@@ -26,7 +28,16 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 def _invoke(argv: Sequence[str]) -> int:
     command = typer.main.get_command(build_app(wanted(argv)))
-    result = command.main(args=list(argv), prog_name="aish", standalone_mode=False)
+    streams = sys.stdout, sys.stderr
+    try:
+        result = command.main(args=completed(argv), prog_name="aish", standalone_mode=False)
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
+        # Its own way to end where a reader has gone (`| head`). What that is worth is decided in
+        # one place for all commands.
+        sys.stdout, sys.stderr = streams
+        raise BrokenPipeError from None
     return int(result) if isinstance(result, int) else 0
 
 

@@ -13,14 +13,21 @@ from aish.cli.options import (
     DenyOption,
     EphemeralOption,
     Format,
+    GitHubOption,
     InputOption,
     InputsOption,
     LockOption,
     LockUse,
+    MaxCostOption,
+    MaxTurnsOption,
     ModelOption,
+    OtelContentOption,
+    OtelEndpointOption,
+    OtelOption,
     QuietOption,
     RunDirOption,
     SetOption,
+    StagedOption,
     TimeoutOption,
     VerboseOption,
 )
@@ -55,7 +62,7 @@ class Filling:
 
 @frozen
 class Ruling:
-    """What a run may do, and for how long."""
+    """What a run may do, for how long, and for how much."""
 
     allow: AllowOption = None
     deny: DenyOption = None
@@ -63,6 +70,8 @@ class Ruling:
     lock: LockOption = LockUse.ENFORCE
     ask: AskOption = False
     timeout: TimeoutOption = None
+    max_cost_usd: MaxCostOption = None
+    max_turns: MaxTurnsOption = None
 
 
 @frozen
@@ -75,8 +84,81 @@ class Telling:
     ] = False
     run_dir: RunDirOption = None
     ephemeral: EphemeralOption = False
+    staged: StagedOption = None
     quiet: QuietOption = False
     verbose: VerboseOption = False
+
+
+@frozen
+class Resuming:
+    """A run that was interrupted, and what of it is run again."""
+
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume",
+            metavar="[ID]",
+            help="Go on with a run: the newest of the file, or the one of this id.",
+        ),
+    ] = None
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="With `--resume`: run failed items again.")
+    ] = False
+    retry_unknown: Annotated[
+        bool,
+        typer.Option(
+            "--retry-unknown",
+            help="With `--resume`: make calls again of which nobody knows how they ended.",
+        ),
+    ] = False
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="With `--resume`: go on although the file or inputs changed."),
+    ] = False
+
+
+@frozen
+class Batching:
+    """How many items at once, and which of them (B4, B6)."""
+
+    concurrency: Annotated[
+        int | None,
+        typer.Option(
+            "--concurrency", metavar="N", min=1, help="At most N steps and items at the same time."
+        ),
+    ] = None
+    shard: Annotated[
+        str | None,
+        typer.Option("--shard", metavar="I/N", help="Only a stable part of the items: 2/8."),
+    ] = None
+
+
+def _report(flag: str, what: str) -> object:
+    return typer.Option(flag, metavar="FILE", help=what)
+
+
+@frozen
+class Reporting:
+    """The reports of a run, made from its journal (B11)."""
+
+    junit: Annotated[
+        Path | None, _report("--junit", "Write a JUnit XML report there at the end.")
+    ] = None
+    html: Annotated[Path | None, _report("--html", "Write an HTML report there at the end.")] = None
+    github: GitHubOption = False
+    otel: OtelOption = False
+    otel_endpoint: OtelEndpointOption = None
+    otel_content: OtelContentOption = False
+
+    @property
+    def at_end(self) -> bool:
+        """Whether anything is made of the journal when the run has ended."""
+        return self.junit is not None or self.html is not None or self.github
+
+    @property
+    def traced(self) -> bool:
+        """Whether traces are sent."""
+        return self.otel or self.otel_endpoint is not None
 
 
 def _cassette(flag: str, what: str) -> object:

@@ -3,6 +3,7 @@
 import errno
 import os
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -10,53 +11,91 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from aish.cli.boundary import say
+from aish.cli.option_groups import Reporting
 from aish.cli.options import Format
+from aish.cli.reporting import EndReports
+from aish.cli.tables import ends_with_items, item_result, items_file, table
 from aish.config.steps import PromptStep
-from aish.errors import ExitCode, UsageError
+from aish.errors import ExitCode
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.sinks.fanout import EventLog, Sink
+from aish.sinks.items_file import ItemsFile
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, RunFinished
+from aish.vocab.events import Event, RunFinished, Stamped
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
+
+_PIECE = 1 << 20
 
 
 @frozen
 class Shape:
-    """How the command line wants the run told."""
+    """How the command line wants the run told; `table` is the step whose items are the output."""
 
     format: Format
     output: Path | None
     stream: bool
     quiet: bool
     verbose: bool
+    reporting: Reporting = Reporting()
+    table: str | None = None
+
+
+@frozen
+class Before:
+    """What an earlier part of the run has left: its journal, its last number, what is done."""
+
+    journal: Sink | None
+    after: int
+    events: Callable[[], Iterator[Stamped]]
 
 
 class Outlets:
-    """The sinks of one run; leaving the context writes and closes what is open."""
+    """The sinks of one run; leaving the context writes and closes what is open.
 
-    def __init__(self, plan: Plan, folder: RunFolder, shape: Shape, clock: Clock) -> None:
+    Sinks that tell of the whole run are told first what was done `before`.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        folder: RunFolder,
+        shape: Shape,
+        clock: Clock,
+        staging: Sink | None = None,
+        before: Before | None = None,
+    ) -> None:
         self._shape = shape
+        self._before = before
         self._lost: ExitCode = ExitCode.OK
         self._stack = ExitStack()
         self._ended_well = False
-        self._buffer: BytesIO | None = None
+        self._buffer: BinaryIO | None = None
+        self._items = items_file(plan, folder)
         out = self._out()
+        self._reports = _reports(plan, shape, folder, self._stack)
         self._console: Sink | None = None if shape.quiet else _for_people(plan, shape)
-        # The console first: it takes its spinner away before stdout writes to the same terminal.
-        sinks = [_journal(folder), self._console, _result(plan, folder, shape, out)]
+        # What is staged is put down before the journal says so: a killed run leaves no gap.
+        # The console next: it takes its spinner away before stdout writes to the same terminal.
+        self._result = _result(plan, folder, shape, out, self._items)
+        journal = _journal(folder, self._reports) if before is None else before.journal
+        traces = _traces(plan, shape, folder)
+        sinks = [staging, journal, self._items, self._console, self._result, traces]
         self._log = EventLog(
             [sink for sink in sinks if sink is not None],
             clock=clock,
             secrets=plan.secrets,
             on_failure=self._failed,
+            after=0 if before is None else before.after,
         )
 
     def __enter__(self) -> Self:
+        if self._before is not None:
+            self._retell(self._before)
         return self
 
     def __exit__(
@@ -66,13 +105,37 @@ class Outlets:
         trace: TracebackType | None,
     ) -> None:
         self._log.close()
+        # Two signals, or a reader who has gone, leave at once.
+        if self._reports is not None and (kind is None or issubclass(kind, Exception)):
+            lost = self._reports.write()
+            if lost is not None:
+                say(f"error: {lost}")
+                self._lost = ExitCode.FAILED
         try:
             self._stack.close()
         except OSError as full:
             self._lose(f"{self._shape.output}: cannot write the result", full)
         # A failed run without an answer does not replace an older result by nothing.
         if self._buffer and kind is None and (self._ended_well or self._buffer.tell()):
-            self._write_output(self._buffer.getvalue())
+            self._write_output(self._buffer)
+        if self._buffer:
+            self._buffer.close()
+
+    def _retell(self, before: Before) -> None:
+        """Tell of what is done already; a stream of events has told of it then."""
+        sinks: list[Sink] = [] if self._items is None else [self._items]
+        if self._shape.format is not Format.JSONL or before.journal is None:
+            sinks.append(self._result)
+        if not sinks:
+            return
+        for stamped in before.events():
+            self._ended_well = isinstance(stamped.event, RunFinished)
+            for sink in tuple(sinks):
+                try:
+                    sink(stamped)
+                except OSError as error:
+                    sinks.remove(sink)
+                    self._failed(sink, error)
 
     def emit(self, event: Event) -> None:
         """The `Emit` of the run."""
@@ -97,20 +160,21 @@ class Outlets:
 
     def _out(self) -> BinaryIO:
         path = self._shape.output
-        if path is None:
+        if path is None or self._shape.table is not None:
             return sys.stdout.buffer
         if self._shape.format is not Format.JSONL:
             # Written whole at the end: a result is there or it is not.
-            self._buffer = BytesIO()
+            self._buffer = BytesIO() if self._items is None else _large_buffer()
             return self._buffer
         return self._stack.enter_context(path.open("wb"))
 
-    def _write_output(self, data: bytes) -> None:
-        from aish.system.files import atomic_write
+    def _write_output(self, buffer: BinaryIO) -> None:
+        from aish.system.files import atomic_pieces
 
         assert self._shape.output is not None
+        buffer.seek(0)
         try:
-            atomic_write(self._shape.output, data)
+            atomic_pieces(self._shape.output, iter(lambda: buffer.read(_PIECE), b""))
         except OSError as error:
             self._lose(f"{self._shape.output}: cannot write the result", error)
 
@@ -127,40 +191,51 @@ class Outlets:
         self._lost = ExitCode.FAILED
 
 
-def check_writable(path: Path, option: str = "-o") -> None:
-    """Find out before the run, not after it.
+def _large_buffer() -> BinaryIO:
+    """A buffer for what may not fit into memory."""
+    from tempfile import TemporaryFile
 
-    Raises:
-        UsageError: no file can be written there.
-    """
-    if path.is_dir():
-        raise UsageError("is a folder", where=f"{option} {path}")
-    parent = path.parent
-    if not parent.is_dir():
-        raise UsageError(
-            "its folder does not exist", where=f"{option} {path}", hint=f"mkdir -p {parent}"
-        )
-    if not os.access(path if path.exists() else parent, os.W_OK):
-        raise UsageError("cannot be written", where=f"{option} {path}")
+    return TemporaryFile()
 
 
-def _journal(folder: RunFolder) -> Sink | None:
-    if folder.path is None:
+def _journal(folder: RunFolder, reports: EndReports | None) -> Sink | None:
+    path = folder.path if reports is None else reports.journal
+    if path is None:
         return None
     from aish.sinks.journal import open_journal
 
-    return open_journal(folder.path)
+    return open_journal(path)
 
 
-def _result(plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO) -> Sink:
+def _traces(plan: Plan, shape: Shape, folder: RunFolder) -> Sink | None:
+    if not shape.reporting.traced:
+        return None
+    from aish.cli.traces import traces_of
+
+    return traces_of(shape.reporting, folder.id, plan.secrets)
+
+
+def _reports(plan: Plan, shape: Shape, folder: RunFolder, stack: ExitStack) -> EndReports | None:
+    if not shape.reporting.at_end:
+        return None
+    return EndReports(shape.reporting, folder, plan.pipeline, stack)
+
+
+def _result(
+    plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO, items: ItemsFile | None
+) -> Sink:
+    if items is not None and shape.table is not None and shape.output is not None:
+        return table(items, shape.table, shape.output)
     if shape.format is Format.JSON:
         from aish.sinks.result import Result
 
-        return Result(out, folder.id)
+        return Result(out, folder.id, items)
     if shape.format is Format.JSONL:
         from aish.sinks.jsonl import JsonLines
 
         return JsonLines(out)
+    if items is not None and ends_with_items(plan) and plan.pipeline.outputs is None:
+        return item_result(plan, items, out, manner_for(out))
     # Several steps and no outputs: the last one speaks for the run.
     last = plan.steps[-1].id
     return FinalText(
@@ -207,6 +282,7 @@ def _for_people(plan: Plan, shape: Shape) -> Sink:
     last = plan.steps[-1]
     shared = (
         isinstance(last, PromptStep)
+        and last.flow.foreach is None
         and shape.format is Format.TEXT
         and plan.pipeline.outputs is None
         and _streams(shape)

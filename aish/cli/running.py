@@ -2,23 +2,29 @@
 
 import gc
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
 import anyio
 
 from aish.cli.loading import Given, run_options
-from aish.cli.option_groups import Filling, Ruling, Telling
-from aish.cli.outlets import Outlets, Shape, check_writable
+from aish.cli.masks import register_masks
+from aish.cli.option_groups import Batching, Filling, Reporting, Resuming, Ruling, Telling
+from aish.cli.outlets import Before, Outlets, Shape
+from aish.cli.staging import book_of, check_staging, tell_of
+from aish.cli.tables import table_step
+from aish.cli.writable import check_reports, check_writable
 from aish.config.pipeline import Pipeline
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, Played, make_plan
-from aish.run.surroundings import AnyTape, Surroundings
+from aish.run.surroundings import AnyCarried, AnyTape, Surroundings
 from aish.system.clock import SystemClock
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Clock
+from aish.vocab.run_parts import Shard
 
 
 class Film(Played, Protocol):
@@ -31,6 +37,39 @@ class Film(Played, Protocol):
         ...
 
 
+class Taken(AnyCarried, Protocol):
+    """What an earlier part has done; `ended` where that is all there is to do."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the run came to a good end."""
+        ...
+
+
+class AnyResumption(Protocol):
+    """A run that is gone on with, `cli.resuming.Resumption`: its room is imported if needed."""
+
+    def filled(self, given: Given) -> Given:
+        """What the command line gives, with what the run was given when it was begun."""
+        ...
+
+    def carried(self, plan: Plan, options: RunOptions) -> Taken:
+        """What is done of the run."""
+        ...
+
+    def folder(self, plan: Plan) -> RunFolder:
+        """The folder of the run."""
+        ...
+
+    def go_on(self) -> Before:
+        """What the sinks begin with."""
+        ...
+
+    def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
+        """Print the result of a run that has ended well; the exit code."""
+        ...
+
+
 @frozen
 class Asked:
     """What the command line said of a run; `model` answers every prompt."""
@@ -40,59 +79,117 @@ class Asked:
     telling: Telling
     output: Path | None = None
     model: str | None = None
+    resuming: Resuming = Resuming()
+    reporting: Reporting = Reporting()
+    batching: Batching = Batching()
 
 
 def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
-    filling, ruling, telling = asked.filling, asked.ruling, asked.telling
+    ruling, telling = asked.ruling, asked.telling
+    with ExitStack() as stack:
+        resumed = _resumption(pipeline, asked, film, stack)
+        options = _options(pipeline, asked, resumed)
+        plan = make_plan(pipeline, options, reel=film)
+        if asked.output is not None:
+            check_writable(asked.output)
+        check_reports(asked.reporting, film, plan.secrets)
+        register_masks(plan.secrets, quiet=telling.quiet)
+        clock, shape = SystemClock(), _shape(asked, plan)
+        check_staging(plan, telling.staged, ephemeral=telling.ephemeral)
+        carried = None if resumed is None else resumed.carried(plan, options)
+        if resumed is not None and carried is not None and carried.ended:
+            return resumed.show_again(plan, shape, clock, quiet=telling.quiet)
+        folder = _folder(plan, options, clock, telling) if resumed is None else resumed.folder(plan)
+        tape: AnyTape | None = None
+        if film is not None:
+            tape = stack.enter_context(film.opened(plan, options, folder, clock))
+        book = book_of(plan, folder, telling.staged)
+        before = None if resumed is None else resumed.go_on()
+        with Outlets(plan, folder, shape, clock, book, before) as outlets:
+            around = Surroundings(
+                emit=outlets.emit,
+                approver=outlets.approver(ask=ruling.ask),
+                clock=clock,
+                folder=folder,
+                environ=options.environ,
+                tape=tape,
+                carried=carried,
+                staging=book,
+            )
+            # What is there now stays for good; what the run makes is looked after again.
+            gc.freeze()
+            gc.enable()
+            end = anyio.run(execute, plan, options, around)
+    if book is not None and not telling.quiet:
+        tell_of(book)
+    return outlets.exit_code(end)
+
+
+def _resumption(
+    pipeline: Pipeline, asked: Asked, film: Film | None, stack: ExitStack
+) -> AnyResumption | None:
+    """The run that is gone on with, if one is: its room is imported only then."""
+    if asked.resuming == Resuming():
+        return None
+    from aish.cli.resuming import check_flags, resumption
+
+    check_flags(asked.resuming, ephemeral=asked.telling.ephemeral, taped=film is not None)
+    place = RunsPlace(pipeline.file.parent, asked.telling.run_dir)
+    return resumption(pipeline, asked.resuming, asked.filling, place, stack)
+
+
+def _options(pipeline: Pipeline, asked: Asked, resumed: AnyResumption | None) -> RunOptions:
+    filling, ruling = asked.filling, asked.ruling
     given = Given(
         filling.inputs, filling.inputs_file, asked.model or filling.model, ruling.broad_root
     )
     options = run_options(
         pipeline,
-        given,
+        given if resumed is None else resumed.filled(given),
         allow=ruling.allow,
         deny=ruling.deny,
         timeout=ruling.timeout,
-        quiet=telling.quiet,
+        quiet=asked.telling.quiet,
         lock=ruling.lock,
     )
-    plan = make_plan(pipeline, options, reel=film)
-    if asked.output is not None:
-        check_writable(asked.output)
-    clock = SystemClock()
-    folder = _folder(plan, clock, telling)
-    shape = Shape(
+    return replace(
+        options,
+        max_cost_usd=ruling.max_cost_usd,
+        max_turns=ruling.max_turns,
+        force=asked.resuming.force,
+        concurrency=asked.batching.concurrency,
+        shard=_shard(asked.batching.shard),
+    )
+
+
+def _shard(text: str | None) -> Shard | None:
+    if text is None:
+        return None
+    from aish.items.shards import parse_shard
+
+    return parse_shard(text)
+
+
+def _shape(asked: Asked, plan: Plan) -> Shape:
+    telling = asked.telling
+    return Shape(
         telling.format_,
         output=asked.output,
         stream=telling.stream,
         quiet=telling.quiet,
         verbose=telling.verbose,
+        reporting=asked.reporting,
+        table=table_step(plan, asked.output, telling.format_),
     )
-    with ExitStack() as stack:
-        tape: AnyTape | None = None
-        if film is not None:
-            tape = stack.enter_context(film.opened(plan, options, folder, clock))
-        outlets = stack.enter_context(Outlets(plan, folder, shape, clock))
-        around = Surroundings(
-            emit=outlets.emit,
-            approver=outlets.approver(ask=ruling.ask),
-            clock=clock,
-            folder=folder,
-            environ=options.environ,
-            tape=tape,
-        )
-        # What is there now stays for good; what the run makes is looked after again.
-        gc.freeze()
-        gc.enable()
-        end = anyio.run(execute, plan, options, around)
-    return outlets.exit_code(end)
 
 
-def _folder(plan: Plan, clock: Clock, telling: Telling) -> RunFolder:
+def _folder(plan: Plan, options: RunOptions, clock: Clock, telling: Telling) -> RunFolder:
     """The new run's folder, with the plan in it."""
     pipeline, mask = plan.pipeline, plan.secrets.mask
     place = RunsPlace(pipeline.file.parent, telling.run_dir)
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=telling.ephemeral, mask=mask)
     folder.write_plan(pipeline.data)
+    if options.stdin:
+        folder.keep_stdin(options.stdin)
     return folder

@@ -1,13 +1,15 @@
 """`run.started`: what a run is made of, said before anything else."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from urllib.parse import urlsplit
 
 from aish import __version__
 from aish.config.models import ModelEntry
-from aish.config.steps import LoopLimits
+from aish.config.steps import Limits, LoopLimits
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
+from aish.run.resuming.fingerprint import fingerprint
 from aish.run.surroundings import Surroundings
 from aish.vocab.events import RunStarted
 from aish.vocab.json import JsonValue
@@ -32,6 +34,9 @@ def run_started(
         inputs=dict(options.inputs),
         overrides=plan.pipeline.overrides,
         folder=around.folder.shown,
+        resumed_from=None if around.carried is None else around.carried.run,
+        # A run that leaves nothing behind is not gone on with.
+        fingerprint={} if around.folder.path is None else fingerprint(plan, options),
         shard=options.shard,
         cassette=None if around.tape is None else around.tape.info,
     )
@@ -61,5 +66,12 @@ def limits_of(plan: Plan) -> Mapping[str, JsonValue]:
             "max_tool_depth": limits.max_tool_depth,
             "max_calls_per_turn": limits.max_calls_per_turn,
             "result_limit": limits.result_limit,
+            **_bounds(step.flow.limits),
         }
-    return {"time": plan.time_limit, "steps": loops}
+    return {"time": None, **_bounds(plan.limits), "steps": loops}
+
+
+def _bounds(limits: Limits) -> Mapping[str, JsonValue]:
+    """The limits that are set (B8)."""
+    given = ((field.name, getattr(limits, field.name)) for field in fields(limits))
+    return {name: value for name, value in given if value is not None}

@@ -7,7 +7,7 @@ import typer
 
 from aish.cli.grouping import grouped
 from aish.cli.loading import load
-from aish.cli.option_groups import Filling, Ruling, Taping, Telling
+from aish.cli.option_groups import Batching, Filling, Reporting, Resuming, Ruling, Taping, Telling
 from aish.cli.options import FileArgument
 from aish.cli.running import Asked, Film, run_pipeline
 from aish.config.pipeline import Pipeline
@@ -21,6 +21,9 @@ def command(
     ruling: Ruling,
     telling: Telling,
     taping: Taping,
+    batching: Batching,
+    resuming: Resuming,
+    reporting: Reporting,
     *,
     output: Annotated[
         Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result there.")
@@ -36,7 +39,9 @@ def command(
             hint="`--live-model ALIAS` is the model of every step already",
         )
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
-    asked = Asked(filling, ruling, telling, output, taping.live_model)
+    asked = Asked(
+        filling, ruling, telling, output, taping.live_model, resuming, reporting, batching
+    )
     return run_pipeline(pipeline, asked, _film(pipeline, taping))
 
 

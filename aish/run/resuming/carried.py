@@ -20,7 +20,8 @@ class ResumeRefusedError(UsageError):
 class Spent:
     """What was used up: it counts for limits and in the totals of the run (B8).
 
-    Tokens are those that were told of; `cost_usd` is `None` where one answer's cost is unknown.
+    `turns` counts answers. Tokens are those that were told of; `cost_usd` is `None` where one
+    answer's cost is unknown.
     """
 
     turns: int = 0

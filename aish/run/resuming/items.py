@@ -1,11 +1,11 @@
 """The items of a batch that are done: a million of them in memory that a person does not notice."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from hashlib import sha256
 
 from aish.loop.usage import add_usage
-from aish.run.records import StepRecord
+from aish.run.records import ItemRecord, StepRecord
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import StepStatus
 from aish.vocab.frozen import frozen
@@ -34,17 +34,19 @@ class DoneItem:
 class DoneItems:
     """The items of one step that are done and are not to run again.
 
-    `mask` makes of a key what the journal made of it: secrets are not in there.
+    `mask` makes of a key what the journal made of it: secrets are not in there. `tolerant`: an
+    item with a call that was denied went well.
     """
 
-    def __init__(self, mask: Callable[[str], str] = str) -> None:
+    def __init__(self, mask: Callable[[str], str] = str, *, tolerant: bool = False) -> None:
         self._mask = mask
+        self._bad: tuple[StepStatus, ...] = ("failed",) if tolerant else ("failed", "denied")
         self._rows: dict[str | bytes, int] = {}
         self._indices = array("q")
         self._digests = bytearray()
         self._statuses = bytearray()
         self._begun = array("q")
-        self._records: dict[int, StepRecord] = {}
+        self._records: dict[int, ItemRecord] = {}
         self._usage: Usage | None = None
         self.cost_usd: float | None = 0.0
         self.seconds = 0.0
@@ -63,7 +65,10 @@ class DoneItems:
             return None
         digest = self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
         status = _STATUSES[self._statuses[row]]
-        return DoneItem(key, self._indices[row], digest, status, self._records.get(row))
+        kept = self._records.get(row)
+        return DoneItem(
+            key, self._indices[row], digest, status, None if kept is None else kept.record
+        )
 
     def begun(self, key: str) -> int | None:
         """The number of the first record of an item, by its key as the journal spells it."""
@@ -77,21 +82,17 @@ class DoneItems:
 
     @property
     def failed(self) -> int:
-        """How many did not: failed, or denied."""
-        return sum(
-            self._statuses.count(_STATUSES.index(status))
-            for status in ("failed", "denied", "budget")
-        )
+        """How many did not."""
+        return sum(self._statuses.count(_STATUSES.index(status)) for status in self._bad)
 
     @property
     def usage(self) -> Usage:
         """The tokens of all of them; what one does not know is not known."""
         return self._usage or Usage()
 
-    def records(self) -> Iterator[tuple[int, StepRecord]]:
-        """Index and record of those whose record is known."""
-        for row, record in self._records.items():
-            yield self._indices[row], record
+    def records(self) -> tuple[ItemRecord, ...]:
+        """Those whose record is known, in the order of the items."""
+        return tuple(sorted(self._records.values(), key=lambda item: item.index))
 
     def add(
         self,
@@ -122,7 +123,7 @@ class DoneItems:
             self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
             self._statuses[row] = status
         if item.record is not None:
-            self._records[row] = item.record
+            self._records[row] = ItemRecord(item.key, item.index, item.record)
         self._count(usage, cost_usd, seconds)
 
     def remove(self, key: str) -> None:

@@ -1,17 +1,17 @@
 """From the records of a journal to what a resumed run takes over (B3)."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
 
-from aish.run.order import reads, texts
+from aish.run.order import steps_read
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resuming.carried import Carried, ResumeRefusedError
 from aish.run.resuming.repeatable import RepeatableTools
-from aish.run.resuming.scan import Scan
+from aish.run.resuming.scan import Rules, Scan
 from aish.run.resuming.unknown import check_calls, tags
 from aish.sinks.json_text import json_text
-from aish.templates.references import references
 from aish.text import counted, safe_utf8
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Notice
@@ -35,12 +35,7 @@ def carried(
         JournalError: the journal is not as it was written.
         ResumeRefusedError: a call might be made twice, and nobody said that it may.
     """
-    scan = Scan(
-        RepeatableTools(plan),
-        _needed(plan),
-        retry_failed=retry_failed,
-        mask=lambda key: safe_utf8(plan.secrets.mask(key)),
-    )
+    scan = Scan(_rules(plan, retry_failed=retry_failed))
     for record in records:
         scan.take(record)
     if scan.started is None:
@@ -49,7 +44,7 @@ def carried(
         check_calls(scan, retry_failed=retry_failed)
     return Carried(
         run=run,
-        steps=scan.steps,
+        steps=_steps(scan),
         items=scan.items,
         spent=scan.spending.spent(),
         by_step=scan.spending.by_step(),
@@ -72,15 +67,28 @@ def _is_complete(scan: Scan) -> bool:
 _ANEW = "nothing is lost by running it anew, without `--resume`"
 
 
-def _needed(plan: Plan) -> Callable[[str], bool]:
-    """Whether a later step, or the outputs, read the results of a step's items."""
-    names = [name for step in plan.steps for name in reads(step)]
-    for text in texts(plan.pipeline.outputs or {}):
-        names += references(text)
-    # `steps` alone may be read for any of them.
-    whole = any(name == "steps" for name in names)
-    wanted = {name.split(".")[1] for name in names if name.startswith("steps.")}
-    return lambda step: whole or step in wanted or "/" in step
+def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
+    wanted = steps_read(plan.pipeline)
+    tolerant = {step.id for step in plan.steps if step.on_denied == "continue"}
+    return Rules(
+        repeatable=RepeatableTools(plan),
+        # What the steps of a sub-pipeline read is known where that is run.
+        needed=lambda step: step in wanted or "/" in step,
+        tolerant=lambda step: step in tolerant,
+        retry_failed=retry_failed,
+        mask=lambda key: safe_utf8(plan.secrets.mask(key)),
+    )
+
+
+def _steps(scan: Scan) -> dict[str, StepRecord]:
+    """The steps that are done; those that ran over items have what is known of these."""
+    found = dict(scan.steps)
+    for step, items in scan.items.items():
+        if step in found:
+            kept = items.records()
+            calls = tuple(call for item in kept for call in item.record.calls)
+            found[step] = replace(found[step], items=kept, calls=calls)
+    return found
 
 
 def _notices(scan: Scan, run: str) -> Iterator[Notice]:

@@ -14,6 +14,7 @@ from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.items import DoneItem, DoneItems
 from aish.run.resuming.spending import Spending
 from aish.vocab.deltas import Usage
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 _Unit = tuple[Any, Any]
@@ -51,27 +52,28 @@ class Open:
         return error.get("code") in _CUT_OFF
 
 
-class Scan:
-    """What is known after the records so far.
+@frozen
+class Rules:
+    """What the pipeline, and who resumes it, say of what is in its journal.
 
-    `needed` says of a step whether a later one reads the results of its items.
+    `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
+    it is content with a call that was denied; `mask` makes of a key what the journal makes of it.
     """
 
-    def __init__(
-        self,
-        repeatable: Repeatable,
-        needed: Callable[[str], bool],
-        *,
-        retry_failed: bool,
-        mask: Callable[[str], str] = str,
-    ) -> None:
-        self._repeatable = repeatable
-        self._needed = needed
-        self._retry_failed = retry_failed
-        self._mask = mask
+    repeatable: Repeatable
+    needed: Callable[[str], bool]
+    tolerant: Callable[[str], bool]
+    retry_failed: bool = False
+    mask: Callable[[str], str] = str
+
+
+class Scan:
+    """What is known after the records so far."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
         self._open: dict[_Unit, Open] = {}
         self._kinds: dict[str, Any] = {}
-        self._foreach: set[str] = set()
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
@@ -136,18 +138,18 @@ class Scan:
         unit = self._open.get((step, item))
         if unit is None:
             return
-        if status in _WELL:
-            del self._open[step, item]
-        if status == "ok" and item is None:
+        unit.ended = record
+        if not self._went_well(step, status):
+            return
+        del self._open[step, item]
+        if status != "skipped" and item is None:
             self.denials += unit.denials
             self.steps[step] = self._record(unit, record)
             self.begun[step] = unit.begun
-        unit.ended = record
 
     def _item_started(self, record: Any) -> None:
         step, key = record.get("step"), record.get("key")
-        whole = self._needed(step)
-        self._foreach.add(step)
+        whole = self._rules.needed(step)
         done = self.items.get(step)
         if done is not None:
             # Tried again: what it was before does not count any more.
@@ -161,14 +163,17 @@ class Scan:
         if unit is None:
             return
         unit.ended = record
-        if status not in _WELL and (status not in _BADLY or self._retry_failed):
+        well = self._went_well(step, status)
+        if not well and (status not in _BADLY or self._rules.retry_failed):
             return
         del self._open[step, key]
         self.denials += unit.denials
         done = self.items.get(step)
         if done is None:
-            done = self.items[step] = DoneItems(self._mask)
-        record_of = self._record(unit, record) if self._needed(step) else None
+            done = self.items[step] = DoneItems(
+                self._rules.mask, tolerant=self._rules.tolerant(step)
+            )
+        record_of = self._record(unit, record) if self._rules.needed(step) else None
         asks = self._kinds.get(step) in {"prompt", "pipeline"}
         done.add(
             DoneItem(key, unit.index, unit.digest, status, record_of),
@@ -186,7 +191,7 @@ class Scan:
                 unit.calls.begin()
 
     def _turn_finished(self, record: Any) -> None:
-        self.spending.turn(str(record.get("step")), _usage(record), record.get("cost_usd"))
+        self.spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
         unit = self._unit(record)
         if unit is not None:
             unit.calls.asked(record)
@@ -209,11 +214,14 @@ class Scan:
         if unit is not None:
             unit.calls.finished(record)
 
+    def _went_well(self, step: str, status: object) -> bool:
+        return status in _WELL or (status == "denied" and self._rules.tolerant(step))
+
     def _begin(self, unit: Open) -> None:
         self._open[unit.step, unit.item] = unit
 
     def _calls(self, *, whole: bool) -> Calls:
-        return Calls(self._repeatable, whole=whole)
+        return Calls(self._rules.repeatable, whole=whole)
 
     def _unit(self, record: JsonObject) -> Open | None:
         """What a record belongs to: its step or item, or that whose sub-pipeline it is in."""
@@ -233,6 +241,7 @@ class Scan:
             output=record.get("output"),
             calls=unit.calls.used(),
             usage=_usage(record),
+            cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
         )
 

@@ -16,7 +16,7 @@ class _Sum:
     cost_usd: float | None = 0.0
     tool_calls: int = 0
 
-    def turn(self, usage: Usage, cost_usd: float | None) -> None:
+    def answer(self, usage: Usage, cost_usd: float | None) -> None:
         self.turns += 1
         self.tokens_in += usage.input or 0
         self.tokens_out += usage.output or 0
@@ -50,10 +50,10 @@ class Spending:
         self._seconds += self._until(self._before)
         self._began = self._last
 
-    def turn(self, step: str, usage: Usage, cost_usd: float | None) -> None:
-        """An answer of a model."""
+    def answer(self, step: str, usage: Usage, cost_usd: float | None) -> None:
+        """A model has answered."""
         for total in (self._whole, self._of(step)):
-            total.turn(usage, cost_usd)
+            total.answer(usage, cost_usd)
 
     def call(self, step: str) -> None:
         """A tool was called."""

@@ -1,0 +1,156 @@
+"""`aish run FILE --resume`: from the flags to the run that is gone on with (B3).
+
+Imported only where there is such a flag.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import replace
+
+from aish.cli.boundary import say
+from aish.cli.loading import Given
+from aish.cli.option_groups import Filling, Resuming
+from aish.cli.outlets import Before, Outlets, Shape
+from aish.config.pipeline import Pipeline
+from aish.errors import UsageError
+from aish.run.folder import RunFolder, RunsPlace, reopen_folder
+from aish.run.options import RunOptions
+from aish.run.plan import Plan
+from aish.run.resuming.carried import Carried, ResumeRefusedError
+from aish.run.resuming.differences import check_same, forced
+from aish.run.resuming.finding import LATEST, PastPart, hold_past
+from aish.run.resuming.fingerprint import fingerprint
+from aish.run.resuming.journal import carried
+from aish.run.resuming.retelling import retold, retold_whole
+from aish.run.resuming.unknown import tags
+from aish.sinks.json_text import json_text
+from aish.vocab.events import Notice, Stamped
+from aish.vocab.json import JsonValue
+from aish.vocab.protocols import Clock
+
+
+def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:
+    """See that the flags make sense together.
+
+    Raises:
+        UsageError: they do not.
+    """
+    if flags.resume is not None:
+        if ephemeral:
+            said = "`--resume` and `--ephemeral` exclude each other"
+            raise UsageError(said, hint="what the run has done already is in its folder")
+        if taped:
+            said = "`--resume` and a cassette exclude each other"
+            raise UsageError(said, hint="a cassette holds a run from its beginning: run anew")
+        return
+    given = {
+        "--retry-failed": flags.retry_failed,
+        "--retry-unknown": flags.retry_unknown,
+        "--force": flags.force,
+    }
+    alone = next((flag for flag, is_given in given.items() if is_given), None)
+    if alone is not None:
+        raise UsageError(f"`{alone}` goes with `--resume`", hint=f"aish run FILE --resume {alone}")
+
+
+def _earlier_inputs(past: PastPart) -> dict[str, JsonValue]:
+    """The inputs that the run was begun with, but for those that are not known any more."""
+    masked = set(_masked(past))
+    return {name: value for name, value in past.inputs.items() if name not in masked}
+
+
+def _earlier_stdin(past: PastPart) -> str | None:
+    """What was piped into the run, where it is known still."""
+    text = past.stdin()
+    return None if tags([text]) else text
+
+
+class Resumption:
+    """A run that is gone on with, held by this process."""
+
+    def __init__(self, past: PastPart, flags: Resuming) -> None:
+        self._past = past
+        self._flags = flags
+        self._carried: Carried | None = None
+
+    def filled(self, given: Given) -> Given:
+        """What the command line gives, with what the run was given when it was begun."""
+        return replace(given, earlier=_earlier_inputs(self._past), stdin=_earlier_stdin(self._past))
+
+    def carried(self, plan: Plan, options: RunOptions) -> Carried:
+        """What is done of the run; nothing of it may be different, unless that is forced.
+
+        Raises:
+            ResumeRefusedError: something is different, or a call might be made twice.
+            JournalError: the journal is not as it was written.
+        """
+        past, flags = self._past, self._flags
+        now = fingerprint(plan, options)
+        told: tuple[Notice, ...] = ()
+        if flags.force:
+            told = forced(past.fingerprint, now, plan.pipeline)
+        else:
+            check_same(past.fingerprint, now, plan.pipeline)
+        with past.read() as reading:
+            self._carried = carried(
+                reading,
+                plan,
+                past.id,
+                retry_failed=flags.retry_failed,
+                retry_unknown=flags.retry_unknown,
+                notices=told,
+            )
+        return self._carried
+
+    def folder(self, plan: Plan) -> RunFolder:
+        """The folder of the run, with the plan as it is now."""
+        folder = reopen_folder(self._past.path, plan.secrets.mask)
+        folder.write_plan(plan.pipeline.data)
+        return folder
+
+    def go_on(self) -> Before:
+        """What the sinks of this part begin with."""
+        assert self._carried is not None, "asked for first"
+        return Before(self._past.journal.go_on(), self._carried.last_seq, self._retold)
+
+    def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
+        """Print the result of a run that has ended well; the exit code."""
+        folder = reopen_folder(self._past.path, plan.secrets.mask)
+        if not quiet:
+            say(f"note: run {self._past.id} is complete: nothing is left to do")
+        nothing = Before(None, 0, self._retold_whole)
+        with Outlets(plan, folder, replace(shape, quiet=True), clock, before=nothing):
+            return 0
+
+    def _retold(self) -> Iterator[Stamped]:
+        assert self._carried is not None, "asked for first"
+        with self._past.read() as reading:
+            yield from retold(reading, self._carried)
+
+    def _retold_whole(self) -> Iterator[Stamped]:
+        assert self._carried is not None, "asked for first"
+        with self._past.read() as reading:
+            yield from retold_whole(reading, self._carried)
+
+
+def resumption(
+    pipeline: Pipeline, flags: Resuming, filling: Filling, place: RunsPlace, stack: ExitStack
+) -> Resumption:
+    """The run that is gone on with, held until `stack` is left.
+
+    Raises:
+        UsageError: there is none, it is being written, or something is needed once more.
+        JournalError: its journal is not as it was written.
+    """
+    past = hold_past(pipeline, place, flags.resume or LATEST, stack)
+    given = {text.partition("=")[0] for text in filling.inputs or ()}
+    lost = [name for name in _masked(past) if name not in given]
+    if lost and filling.inputs_file is None:
+        names = ", ".join(f"`{name}`" for name in lost)
+        said = f"a secret was in these inputs, and secrets are not kept: {names}"
+        raise ResumeRefusedError(said, where=past.id, hint=f"give it again: -i {lost[0]}=…")
+    return Resumption(past, flags)
+
+
+def _masked(past: PastPart) -> list[str]:
+    return [name for name, value in past.inputs.items() if tags([json_text(value)])]
