@@ -70,6 +70,7 @@ def test_a_disk_without_room_for_a_run_folder_is_a_usage_error(talking: Project)
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.requirement("B12")
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> None:
     talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
@@ -80,6 +81,30 @@ def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> No
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
     assert talking.journal[-1]["exit"]["code"] == 0
+
+
+@pytest.mark.requirement("B12")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("tools", "p.yaml", "--json"),
+        ("plan", "p.yaml"),
+        ("validate", "p.yaml", "--strict"),
+        ("schema", "pipeline"),
+        ("tools", "--help"),
+        ("--help",),
+    ],
+    ids=" ".join,
+)
+def test_no_command_fails_because_its_reader_has_gone(
+    talking: Project, command: tuple[str, ...]
+) -> None:
+    talking.pipeline("mcp: {servers: {repo: {pack: [fs, edit], root: .}}}\nprompt: Talk")
+    talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
+
+    done = talking.aish(*command)
+
+    assert (done.code, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])

@@ -106,7 +106,9 @@ CI: Mapping[str, str] = {
     "B6": "shards are stable, disjoint, complete, and can be joined",
     "B9": "answers in a schema: asked for, read leniently, checked, asked for again",
     "B11": "reports: JUnit, a page, GitHub's summary and annotations, traces",
+    "B12": "stdout carries the contract only, and may be closed by its reader",
     "B13": "no text of a stranger is a command to GitHub, and secrets are masks there",
+    "B16": "staged calls: put down and not executed, reviewed, applied once",
 }
 
 SECURITY: Mapping[str, str] = {
