@@ -31,6 +31,8 @@ COMMANDS: tuple[Command, ...] = (
     Command("diff", "aish.cli.commands.cassette_diff", group="cassette"),
     Command("list", "aish.cli.commands.runs_list", group="runs"),
     Command("show", "aish.cli.commands.runs_show", group="runs"),
+    Command("report", "aish.cli.commands.runs_report", group="runs"),
+    Command("merge", "aish.cli.commands.runs_merge", group="runs"),
     Command("clean", "aish.cli.commands.runs_clean", group="runs"),
     Command("schema", "aish.cli.commands.schema"),
     Command("init", "aish.cli.commands.init"),
@@ -40,5 +42,5 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "policy": "Ask what the approval rules of a file decide.",
     "cassette": "Look at recorded runs: read, compare, check and clean them.",
-    "runs": "Look at the runs that were kept, and delete old ones.",
+    "runs": "Look at the runs that were kept, join shards, and delete old ones.",
 }

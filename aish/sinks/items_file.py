@@ -1,8 +1,8 @@
 """Results of items, one a line: `results.jsonl` in the folder of a run (B1, B4).
 
 It stands behind the journal: each line is made of events that were journaled before, in their
-order, so what is missing at its end can be added from there (`items_repair`). An item that was
-tried again on a resume has a newer line, and the last one counts; a run that ends well leaves one
+order, so what is missing at its end is added when a resumed run is told of them again. An item
+that was tried again has a newer line, and the last one counts; a run that ends well leaves one
 line for each item. What is kept in memory is where the lines stand.
 """
 
@@ -34,7 +34,7 @@ _OWN = frozenset({"v", "seq", "step"})
 class ItemsFile:
     """Appends the result of each item to an open file, which it owns, and reads it back.
 
-    `last` is the number of the event behind the last line.
+    `last` is the number of the event behind the last line; `broken` says that one was lost.
     """
 
     name = "the results of the items"
@@ -42,6 +42,7 @@ class ItemsFile:
 
     def __init__(self, descriptor: int, path: Path | None = None) -> None:
         self.last = 0
+        self.broken = False
         self._descriptor = descriptor
         self._path = path
         self._index = ItemsIndex()
@@ -59,7 +60,9 @@ class ItemsFile:
             case ItemFinished() as finished:
                 value = self._values.pop((finished.place.step, finished.key), None)
                 if stamped.seq > self.last:
+                    self.broken = True
                     self._append(stamped, finished, value)
+                    self.broken = False
             case RunFinished(exit=end):
                 self._ended = end.code in {0, 1}
             case _:
@@ -85,6 +88,15 @@ class ItemsFile:
         """
         for offset in self._index.offsets(step):
             yield _parsed(self._line(offset))
+
+    def row(self, step: str, index: int) -> Row | None:
+        """The result of one item, if it has one.
+
+        Raises:
+            OSError: its line is not as it was written.
+        """
+        offset = self._index.get(step, index)
+        return None if offset is None else _parsed(self._line(offset))
 
     def _append(self, stamped: Stamped, event: ItemFinished, value: JsonValue) -> None:
         if event.index >= MOST_ITEMS:

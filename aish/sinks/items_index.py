@@ -26,6 +26,12 @@ class ItemsIndex:
         offsets[index] = offset
         return older
 
+    def get(self, step: str, index: int) -> int | None:
+        """Where the last line of an item stands."""
+        offsets = self._offsets.get(step, ())
+        found = offsets[index] if index < len(offsets) else _NOWHERE
+        return None if found == _NOWHERE else found
+
     def offsets(self, step: str) -> Iterator[int]:
         """Of the lines of a step, in the order of its items."""
         return (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)

@@ -16,6 +16,16 @@ _CUT_OFF = frozenset(
 )
 
 
+def write_table(items: ItemsFile, step: str, path: Path) -> None:
+    """Write a step's rows to a file, whole or not at all.
+
+    Raises:
+        OSError: it cannot be written.
+    """
+    writer = WRITERS[path.suffix.lower()]
+    atomic_pieces(path, writer(partial(items.rows, step)))
+
+
 class ItemsOutlet:
     """Writes one step's rows to a file, whole or not at all, by the ending of its name.
 
@@ -39,8 +49,10 @@ class ItemsOutlet:
         if event.exit.code in _CUT_OFF:
             self._say(f"note: `{self._path}` is not written: the items are not all through")
             return
-        writer = WRITERS[self._path.suffix.lower()]
-        atomic_pieces(self._path, writer(partial(self._items.rows, self._step)))
+        if self._items.broken:
+            self._say(f"note: `{self._path}` is not written: the results are not all kept")
+            return
+        write_table(self._items, self._step, self._path)
 
     def close(self) -> None:
         """Nothing is held back."""

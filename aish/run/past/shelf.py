@@ -112,6 +112,18 @@ def open_shelves(wanted: Path | None, stack: ExitStack) -> Sequence[Shelf]:
     return shelves
 
 
+def open_shelf(folder: Path, shown: Path) -> Shelf:
+    """A folder of runs that a person named, shown as it was named.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return Shelf(shown, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        raise UsageError(f"{error.strerror}", where=str(shown)) from error
+
+
 def newest_first(shelves: Sequence[Shelf]) -> list[tuple[str, Shelf]]:
     """Every run and the shelf it is on."""
     found = [(shelf.order(id), id, shelf) for shelf in shelves for id in shelf.ids()]

@@ -17,8 +17,6 @@ from scripted_events import HOSTILE
 
 from aish.errors import UsageError
 from aish.sinks.items_file import ItemsFile, open_items_file
-from aish.sinks.items_repair import add_missing
-from aish.sinks.journal import open_journal
 from aish.vocab.events import Event, Stamped
 
 pytestmark = pytest.mark.requirement("B4")
@@ -128,44 +126,26 @@ def test_what_is_not_as_it_was_written_is_cut_off(tmp_path: Path, damage: bytes)
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(cut=st.integers(0, 4000), data=st.data())
-def test_what_the_file_lacks_is_added_from_the_journal(
+@pytest.mark.requirement("B3")
+def test_what_the_file_lacks_is_added_when_it_is_told_again(
     tmp_path: Path, cut: int, data: st.DataObject
 ) -> None:
     order = data.draw(st.permutations(range(6)))
-    events: list[Event] = [item_started(index, {"n": index, "t": HOSTILE}) for index in range(6)]
+    events = [item_started(index, {"n": index, "t": HOSTILE}) for index in range(6)]
     ends = [item_failed(index) if index == 3 else item_finished(index) for index in order]
     run = run_of([*events, *ends])
     folder = tmp_path / os.urandom(8).hex()
     folder.mkdir(mode=0o700)
-    journal = open_journal(folder)
-    for event in run:
-        journal(event)
-    journal.close()
     with items_file(folder, run):
         pass
     path = folder / "results.jsonl"
     whole = path.read_bytes()
     os.truncate(path, min(cut, len(whole)))
 
-    with items_file(folder) as file:
-        added = add_missing(file, folder / "events.jsonl")
+    with items_file(folder, run) as file:
         assert len(list(file.rows(STEP))) == 6
 
     assert path.read_bytes() == whole
-    assert added == whole[min(cut, len(whole)) :].count(b"\n")
-
-
-def test_nothing_is_added_twice(tmp_path: Path) -> None:
-    run = run_of([*both(0), *both(1)])
-    journal = open_journal(tmp_path)
-    for event in run:
-        journal(event)
-    journal.close()
-
-    with items_file(tmp_path, run) as file:
-        assert add_missing(file, tmp_path / "events.jsonl") == 0
-
-    assert [line["index"] for line in lines(tmp_path)] == [0, 1]
 
 
 def test_without_a_folder_the_results_are_in_a_file_of_nobody(

@@ -1,0 +1,73 @@
+"""`aish runs merge RUN…`."""
+
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.options import PastRunDirOption, QuietOption, VerboseOption
+from aish.cli.writable import check_writable
+from aish.errors import UsageError
+from aish.run.past.merging import merge
+from aish.run.past.shelf import JOURNAL, Shelf, open_shelf, open_shelves
+from aish.run.past.telling import find
+from aish.sinks.items_file import ItemsFile, open_items_file
+from aish.sinks.items_outlet import write_table
+from aish.sinks.items_table import WRITERS
+from aish.text import counted
+
+
+def command(
+    runs: Annotated[
+        list[str],
+        typer.Argument(metavar="RUN...", help="The run of each shard: its id, or its folder."),
+    ],
+    *,
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="A .csv or .jsonl file.")
+    ],
+    step: Annotated[
+        str | None,
+        typer.Option("--step", metavar="ID", help="Which step's items, if several have some."),
+    ] = None,
+    run_dir: PastRunDirOption = None,
+    quiet: QuietOption = False,
+    verbose: VerboseOption = False,
+) -> int:
+    """Join the results of all shards of a run, if they are all there.
+
+    Example: aish runs merge shards/*/.aish/runs/* -o results.csv
+    """
+    del verbose
+    if output.suffix.lower() not in WRITERS:
+        known = " and ".join(f"`{ending}`" for ending in WRITERS)
+        raise UsageError(f"results are written as {known}", where=f"-o {output}")
+    check_writable(output)
+    with ExitStack() as stack:
+        parts = [_find(name, run_dir, stack) for name in runs]
+        items = stack.enter_context(closing(open_items_file(None)))
+        found = merge(parts, step, items)
+        write_table(items, found, output)
+        if not quiet:
+            say(_summary(items, found, len(parts)))
+    return 0
+
+
+def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[Shelf, str]:
+    """A run by its folder, wherever that is, or by its id."""
+    folder = Path(name)
+    if (folder / JOURNAL).is_file():
+        whole = folder.resolve()
+        return stack.enter_context(open_shelf(whole.parent, folder.parent)), whole.name
+    if folder.is_dir():
+        raise UsageError("the folder has no journal of a run", where=name)
+    return find(open_shelves(run_dir, stack), name)
+
+
+def _summary(items: ItemsFile, step: str, runs: int) -> str:
+    statuses = [row["status"] for row in items.rows(step)]
+    failed = sum(status not in {"ok", "skipped"} for status in statuses)
+    said = f"{counted(len(statuses), 'item')} of {counted(runs, 'run')}"
+    return f"{said}, {failed} failed" if failed else said
