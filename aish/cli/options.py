@@ -74,6 +74,18 @@ TimeoutOption = Annotated[
     str | None,
     typer.Option("--timeout", metavar="DURATION", help="The longest the run may take: 90s, 10m."),
 ]
+MaxCostOption = Annotated[
+    float | None,
+    typer.Option(
+        "--max-cost-usd", metavar="USD", min=0, help="The most that models may cost: 0.50"
+    ),
+]
+MaxTurnsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--max-turns", metavar="N", min=1, help="The most answers that models are asked for."
+    ),
+]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Only errors on stderr.")]
 VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Show a bug's traceback.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
@@ -104,4 +116,22 @@ BroadRootOption = Annotated[
 LockOption = Annotated[
     LockUse,
     typer.Option("--lock", help="What differs from the lock file: exit 7, or go on without it."),
+]
+GitHubOption = Annotated[
+    bool,
+    typer.Option("--github", help="Write the step summary and annotations of GitHub Actions."),
+]
+OtelOption = Annotated[
+    bool, typer.Option("--otel", help="Send traces to an OpenTelemetry collector.")
+]
+OtelEndpointOption = Annotated[
+    str | None,
+    typer.Option(
+        "--otel-endpoint",
+        metavar="URL",
+        help="Send traces there; else OTEL_EXPORTER_OTLP_ENDPOINT says where.",
+    ),
+]
+OtelContentOption = Annotated[
+    bool, typer.Option("--otel-content", help="Answers, arguments and results too, in traces.")
 ]

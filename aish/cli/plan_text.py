@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from aish.text import for_line
+from aish.text import dollars, for_line
 from aish.vocab.json import JsonObject, JsonValue
 
 _LONG = 400
@@ -29,6 +29,8 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     limits = view["limits"]
     if isinstance(limits, Mapping) and limits["time"] is not None:
         yield f"time limit  {limits['time']:g} s"
+    if isinstance(limits, Mapping) and (said := _bounds(limits)):
+        yield f"limits  {said}"
     yield "steps"
     for number, step in enumerate(_rows(view["steps"]), 1):
         assert isinstance(step, Mapping)
@@ -37,6 +39,8 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     requests = view["requests"]
     assert isinstance(requests, Mapping)
     yield f"model requests  {requests['at_least']} at least, {requests['at_most']} at most"
+    if requests["at_least"] and isinstance(view["cost_usd"], Mapping):
+        yield f"cost  {_most(view['cost_usd']['at_most'])}"
 
 
 def _tables(rows: JsonValue) -> list[JsonObject]:
@@ -56,8 +60,35 @@ def _mapping(title: str, value: JsonValue) -> Iterator[str]:
         yield from (f"  {key}: {for_line(_short(inner))}" for key, inner in value.items())
 
 
+def _bounds(limits: JsonObject) -> str:
+    """The limits that are set, on anything but time."""
+    names = {"tokens": "tokens", "cost_usd": "cost", "tool_calls": "tool calls", "turns": "turns"}
+    said = [f"{name} {_amount(key, limits[key])}" for key, name in names.items() if key in limits]
+    return ", ".join(said)
+
+
+def _amount(key: str, value: JsonValue) -> str:
+    assert isinstance(value, int | float)
+    return dollars(value) if key == "cost_usd" else f"{value:,}"
+
+
+def _most(cost: JsonValue) -> str:
+    return f"{dollars(cost)} at most" if isinstance(cost, int | float) else "unknown"
+
+
 def _model(row: JsonObject) -> str:
-    return f"{row['alias']}  {row['model']}  {row['origin']}"
+    return f"{row['alias']}  {row['model']}  {row['origin']}{_price(row['price'])}"
+
+
+def _price(price: JsonValue) -> str:
+    if not isinstance(price, Mapping):
+        return "  by the price list" if price else ""
+    rates = [dollars(rate) for rate in price.values() if isinstance(rate, int | float)]
+    return (
+        "  free"
+        if set(rates) == {"$0.00"}
+        else "  {} in / {} out per million tokens".format(*rates)
+    )
 
 
 def _server(row: JsonObject) -> str:

@@ -18,10 +18,9 @@ from aish.vocab.frozen import frozen
 
 _BYTES_PER_TOKEN = 4
 _NOUNS: Mapping[Kind, str] = {
-    "turns": "turns",
-    "tokens": "tokens",
-    "cost_usd": "",
-    "tool_calls": "tool calls",
+    "turns": "turn",
+    "tokens": "token",
+    "tool_calls": "tool call",
 }
 _OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-usd"}
 
@@ -206,7 +205,7 @@ def limit_text(over: Over) -> str:
     """Which limit was reached, what was spent, and what the next request could take."""
     whose = "the limit" if over.step is None else f"the limit of the step `{over.step}`"
     if over.kind in {"turns", "tool_calls"}:
-        return f"{whose} of {over.limit:,.0f} {_NOUNS[over.kind]} is reached"
+        return f"{whose} of {_shown(over.kind, over.limit)} is reached"
     limit, spent = _shown(over.kind, over.limit), _shown(over.kind, over.spent)
     if over.need is None:
         more = "what the next request could use is not known"
@@ -227,4 +226,6 @@ def limit_hint(over: Over) -> str:
 
 
 def _shown(kind: Kind, amount: float) -> str:
-    return dollars(amount) if kind == "cost_usd" else f"{amount:,.0f} {_NOUNS[kind]}"
+    if kind == "cost_usd":
+        return dollars(amount)
+    return f"{amount:,.0f} {_NOUNS[kind]}" + ("" if amount == 1 else "s")

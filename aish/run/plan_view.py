@@ -7,6 +7,7 @@ from aish.run.looking import Look
 from aish.run.opening import limits_of, model_name, origin
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
+from aish.run.plan_cost import cost_view, price_view
 from aish.run.plan_steps import step_view
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -27,7 +28,12 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
         "inputs": dict(options.inputs),
         "overrides": list(pipeline.overrides),
         "models": [
-            {"alias": alias, "model": model_name(m.entry), "origin": origin(m.entry)}
+            {
+                "alias": alias,
+                "model": model_name(m.entry),
+                "origin": origin(m.entry),
+                "price": price_view(plan, alias),
+            }
             for alias, m in plan.models.items()
         ],
         "servers": _servers(plan, found),
@@ -38,6 +44,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
         "steps": [step_view(step, plan, context, tools) for step in plan.steps],
         "outputs": pipeline.outputs,
         "requests": requests(plan),
+        "cost_usd": cost_view(plan, context),
     }
 
 

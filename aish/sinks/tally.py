@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from aish.text import counted
+from aish.text import counted, dollars
 from aish.vocab.deltas import Usage
 from aish.vocab.events import RunFinished, Stamped, StepFinished, ToolFinished
 from aish.vocab.run_parts import CassetteInfo, CassetteMode
@@ -60,7 +60,7 @@ class Tally:
         if tokens := tokens_text(finished.usage):
             parts.append(tokens)
         if finished.cost_usd is not None:
-            parts.append(f"${finished.cost_usd:.4f}")
+            parts.append(dollars(finished.cost_usd))
         parts.append(seconds_text(finished.seconds))
         if finished.folder:
             parts.append(finished.folder)

@@ -1,6 +1,7 @@
 """`aish plan FILE`."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Annotated
 
 import typer
@@ -17,6 +18,8 @@ from aish.cli.options import (
     InputsOption,
     LockOption,
     LockUse,
+    MaxCostOption,
+    MaxTurnsOption,
     ModelOption,
     Report,
     ReportOption,
@@ -46,6 +49,8 @@ def command(
     broad_root: BroadRootOption = False,
     lock: LockOption = LockUse.ENFORCE,
     timeout: TimeoutOption = None,
+    max_cost_usd: MaxCostOption = None,
+    max_turns: MaxTurnsOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers.")] = False,
     strict: StrictOption = False,
     format_: ReportOption = Report.TEXT,
@@ -61,6 +66,7 @@ def command(
     pipeline = load(file, overrides, strict=strict)
     given = Given(inputs, inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
+    options = replace(options, max_cost_usd=max_cost_usd, max_turns=max_turns)
     plan = make_plan(pipeline, options)
     found = look_at_lock(plan) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
