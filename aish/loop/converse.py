@@ -161,6 +161,7 @@ class _Exchange:
 
     async def _run_round(self, wanted: tuple[Wanted, ...], place: Place) -> Outcome | None:
         """Answer every call; an outcome says that the conversation ends with this round."""
+        self._sampler.place = place
         current = Round(
             wanted,
             place,

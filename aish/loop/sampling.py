@@ -39,13 +39,16 @@ _ENDLESS = 2**31
 
 
 class Sampling:
-    """`vocab.protocols.Sampler` over one model; counts what it used."""
+    """`vocab.protocols.Sampler` over one model; counts what it used.
+
+    `place` is that of the turn whose calls are under way.
+    """
 
     def __init__(self, model: Model, emit: Emit, clock: Clock, place: Place) -> None:
         self._model = model
         self._emit = emit
         self._clock = clock
-        self._place = place
+        self.place = place
         self._requests = 0
         self.usage: Usage | None = None
 
@@ -63,10 +66,10 @@ class Sampling:
         count = len(conversation.history.turns)
         messages = "a message" if count == 1 else f"{count} messages"
         text = f"a server asks model `{self._model.alias}` to answer {messages}"
-        self._emit(Notice(self._place, "info", "sampling", text))
-        request = ModelRequest(conversation.history, params=_wanted(params), place=self._place)
-        self._emit(TurnStarted(self._place, self._model.alias, count, "sampling"))
-        answer = await assemble(self._model, request, self._place, self._tell, self._clock)
+        self._emit(Notice(self.place, "info", "sampling", text))
+        request = ModelRequest(conversation.history, params=_wanted(params), place=self.place)
+        self._emit(TurnStarted(self.place, self._model.alias, count, "sampling"))
+        answer = await assemble(self._model, request, self.place, self._tell, self._clock)
         self.usage = add_usage(self.usage, answer.finish.usage)
         self._tell_turn(answer)
         return _result(answer, self._model.alias)
@@ -75,7 +78,7 @@ class Sampling:
         """Whoever counts has to hear of it."""
         self._emit(
             TurnFinished(
-                place=self._place,
+                place=self.place,
                 model=answer.finish.model or self._model.alias,
                 finish=answer.finish.reason,
                 text=answer.text,

@@ -28,7 +28,7 @@ from aish.vocab.json import JsonValue
 def asked_for(interactions: Iterable[Interaction]) -> Trajectory:
     """What the models of a recording asked for and answered; results are not compared.
 
-    What they answered to servers is left out: the events of a run do not tell of it.
+    What they answered to servers is left out: it is not what the run was for.
     """
     parts = conversation(interactions, read_answer)
     turns = [part for part in parts if isinstance(part, ModelTurn) and not part.sampled]
@@ -60,7 +60,7 @@ class Following:
 
     def take(self, event: Event) -> None:
         """Look at the next event."""
-        if isinstance(event, TurnFinished):
+        if isinstance(event, TurnFinished) and event.purpose != "sampling":
             self._turns.append(event)
 
     @property

@@ -165,5 +165,9 @@ def test_a_tool_may_ask_the_steps_model_and_the_step_pays() -> None:
     assert [event.text for event in kit.told(TextDelta) if isinstance(event, TextDelta)] == [
         "Seen."
     ]
-    purposes = [event.purpose for event in kit.told(TurnStarted) if isinstance(event, TurnStarted)]
-    assert purposes == ["answer", "sampling", "answer"]
+    started = [event for event in kit.told(TurnStarted) if isinstance(event, TurnStarted)]
+    assert [(event.purpose, event.place.turn) for event in started] == [
+        ("answer", 1),
+        ("sampling", 1),
+        ("answer", 2),
+    ]

@@ -349,6 +349,10 @@ def test_a_run_followed_by_its_events_compares_with_its_recording() -> None:
     usage = Usage(input=20, output=5)
     for calls_, text in ((asked, ""), ((), "It says one and two")):
         following.take(TurnFinished(NOWHERE, "small", "stop", text, calls_, usage, 0.1, 0.5))
+    of_server = TurnFinished(
+        NOWHERE, "small", "stop", "Paris.", (), usage, 0.1, 0.5, purpose="sampling"
+    )
+    following.take(of_server)
 
     live, recorded = following.trajectory, asked_for(run_of())
 
