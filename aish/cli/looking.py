@@ -5,6 +5,7 @@ import os
 import anyio
 
 from aish.cli.boundary import say
+from aish.cli.masks import register_masks
 from aish.config.pipeline import Pipeline
 from aish.run.folder import RunFolder
 from aish.run.looking import Look, look
@@ -20,6 +21,7 @@ from aish.vocab.protocols import Emit
 
 def quiet_surroundings(plan: Plan) -> Surroundings:
     """No folder, nobody to ask, notices to stderr."""
+    register_masks(plan.secrets)
     return Surroundings(
         emit=_notices(plan.secrets),
         approver=Unattended(),

@@ -3,12 +3,15 @@
 What reads the journal and makes them is imported when that is done.
 """
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
 from aish.cli.option_groups import Reporting
+from aish.config.pipeline import Pipeline
 from aish.errors import AishError
 from aish.run.folder import RunFolder
+from aish.vocab.events import Stamped
 
 
 class EndReports:
@@ -17,8 +20,11 @@ class EndReports:
     A run that leaves no folder behind has its journal in a temporary one.
     """
 
-    def __init__(self, asked: Reporting, folder: RunFolder, stack: ExitStack) -> None:
+    def __init__(
+        self, asked: Reporting, folder: RunFolder, pipeline: Pipeline, stack: ExitStack
+    ) -> None:
         self._asked = asked
+        self._pipeline = pipeline
         self._run = folder.id
         self.journal = folder.path or _temporary(stack)
 
@@ -38,10 +44,18 @@ class EndReports:
         from aish.sinks.journal_reader import read_journal
 
         asked = self._asked
-        if asked.junit is None and asked.html is None:
-            return
-        with read_journal(self.journal / "events.jsonl") as reading:
-            make_reports(events(reading), self._run, junit=asked.junit, html=asked.html)
+        others: list[Callable[[Stamped], None]] = []
+        with ExitStack() as stack:
+            if asked.github:
+                from aish.cli.github import github_of
+
+                github = github_of(self._pipeline)
+                others.append(github)
+                # Told as far as the journal goes, whatever becomes of the other reports.
+                stack.callback(github.close)
+            reading = stack.enter_context(read_journal(self.journal / "events.jsonl"))
+            paths = {"junit": asked.junit, "html": asked.html}
+            make_reports(events(reading), self._run, others=others, **paths)
 
 
 def _temporary(stack: ExitStack) -> Path:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from pathlib import Path
 
-from aish.cli.testing_text import explanation
+from aish.cli.testing_text import explanation, summary
 from aish.errors import ExitCode
 from aish.run.testing.outcome import Outcome, Session, Tried, exit_code
 from aish.sinks.junit import CaseResult, Suite, Trouble, junit_xml
@@ -57,6 +57,21 @@ def _case_json(tried: Tried) -> JsonValue:
 
 def write_junit(path: Path, session: Session) -> None:
     """Write the JUnit file, whole or not at all."""
+    atomic_write(path, junit_xml("aish test", _suites(session)))
+
+
+def tell_github(session: Session) -> None:
+    """Write the step summary and annotations of GitHub Actions."""
+    from aish.cli.github import file_in_repository, job
+    from aish.reports.github.cases import case_annotations, cases_summary
+
+    step, suites = job(), _suites(session)
+    names = {tried.file: file_in_repository(tried.file) for tried in session.tried}
+    step.annotate(case_annotations(suites, names))
+    step.summarise(lambda limit: cases_summary(summary(session), suites, limit))
+
+
+def _suites(session: Session) -> list[Suite]:
     files = dict.fromkeys(tried.file for tried in session.tried)
     suites = [
         Suite(file, tuple(_case(one) for one in session.tried if one.file == file))
@@ -64,7 +79,7 @@ def write_junit(path: Path, session: Session) -> None:
     ]
     if session.orphans and session.orphans_fail:
         suites.append(Suite("cassettes", tuple(map(_orphan, session.orphans))))
-    atomic_write(path, junit_xml("aish test", suites))
+    return suites
 
 
 def _case(tried: Tried) -> CaseResult:

@@ -5,6 +5,8 @@ from pathlib import Path
 
 from aish.cli.option_groups import Reporting
 from aish.errors import UsageError
+from aish.run.plan import Played
+from aish.system.secrets import Secrets
 
 
 def check_writable(path: Path, option: str = "-o") -> None:
@@ -24,12 +26,18 @@ def check_writable(path: Path, option: str = "-o") -> None:
         raise UsageError("cannot be written", where=f"{option} {path}")
 
 
-def check_reports(asked: Reporting) -> None:
-    """Find out before the run whether its reports can be written.
+def check_reports(asked: Reporting, film: Played | None, secrets: Secrets) -> None:
+    """Find out before the run whether its reports can be written and its traces sent.
 
     Raises:
         UsageError: one cannot.
     """
+    if asked.otel_content and not asked.traced:
+        raise UsageError("`--otel-content` says what is in traces", hint="add `--otel`")
+    if asked.traced:
+        from aish.cli.traces import check_traces
+
+        check_traces(asked, film, secrets)
     for option, path in (("--junit", asked.junit), ("--html", asked.html)):
         if path is not None:
             check_writable(path, option)

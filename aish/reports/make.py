@@ -1,6 +1,6 @@
 """Reports made: the events of a run are read once for all that are wanted."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -12,9 +12,14 @@ from aish.vocab.events import Stamped
 
 
 def make_reports(
-    events: Iterable[Stamped], run: str, *, junit: Path | None = None, html: Path | None = None
+    events: Iterable[Stamped],
+    run: str,
+    *,
+    junit: Path | None = None,
+    html: Path | None = None,
+    others: Sequence[Callable[[Stamped], None]] = (),
 ) -> None:
-    """Write the reports that have a path; `run` is the run's id.
+    """Write the reports that have a path; `run` is the run's id. `others` are told the same.
 
     Raises:
         OSError: a file cannot be written; the other one is.
@@ -22,7 +27,7 @@ def make_reports(
     with ExitStack() as stack:
         cases = stack.enter_context(JUnitReport()) if junit is not None else None
         gathering = Gathering() if html is not None else None
-        takers = [one.take for one in (cases, gathering) if one is not None]
+        takers = [*others, *(one.take for one in (cases, gathering) if one is not None)]
         for stamped in events:
             for take in takers:
                 take(stamped)

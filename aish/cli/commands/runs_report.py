@@ -1,5 +1,6 @@
 """`aish runs report ID`."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated
@@ -7,14 +8,26 @@ from typing import Annotated
 import typer
 
 from aish.cli.option_groups import Reporting
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import (
+    GitHubOption,
+    OtelContentOption,
+    OtelEndpointOption,
+    OtelOption,
+    PastRunDirOption,
+    Report,
+    ReportOption,
+    VerboseOption,
+)
 from aish.cli.printing import print_json
 from aish.cli.writable import check_reports
 from aish.errors import UsageError
 from aish.reports.make import make_reports
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import PastJournal, events, find, open_past
+from aish.sinks.fanout import Sink
+from aish.system.secrets import Secrets
 from aish.text import for_ci_log, for_line
+from aish.vocab.events import Stamped
 
 _IN_FOLDER = "report.html"
 
@@ -30,6 +43,10 @@ def command(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page there.")
     ] = None,
+    github: GitHubOption = False,
+    otel: OtelOption = False,
+    otel_endpoint: OtelEndpointOption = None,
+    otel_content: OtelContentOption = False,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
@@ -39,19 +56,40 @@ def command(
     Example: aish runs report latest --junit junit.xml --html report.html
     """
     del verbose
-    check_reports(Reporting(junit, html))
+    asked = Reporting(junit, html, github, otel, otel_endpoint, otel_content)
+    secrets = Secrets()
+    check_reports(asked, None, secrets)
     with ExitStack() as stack:
         shelf, found = find(open_shelves(run_dir, stack), id)
         journal = _journal(shelf, found, stack)
-        if junit is None and html is None:
+        if not asked.at_end and not asked.traced:
             html = shelf.path / found / _IN_FOLDER
         try:
-            make_reports(events(journal.reading), found, junit=junit, html=html)
+            others = _others(asked, found, secrets, stack)
+            make_reports(events(journal.reading), found, junit=junit, html=html, others=others)
         except OSError as error:
             said = f"cannot write the report: {error.strerror}"
             raise UsageError(said, where=str(error.filename)) from error
     _tell(found, junit, html, format_)
     return 0
+
+
+def _others(
+    asked: Reporting, run: str, secrets: Secrets, stack: ExitStack
+) -> list[Callable[[Stamped], None]]:
+    """What tells of the run elsewhere than in a file."""
+    sinks: list[Sink] = []
+    if asked.github:
+        from aish.cli.github import github_of
+
+        sinks.append(github_of(None))
+    if asked.traced:
+        from aish.cli.traces import traces_of
+
+        sinks.append(traces_of(asked, run, secrets))
+    for sink in sinks:
+        stack.callback(sink.close)
+    return list(sinks)
 
 
 def _journal(shelf: Shelf, id: str, stack: ExitStack) -> PastJournal:

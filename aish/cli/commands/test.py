@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
-from aish.cli.options import Report, ReportOption
-from aish.cli.outlets import check_writable
+from aish.cli.options import GitHubOption, Report, ReportOption
 from aish.cli.printing import print_json
-from aish.cli.testing_report import session_json, write_junit
+from aish.cli.testing_report import session_json, tell_github, write_junit
 from aish.cli.testing_text import CaseLines, manners_for
+from aish.cli.writable import check_writable
 from aish.errors import ExitCode, UsageError
 from aish.run.testing.files import find_files
 from aish.run.testing.outcome import exit_code
@@ -64,6 +64,7 @@ def command(
     processes: ProcessesOption = "1",
     stop_first: ExitFirstOption = False,
     junit: JunitOption = None,
+    github: GitHubOption = False,
     format_: ReportOption = Report.TEXT,
     update_snapshots: UpdateOption = False,
     record_missing: RecordOption = False,
@@ -95,6 +96,8 @@ def command(
     lines.close(session)
     if format_ is Report.JSON:
         print_json(session_json(session))
+    if github:
+        tell_github(session)
     code = exit_code(session)
     try:
         if junit is not None:

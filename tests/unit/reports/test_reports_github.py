@@ -22,12 +22,15 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
+from aish.reports.github.cases import case_annotations, cases_summary
 from aish.reports.github.commands import Spot, annotation, goes_to_the_runner, mask_commands
 from aish.reports.github.gathered import Gathered
+from aish.reports.github.job import Job
 from aish.reports.github.notes import annotations
 from aish.reports.github.page import LIMIT
 from aish.reports.github.sink import GitHub
 from aish.reports.github.summary import summary
+from aish.sinks.junit import CaseResult, Suite, Trouble
 from aish.system.secrets import Secrets
 from aish.text import for_line, for_terminal
 from aish.vocab.deltas import Usage
@@ -280,7 +283,7 @@ def test_only_a_pipe_of_its_own_is_given_secrets(tmp_path: Path) -> None:
 
 def closed(environ: Mapping[str, str], run: Sequence[Stamped]) -> tuple[str, list[str]]:
     out, warnings = io.StringIO(), list[str]()
-    sink = GitHub(environ, out, SPOTS, warnings.append)
+    sink = GitHub(Job(environ, out, warnings.append), SPOTS)
     for one in run:
         sink(one)
     sink.close()
@@ -338,3 +341,32 @@ def test_outside_of_github_nothing_is_printed(tmp_path: Path, value: str) -> Non
     environ = {"GITHUB_ACTIONS": value, "GITHUB_STEP_SUMMARY": str(tmp_path / "s")}
 
     assert closed(environ, unmet_run()) == ("", [])
+
+
+def suites() -> list[Suite]:
+    good = CaseResult("fine", "pipelines/a.yaml", 0.5, "pipelines/a.yaml")
+    why = Trouble("failure", "expectation", HOSTILE.partition("\n")[0], f"why\n{HOSTILE}")
+    bad = CaseResult(HOSTILE, "pipelines/b.yaml", 0.25, "pipelines/b.yaml", (why,))
+    return [Suite("pipelines/a.yaml", (good,)), Suite("pipelines/b.yaml", (good, bad))]
+
+
+@pytest.mark.requirement("B11", "C12")
+def test_tests_on_the_page_of_their_job(snapshot: SnapshotAssertion) -> None:
+    page = cases_summary("2 passed, 1 failed in 1.0 s", suites())
+
+    assert page == snapshot
+    read(page)
+    lines = list(case_annotations(suites(), {"pipelines/b.yaml": "sub/pipelines/b.yaml"}))
+    assert [command_in(line) for line in lines] == snapshot(name="annotations")
+
+
+@pytest.mark.requirement("B11")
+def test_many_failing_tests_are_cut() -> None:
+    (_, bad) = suites()[1].cases
+    many = [Suite(f"p{n}.yaml", (bad,) * 5) for n in range(2000)]
+
+    page = cases_summary("", many)
+
+    assert len(page.encode()) <= LIMIT
+    assert len(list(case_annotations(many, {}))) == 10
+    read(page)

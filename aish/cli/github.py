@@ -1,0 +1,42 @@
+"""`--github` for a run: where its steps stand, and what its journal tells (B11)."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from aish.cli.boundary import say
+from aish.config.loader import lookup_position
+from aish.config.pipeline import Pipeline
+from aish.reports.github.commands import Spot
+from aish.reports.github.job import Job
+from aish.reports.github.sink import GitHub
+
+Spots = Mapping[str, Spot]
+
+
+def github_of(pipeline: Pipeline | None) -> GitHub:
+    """What tells GitHub of a run of `pipeline`; of a past run the file may be another by now."""
+    spots = {} if pipeline is None else spots_of(pipeline)
+    return GitHub(job(), spots)
+
+
+def job() -> Job:
+    """The step of GitHub Actions that we are."""
+    return Job(os.environ, sys.stderr, lambda said: say(f"warning: {said}"))
+
+
+def spots_of(pipeline: Pipeline) -> Spots:
+    """Where each step stands in its file, as GitHub names files."""
+    spots = {}
+    for number, step in enumerate(pipeline.steps):
+        place = lookup_position(pipeline, f"steps[{number}]")
+        spots[step.id] = Spot(file_in_repository(place.file), place.line, place.column)
+    return spots
+
+
+def file_in_repository(file: str) -> str:
+    """The path from the folder in which the job has its repository."""
+    whole = Path(file).absolute()
+    root = Path(os.environ.get("GITHUB_WORKSPACE") or Path.cwd())
+    return str(whole.relative_to(root)) if whole.is_relative_to(root) else file

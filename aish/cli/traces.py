@@ -1,0 +1,43 @@
+"""`--otel`: whether traces can be sent, and the sink that sends them (B11).
+
+Imported only where they are asked for.
+"""
+
+import os
+from contextlib import suppress
+
+from aish.cli.boundary import say
+from aish.cli.option_groups import Reporting
+from aish.errors import UsageError
+from aish.reports.otel.sdk import credentials, open_exporter
+from aish.reports.otel.sink import Traces
+from aish.run.plan import Played
+from aish.system.secrets import Secrets
+
+
+def check_traces(asked: Reporting, film: Played | None, secrets: Secrets) -> None:
+    """Find out before the run whether it may be traced, and mask the collector's credentials.
+
+    Raises:
+        UsageError: a replay reaches nothing; or a package is missing; or the address is none.
+    """
+    if film is not None and film.replays_models and film.replays_servers:
+        raise UsageError(
+            "`--otel` sends traces, and a replay reaches nothing",
+            hint="`aish runs report ID --otel` sends those of a run that has ended",
+        )
+    open_exporter(asked.otel_endpoint, os.environ).shutdown()
+    for name, value in credentials(os.environ).items():
+        # What is too short to be masked is no secret worth the name.
+        with suppress(UsageError):
+            secrets.add(name, value)
+
+
+def traces_of(asked: Reporting, run: str, secrets: Secrets) -> Traces:
+    """The sink for a run of this id."""
+    return Traces(
+        run,
+        open_exporter(asked.otel_endpoint, os.environ),
+        lambda said: say(f"warning: {secrets.mask(said)}"),
+        content=asked.otel_content,
+    )
