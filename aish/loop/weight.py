@@ -14,6 +14,9 @@ from aish.wire.json_text import dump
 
 BYTES_PER_TOKEN = 4
 
+# No text has fewer tokens. Who says so has counted what was not in a cache, and nothing else.
+_BYTES_AT_MOST = 8
+
 # Endpoints bill an image by its size in pixels, which its bytes do not tell: about 1,500 tokens.
 _IMAGE = 6_000
 _AROUND_TURN = 40
@@ -80,11 +83,12 @@ class Scales:
 
     def heard(self, usage: Usage, rest: int) -> None:
         """Take what an endpoint counted in the request with all turns so far."""
-        if not usage.input:
+        weight = self._old + self._new + rest
+        if usage.input is None or usage.input * _BYTES_AT_MOST < weight:
             return
         self._old, self._new = self._old + self._new, 0
         self._counted = len(self._weights)
-        self._tokens, self._bytes = usage.input, max(1, self._old + rest)
+        self._tokens, self._bytes = usage.input, max(1, weight)
 
     def put(self, at: int, turn: Turn) -> None:
         """A turn has taken the place of another."""

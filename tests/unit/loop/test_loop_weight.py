@@ -39,8 +39,8 @@ def test_what_the_endpoint_counted_is_believed() -> None:
 
 
 @pytest.mark.requirement("L19")
-@pytest.mark.parametrize("usage", [Usage(), Usage(input=0)])
-def test_an_endpoint_that_counts_nothing_changes_nothing(usage: Usage) -> None:
+@pytest.mark.parametrize("usage", [Usage(), Usage(input=0), Usage(input=12)])
+def test_an_endpoint_that_counts_nothing_or_only_what_is_new_changes_nothing(usage: Usage) -> None:
     made = scales(UserTurn("x" * 4000))
     before = made.tokens(500)
     made.heard(usage, 500)
@@ -110,6 +110,10 @@ def test_changes_come_to_the_same_as_weighing_all_anew(
             made.drop(begin, end)
     old = sum(weigh(turn) for turn, old in marked if old) + 7
     new = sum(weigh(turn) for turn, old in marked if not old)
-    known = old * counted // bytes_then if turns[:heard] else old // 4
+    if turns[:heard] and counted * 8 >= bytes_then:
+        known = old * counted // bytes_then
+    else:
+        # Nothing was counted that can be believed.
+        old, new, known = 7, old + new - 7, 7 // 4
 
     assert made.tokens(7) == known + -(-new // 4)

@@ -145,10 +145,7 @@ def test_the_system_and_the_first_question_always_stay() -> None:
 
 @pytest.mark.requirement("L19")
 def test_the_endpoints_own_count_decides_where_there_is_one() -> None:
-    counted: list[Answer] = [
-        [[wants("box__look", "{}", f"c{n}"), Finish("tool_calls", Usage(20 * (n + 1), 1))]]
-        for n in range(5)
-    ]
+    counted = [looks(1, usage=Usage(20 + 600 * n, 1), id=f"c{n}-")[0] for n in range(5)]
     *_, kit = talk(counted, Context(max_tokens=5_000, keep=2))
 
     assert notices(kit) == []
