@@ -1,6 +1,6 @@
 """What happened in a unit, as HTML: turns, tool calls, retries, expectations, the end."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
@@ -8,6 +8,7 @@ from aish.reports.units import Aside, Call, Entry, Turn, Unit
 from aish.reports.verdicts import reason_of
 from aish.sinks.json_text import json_text
 from aish.text import for_line
+from aish.vocab.event_parts import TurnPurpose
 from aish.vocab.events import (
     ExpectChecked,
     Fallback,
@@ -20,6 +21,12 @@ from aish.vocab.json import JsonValue
 
 _SHORT = 8
 _LINE = 90
+_PURPOSES: Mapping[TurnPurpose, str] = {
+    "answer": "Turn",
+    "summary": "Summary in turn",
+    "sampling": "For a server, in turn",
+    "judge": "Judge",
+}
 _REFUSED = frozenset({"deny", "ask-no"})
 
 
@@ -62,12 +69,14 @@ def _answer(unit: Unit, room: Room) -> Markup:
     end = unit.finished
     if end is None:
         return NOTHING
+    if end.output is not None and not isinstance(end.output, str) and _same(end.text, end.output):
+        return joined([tag("h4", "Answer"), block(_pretty(end.output), room.text, class_="json")])
     parts = []
     if end.text:
-        parts.append(block(end.text, room.text, class_="answer"))
+        parts += [tag("h4", "Answer"), block(end.text, room.text, class_="answer")]
     if end.output is not None and not _same(end.text, end.output):
         parts += [tag("h4", "Output"), block(_pretty(end.output), room.text, class_="json")]
-    return joined([tag("h4", "Answer") if end.text else None, *parts])
+    return joined(parts)
 
 
 def _same(text: str | None, output: JsonValue) -> bool:
@@ -144,7 +153,7 @@ def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
 def _aside(event: Retry | Fallback | Notice | TextWithdrawn) -> tuple[str, str]:
     match event:
         case Retry(endpoint=endpoint, attempt=attempt, delay=delay, reason=reason):
-            return "retry", f"{endpoint}: attempt {attempt} after {took_text(delay)}: {reason}"
+            return "retry", f"{endpoint}: attempt {attempt}, after {took_text(delay)}: {reason}"
         case Fallback(source=source, target=target, reason=reason):
             return "fallback", f"{source} → {target}: {reason}"
         case TextWithdrawn():
@@ -161,7 +170,7 @@ def _turn(turn: Turn, unit: Unit, room: Room, answer: str | None) -> Markup:
         facts.append(f"first token after {took_text(said.first_token_seconds)}")
     head = tag(
         "p",
-        tag("strong", "Turn" if number is None else f"Turn {number}"),
+        tag("strong", _PURPOSES[said.purpose], "" if number is None else f" {number}"),
         tag("span", " · ".join(facts), class_="facts"),
         class_="head",
     )

@@ -10,6 +10,7 @@ from aish.reports.markup import NOTHING, Markup, joined, tag
 from aish.reports.units import Segment, Unit
 from aish.reports.verdicts import State, state_of
 from aish.sinks.json_text import json_text
+from aish.sinks.lines import plain
 from aish.text import counted, for_line
 from aish.vocab.deltas import Usage
 from aish.vocab.events import RunFinished, RunStarted
@@ -184,6 +185,8 @@ def _facts(started: RunStarted, end: RunFinished | None, segments: Sequence[Segm
     facts: dict[str, str | None] = {
         "digest": started.digest,
         "folder": started.folder,
+        "shard": None if started.shard is None else json_text(plain(started.shard), spaced=True),
+        "applies": started.applies,
         "overrides": ", ".join(started.overrides) or None,
         "cassette": None
         if started.cassette is None

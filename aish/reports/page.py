@@ -19,6 +19,8 @@ from aish.text import for_line
 
 _LONG = 12
 _TITLE = 100
+_ROOMY = 5_000_000
+_NARROW = Room(4_000, 1_000, 40)
 
 
 def page(gathering: Gathering, run: str) -> Iterator[bytes]:
@@ -67,15 +69,19 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
         yield tag("section", tag("h2", "Timeline"), chart, id="timeline")
     yield Markup('<section id="steps">')
     yield tag("h2", "Steps")
+    spent = 0
     for part in parts:
-        yield _step(part, anchors[part.id], gathering.budget.rows, alone=len(parts) <= _LONG)
+        room = Room() if spent < _ROOMY else _NARROW
+        shown = _step(part, anchors[part.id], gathering.budget.rows, room, few=len(parts) <= _LONG)
+        yield shown
+        spent += len(shown) if not part.rows else 0
     yield Markup("</section>")
     yield ingredients(gathering)
     yield Markup("</main>")
     yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")
 
 
-def _step(part: StepPart, anchor: str, most: int, *, alone: bool) -> Markup:
+def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> Markup:
     unit = part.unit
     title = tag("h3", for_line(part.id))
     facts: list[str] = []
@@ -97,9 +103,9 @@ def _step(part: StepPart, anchor: str, most: int, *, alone: bool) -> Markup:
         chip(state) if state is not None else None,
         tag("span", " · ".join(facts), class_="facts"),
     )
-    body = unit_body(unit, Room()) if unit is not None else NOTHING
+    body = unit_body(unit, room) if unit is not None else NOTHING
     table = items(part, anchor, most) if part.rows else None
-    opened = alone or bool(part.rows) or state not in {"ok", "skipped"}
+    opened = few or bool(part.rows) or state not in {"ok", "skipped"}
     return tag(
         "details",
         summary,

@@ -48,18 +48,24 @@ def _row(part: StepPart, axis: Axis, anchor: str) -> Markup:
 
 def _drawing(part: StepPart, axis: Axis) -> Markup:
     if not part.rows:
-        return _svg(_ROW, _bars(part.unit, axis) if part.unit is not None else ())
+        return _svg(part, _ROW, _bars(part.unit, axis) if part.unit is not None else ())
     rows = list(part.rows.values())
     if len(rows) > _LANED:
-        return _svg(_TALLEST, _columns(rows, axis))
+        return _svg(part, _TALLEST, _columns(rows, axis))
     lanes, bars = _laned(rows, axis)
-    return _svg(max(lanes * _LANE, _ROW), bars)
+    return _svg(part, max(lanes * _LANE, _ROW), bars)
 
 
-def _svg(height: float, shapes: Iterator[Markup] | Sequence[Markup]) -> Markup:
+def _svg(part: StepPart, height: float, shapes: Iterator[Markup] | Sequence[Markup]) -> Markup:
     box = f"0 0 {WIDTH:g} {height:g}"
     return tag(
-        "svg", *shapes, viewBox=box, preserveAspectRatio="none", height=f"{height:g}", role="img"
+        "svg",
+        *shapes,
+        viewBox=box,
+        preserveAspectRatio="none",
+        height=f"{height:g}",
+        role="img",
+        aria_label=f"{for_line(part.id)} over time",
     )
 
 

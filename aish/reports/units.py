@@ -175,11 +175,8 @@ def _begun(event: StepStarted | ItemStarted, key: Key, now: float) -> Unit:
 def _add(held: _Open, stamped: Stamped) -> None:
     event, unit = stamped.event, held.unit
     match event:
-        case TurnStarted(purpose=purpose):
+        case TurnStarted():
             held.turn = stamped.time
-            if purpose == "answer":
-                # Tried again: what was expected of the last try is expected of this one.
-                unit.checks.clear()
         case TurnFinished(place=place):
             began = stamped.time - event.seconds if held.turn is None else held.turn
             unit.entries.append(Turn(began, stamped.time, event))
@@ -195,10 +192,18 @@ def _add(held: _Open, stamped: Stamped) -> None:
             _call(held, place, tool, stamped.time).finished = event
         case Retry() | Fallback() | Notice() | TextWithdrawn():
             unit.entries.append(Aside(stamped.time, event))
+            if isinstance(event, Retry) and _is_of_unit(event):
+                # What was expected of the last attempt is expected of the next one.
+                unit.checks.clear()
         case ExpectChecked():
             unit.checks.append(event)
         case _:
             pass
+
+
+def _is_of_unit(retry: Retry) -> bool:
+    """Whether the whole unit is tried again, and not only a request of it."""
+    return retry.place.turn is None and retry.endpoint == f"step {retry.place.step}"
 
 
 def _call(held: _Open, place: Place, tool: str, now: float) -> Call:

@@ -1,0 +1,153 @@
+"""Reports of a run, asked for with it and after it (B11)."""
+
+import json
+from pathlib import Path
+from xml.etree import ElementTree as ET  # ruff: ignore[suspicious-xml-etree-import] - reads what we wrote
+
+import pytest
+from e2e_project import ModelEndpoints, Project
+from model_endpoint import Gate, text_reply
+
+ANSWERING = 'steps: [{id: ask, prompt: Hello, expect: [{contains: "forty"}]}]'
+
+
+def cases(path: Path) -> dict[str, list[str]]:
+    """The names of the cases, each with what befell it."""
+    root = ET.parse(path).getroot()  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
+    return {case.get("name", ""): [child.tag for child in case] for case in root.iter("testcase")}
+
+
+@pytest.fixture
+def answered(project: Project, model_endpoint: ModelEndpoints) -> Project:
+    """A pipeline whose one answer is `forty-two`."""
+    project.uses(model_endpoint([text_reply("forty-two")]))
+    project.pipeline(ANSWERING)
+    return project
+
+
+@pytest.mark.requirement("B11")
+def test_a_run_writes_the_reports_that_it_is_asked_for(answered: Project) -> None:
+    done = answered.run("--junit", "junit.xml", "--html", "report.html")
+
+    assert done.code == 0, done.stderr
+    assert done.stdout == "forty-two\n"
+    assert cases(answered.folder / "junit.xml") == {"ask": [], "ask: contains 1": []}
+    assert "forty-two" in (answered.folder / "report.html").read_text()
+
+
+@pytest.mark.requirement("B11")
+def test_a_failed_run_has_its_reports_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("nothing")]))
+    project.pipeline(ANSWERING)
+
+    done = project.run("--junit", "junit.xml", "--html", "report.html")
+
+    assert done.code == 1
+    told = {"ask": ["failure"], "ask: contains 1": ["failure"]}
+    assert cases(project.folder / "junit.xml") == told
+    assert "not met" in (project.folder / "report.html").read_text()
+
+
+@pytest.mark.requirement("B11")
+def test_a_run_that_leaves_no_folder_has_its_reports_too(answered: Project) -> None:
+    done = answered.run("--ephemeral", "--junit", "junit.xml")
+
+    assert done.code == 0, done.stderr
+    assert cases(answered.folder / "junit.xml") == {"ask": [], "ask: contains 1": []}
+    assert answered.run_folders == []
+
+
+@pytest.mark.requirement("B11")
+def test_an_interrupted_run_has_its_reports_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    project.uses(model_endpoint([text_reply("late").but(before_head=gate)]))
+    project.pipeline("prompt: Hello")
+
+    arguments = ("--junit", "junit.xml", "--html", "report.html")
+    with project.aish.start("run", "p.yaml", *arguments) as running:
+        gate.wait_arrived()
+        running.interrupt()
+        assert running.finish().code == 130
+    gate.open()
+
+    assert set(map(tuple, cases(project.folder / "junit.xml").values())) == {("error",)}
+    assert "interrupted" in (project.folder / "report.html").read_text()
+
+
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize("flag", ["--junit", "--html"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_run(
+    project: Project, model_endpoint: ModelEndpoints, flag: str
+) -> None:
+    endpoint = model_endpoint([])
+    project.uses(endpoint)
+    project.pipeline("prompt: Hello")
+
+    done = project.run(flag, "missing/report")
+
+    assert done.code == 2
+    assert f"error: {flag} missing/report: its folder does not exist" in done.stderr
+    assert not project.run_folders
+
+
+@pytest.mark.requirement("B11")
+def test_a_past_run_has_its_page_in_its_folder(answered: Project) -> None:
+    answered.run()
+    (folder,) = answered.run_folders
+
+    done = answered.aish("runs", "report", "latest")
+
+    assert done.code == 0, done.stderr
+    assert done.stdout.strip() == str(folder.relative_to(answered.folder) / "report.html")
+    assert "forty-two" in (folder / "report.html").read_text()
+    assert answered.aish("runs", "clean", "--keep", "0").code == 0
+    assert not folder.exists()
+
+
+@pytest.mark.requirement("B11")
+def test_reports_of_a_past_run_go_where_they_are_wanted(answered: Project) -> None:
+    answered.run()
+    (folder,) = answered.run_folders
+
+    done = answered.aish(
+        "runs", "report", "latest", "--junit", "j.xml", "--html", "h.html", "--format", "json"
+    )
+
+    assert json.loads(done.stdout) == {
+        "v": 1,
+        "run": folder.name,
+        "junit": "j.xml",
+        "html": "h.html",
+    }
+    assert cases(answered.folder / "j.xml") == {"ask": [], "ask: contains 1": []}
+    assert not (folder / "report.html").exists()
+
+
+@pytest.mark.requirement("B11", "X9")
+def test_a_report_follows_no_link(answered: Project) -> None:
+    answered.run()
+    (folder,) = answered.run_folders
+    other = answered.write("other.txt", "mine")
+    (folder / "report.html").symlink_to(other)
+
+    answered.aish("runs", "report", "latest")
+
+    assert other.read_text() == "mine"
+    assert not (folder / "report.html").is_symlink()
+
+
+def test_a_damaged_journal_makes_no_report(answered: Project) -> None:
+    answered.run()
+    (folder,) = answered.run_folders
+    journal = folder / "events.jsonl"
+    journal.write_bytes(journal.read_bytes().replace(b"forty", b"fifty", 1))
+
+    done = answered.aish("runs", "report", "latest", "--html", "h.html")
+
+    assert done.code == 2
+    assert "is damaged" in done.stderr
+    assert not (answered.folder / "h.html").exists()

@@ -1,0 +1,206 @@
+"""Runs with items, and what stands in an HTML report of one."""
+
+import base64
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+from scripted_events import START, decided, run_finished, run_started, turn_finished
+
+from aish.reports.gathering import Budget, Gathering
+from aish.reports.page import page
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Asked, Exit, Failure, Place
+from aish.vocab.events import (
+    Event,
+    ItemFinished,
+    ItemStarted,
+    RunFinished,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
+
+RUN = "20261118T120640Z-triage-a1b2"
+MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;<!-- \u202egnp\x00"
+
+
+def timed(*events: Event, start: float = START, after: int = 0) -> list[Stamped]:
+    """The events, numbered, a tenth of a second apart."""
+    return [Stamped(after + n, start + n / 10, event) for n, event in enumerate(events, 1)]
+
+
+def item_started(key: str, index: int = 0, step: str = "sort") -> ItemStarted:
+    return ItemStarted(Place(step, key), key, index, "ab" * 8)
+
+
+def item_finished(key: str, index: int = 0, step: str = "sort", **changes: Any) -> ItemFinished:
+    given: dict[str, Any] = {
+        "status": "ok",
+        "text": f"about {key}",
+        "output": None,
+        "usage": Usage(100, 10),
+        "cost_usd": 0.001,
+        "seconds": 0.5,
+        "error": None,
+    }
+    return ItemFinished(Place(step, key), key, index, **given | changes)
+
+
+def item_events(key: str, index: int, failure: Failure | None = None) -> list[Event]:
+    """An item with two turns and a tool call."""
+    first, second = (Place("sort", key, turn) for turn in (1, 2))
+    call = Place("sort", key, 1, "c1")
+    asked = Asked("c1", "repo__find", json.dumps({"id": index}))
+    text = f"about {key}: " + "words of an answer of some length " * 6
+    return [
+        item_started(key, index),
+        TurnStarted(first, "cloud", 2),
+        turn_finished(first, "", finish="tool_calls", calls=(asked,)),
+        decided(call, "repo__find", {"id": index}),
+        ToolStarted(call, "repo__find"),
+        ToolFinished(call, "repo__find", "ok", f"row {index}\n" + "found text " * 40, None, 0.1),
+        TurnStarted(second, "cloud", 4),
+        turn_finished(second, text),
+        item_finished(key, index, text=text, status="failed" if failure else "ok", error=failure),
+    ]
+
+
+def batch_run(count: int, failing: Iterable[int] = (), mark: str = "") -> list[Stamped]:
+    """One step over `count` items; `mark` stands in every key."""
+    bad = {n: Failure("schema", f"row {n} is not as it should be {mark}") for n in failing}
+    events: list[Event] = [
+        run_started(pipeline="triage"),
+        StepStarted(Place("sort"), "prompt", count),
+    ]
+    for n in range(count):
+        events += item_events(f"row-{n:05d}{mark}", n, bad.get(n))
+    status: Any = "failed" if bad else "ok"
+    end = Exit(1, "failed", retryable=False, reason="items failed") if bad else None
+    events.append(
+        StepFinished(Place("sort"), status, None, None, Usage(100 * count, 10 * count), None, 9.0)
+    )
+    events.append(run_finished(status=status, **({"exit": end} if end else {})))
+    return timed(*events)
+
+
+def two_parts() -> list[Stamped]:
+    """A run that was killed, and gone on with an hour later."""
+    failed = Failure("unavailable", "nobody answered")
+    first = timed(
+        run_started(),
+        StepStarted(Place("sort"), "prompt", 3),
+        item_started("a", 0),
+        item_finished("a", 0),
+        item_started("b", 1),
+        item_finished("b", 1, status="failed", text=None, error=failed),
+        item_started("c", 2),
+    )
+    second = timed(
+        run_started(resumed_from=RUN),
+        StepStarted(Place("sort"), "prompt", 3),
+        item_started("b", 1),
+        item_finished("b", 1, text="b at last"),
+        item_started("c", 2),
+        item_finished("c", 2),
+        StepFinished(Place("sort"), "ok", None, None, Usage(), None, 1.0),
+        run_finished(),
+        start=START + 3600,
+        after=len(first),
+    )
+    return [*first, *second]
+
+
+@dataclass
+class Page(HTMLParser):
+    """An HTML file taken apart by a parser that is not ours."""
+
+    text: str
+    tags: list[tuple[str, dict[str, str | None]]] = field(default_factory=list)
+    scripts: list[tuple[dict[str, str | None], str]] = field(default_factory=list)
+    styles: list[str] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    _inside: str = ""
+
+    def __post_init__(self) -> None:
+        super().__init__(convert_charrefs=True)
+        self.feed(self.text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: Sequence[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts.append((self.tags[-1][1], data))
+        elif self._inside == "style":
+            self.styles.append(data)
+        else:
+            self.words.append(data)
+
+    def handle_comment(self, data: str) -> None:
+        raise AssertionError(f"a comment: {data[:50]}")
+
+    @property
+    def shown(self) -> str:
+        """What a reader without scripts sees."""
+        return re.sub(r"\s+", " ", " ".join(self.words))
+
+    @property
+    def policy(self) -> str:
+        """The content security policy."""
+        found = [a for tag, a in self.tags if tag == "meta" and "http-equiv" in a]
+        assert len(found) == 1
+        return found[0]["content"] or ""
+
+    @property
+    def code(self) -> str:
+        """The one script that runs."""
+        (code,) = [text for attributes, text in self.scripts if "type" not in attributes]
+        return code
+
+    @property
+    def rows(self) -> list[list[Any]]:
+        """The data of the tables of items."""
+        kind = "application/json"
+        tables = [json.loads(text) for given, text in self.scripts if given.get("type") == kind]
+        return [row for table in tables for row in table]
+
+    @property
+    def bodies(self) -> list["Page"]:
+        """The blocks of bodies, each taken apart too."""
+        return [Page(text) for given, text in self.scripts if given.get("type") == "text/html"]
+
+
+def page_of(events: Iterable[Stamped], budget: Budget | None = None) -> Page:
+    """The HTML report of a run."""
+    gathering = Gathering(budget)
+    for stamped in events:
+        gathering.take(stamped)
+    gathering.finish()
+    return Page(b"".join(page(gathering, RUN)).decode())
+
+
+def sha256(code: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}'"
+
+
+def own_file(name: str) -> str:
+    return (Path(__file__).parents[2] / "aish" / "reports" / name).read_text()
+
+
+def without_end(events: Sequence[Stamped]) -> list[Stamped]:
+    """The same run, killed before its end."""
+    return [one for one in events if not isinstance(one.event, (RunFinished, StepFinished))]

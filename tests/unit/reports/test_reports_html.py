@@ -1,0 +1,283 @@
+"""The page: whole, in one file, and deaf to whatever stands in the data (B11, X2, X3)."""
+
+import re
+from collections import Counter
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from report_pages import (
+    MARKUP,
+    RUN,
+    Page,
+    batch_run,
+    item_finished,
+    item_started,
+    own_file,
+    page_of,
+    sha256,
+    timed,
+    two_parts,
+    without_end,
+)
+from scripted_events import (
+    HOSTILE,
+    any_event,
+    ordinary_run,
+    run_finished,
+    run_started,
+    step_finished,
+    troubled_run,
+    turn_finished,
+    unmet_run,
+)
+from syrupy.assertion import SnapshotAssertion
+
+from aish.reports.gathering import Budget
+from aish.text import for_terminal
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Failure, Place
+from aish.vocab.events import Stamped, StepStarted, ToolFinished
+
+OURS = {
+    "a", "body", "code", "dd", "del", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",
+    "h4", "head", "header", "html", "ins", "li", "main", "meta", "ol", "p", "pre", "rect",
+    "script", "section", "small", "span", "strong", "style", "summary", "svg", "table", "tbody",
+    "td", "th", "thead", "title", "tr", "ul",
+}  # fmt: skip
+
+
+def check_harmless(page: Page) -> None:
+    """Nothing in it is anybody's but ours, runs, or reaches out."""
+    assert {tag for tag, _ in page.tags} <= OURS
+    for _, attributes in page.tags:
+        assert not [
+            name for name in attributes if name.startswith("on") or name in {"style", "src"}
+        ]
+        assert (attributes.get("href") or "#").startswith("#")
+    for body in page.bodies:
+        assert not body.scripts
+        check_harmless(body)
+    assert for_terminal(page.text) == page.text
+
+
+# --- The file --------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B11", "X3")
+@pytest.mark.parametrize("events", [ordinary_run(), troubled_run(), batch_run(3)])
+def test_the_policy_allows_our_code_and_nothing_else(events: list[Stamped]) -> None:
+    page = page_of(events)
+
+    (style,) = page.styles
+    assert page.policy.split("; ") == [
+        "default-src 'none'",
+        f"style-src {sha256(style)}",
+        f"script-src {sha256(page.code)}",
+        "base-uri 'none'",
+        "form-action 'none'",
+    ]
+    assert (style, page.code) == (own_file("report.css"), own_file("report.js"))
+
+
+@pytest.mark.requirement("B11", "X3")
+def test_our_own_code_reaches_for_nothing_and_makes_no_markup_of_texts() -> None:
+    code, style = own_file("report.js"), own_file("report.css")
+
+    assert not re.search(r"https?:|url\(|@import", code + style)
+    assert not re.search(r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b", code)
+    assert not re.search(r"\bfetch\b|XMLHttpRequest|WebSocket|\bimport\b|sendBeacon", code)
+    assert "</" not in code + style
+
+
+def test_the_page_of_a_small_run(snapshot: SnapshotAssertion) -> None:
+    page = page_of(ordinary_run())
+
+    body = page.text[page.text.index("<body>") :].replace(page.code, "")
+    assert re.sub(r"(?<=>)(?=<(?!/))", "\n", body) == snapshot
+
+
+# --- A stranger's text -----------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B11", "X2", "X3")
+@pytest.mark.parametrize("mark", [MARKUP, HOSTILE], ids=["markup", "escapes"])
+def test_hostile_data_is_text(mark: str) -> None:
+    page = page_of(batch_run(4, failing=(1, 2), mark=mark))
+
+    check_harmless(page)
+    assert page.shown.count("is not as it should be") == 2
+    assert [row[1] for row in page.rows] == [
+        for_terminal(f"row-{n:05d}{mark}").replace("\n", "⏎") for n in range(4)
+    ]
+
+
+@pytest.mark.requirement("B11", "X2", "X3")
+def test_a_run_of_strangers_is_text() -> None:
+    check_harmless(page_of(troubled_run()))
+    check_harmless(page_of(unmet_run()))
+
+
+@pytest.mark.requirement("B11", "X2", "X3")
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@given(st.lists(any_event(), max_size=12))
+def test_whatever_a_journal_holds_makes_a_page(events: list[Stamped]) -> None:
+    check_harmless(page_of(events))
+
+
+# --- What it tells ---------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B11")
+def test_the_head_tells_how_the_run_ended() -> None:
+    shown = page_of(unmet_run()).shown
+
+    assert "Exit 1 · failed" in shown
+    assert "expected the text to contain `fix`; got `Hello`" in shown
+    assert RUN in shown
+
+
+@pytest.mark.requirement("B11")
+def test_what_is_unknown_is_not_told_as_nothing() -> None:
+    events = timed(run_started(), run_finished(usage=Usage(412, None), cost_usd=None))
+    shown = page_of(events).shown
+
+    assert "Tokens unknown 412 in" in shown
+    assert "Cost unknown" in shown
+
+
+@pytest.mark.requirement("B11")
+def test_a_step_tells_of_its_turns_calls_and_results() -> None:
+    shown = page_of(troubled_run()).shown
+
+    for word in (
+        "Turn 1", "repo__file_read", "auto", "by repo__*", "transport_error", "deny",
+        "by *__delete*", "retry", "fallback", "withdrawn", "protocol_mismatch",
+        "the whole result: files/0001-result.txt", "hint: raise `max_tokens`",
+    ):  # fmt: skip
+        assert word in shown, word
+
+
+@pytest.mark.requirement("B11")
+def test_expectations_are_shown_with_their_differences() -> None:
+    page = page_of(unmet_run())
+
+    kinds = Counter(tag for tag, _ in page.tags)
+    assert (kinds["ins"], kinds["del"]) == (1, 1)
+    assert page.shown.count("not met") == 2
+
+
+@pytest.mark.requirement("B11")
+def test_a_run_without_an_end_says_so() -> None:
+    page = page_of(without_end(batch_run(3)))
+
+    assert "The journal has no end" in page.shown
+    assert "cut off" in page.shown
+    assert len(page.rows) == 3
+
+
+@pytest.mark.requirement("B11", "B3")
+def test_of_a_run_in_parts_the_last_end_of_each_item_stands() -> None:
+    page = page_of(two_parts())
+
+    assert [(row[1], row[2], row[3]) for row in page.rows] == [
+        ("a", "ok", "about a"),
+        ("b", "ok", "b at last"),
+        ("c", "ok", "about c"),
+    ]
+    assert "in 2 parts" in page.shown
+    assert "resumed 2026-11-18 12:06:40 UTC" in page.shown
+
+
+@pytest.mark.requirement("B11")
+def test_long_texts_are_cut_with_a_note_of_how_much() -> None:
+    place = Place("read", turn=1, call="c1")
+    events = timed(
+        run_started(),
+        StepStarted(Place("read"), "call"),
+        ToolFinished(place, "repo__file_read", "ok", "x" * 250_000, None, 0.1),
+        step_finished(),
+        run_finished(),
+    )
+    page = page_of(events)
+
+    assert len(page.text) < 100_000
+    assert "… and 230000 characters more, left out here" in page.shown
+
+
+@pytest.mark.requirement("B11")
+def test_the_answer_is_not_told_twice() -> None:
+    text = "An answer that stands for itself"
+    events = timed(
+        run_started(),
+        StepStarted(Place("read"), "prompt"),
+        turn_finished(Place("read", turn=1), text),
+        step_finished(text=text),
+        run_finished(),
+    )
+
+    assert page_of(events).shown.count(text) == 1
+
+
+# --- Items -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B11")
+def test_every_row_finds_its_body() -> None:
+    page = page_of(batch_run(400, failing=(7,)))
+
+    blocks = [re.split(r"(?=<div><h4>|<div><div)", body.text)[1:] for body in page.bodies]
+    assert len(blocks) > 1
+    for row in page.rows:
+        assert f"about {row[1]}" in blocks[row[9]][row[10]]
+
+
+@pytest.mark.requirement("B11")
+def test_without_scripts_the_first_items_and_every_failure_can_be_read() -> None:
+    page = page_of(batch_run(200, failing=(3, 150, 199)))
+
+    assert "row-00000" in page.shown
+    for n in (3, 150, 199):
+        assert f"row {n} is not as it should be" in page.shown
+    assert ">row-00100<" not in page.text
+    assert "173 more are shown where scripts may run" in page.shown
+
+
+@pytest.mark.requirement("B11")
+def test_what_there_is_no_room_for_is_left_out_of_what_went_well() -> None:
+    page = page_of(batch_run(60, failing=(50, 51)), Budget(well=20_000, rows=30))
+
+    assert len(page.rows) == 30
+    assert {row[1] for row in page.rows if row[2] == "failed"} == {"row-00050", "row-00051"}
+    assert "30 items that went well are counted and have no row" in page.shown
+    assert re.search(r"\d+ items have no conversation here", page.shown)
+    assert "60 items, 2 failed" in page.shown
+
+
+@pytest.mark.requirement("B11")
+def test_five_thousand_items_make_a_page_of_bounded_size() -> None:
+    page = page_of(batch_run(5000, failing=range(0, 5000, 50)))
+
+    assert len(page.text.encode()) < 20_000_000
+    assert len(page.rows) == 5000
+    assert Counter(row[2] for row in page.rows) == {"ok": 4900, "failed": 100}
+
+
+def test_an_attempt_that_was_superseded_gives_its_room_back() -> None:
+    again = [
+        event
+        for _ in range(200)
+        for event in (item_started("a"), item_finished("a", text="words " * 500))
+    ]
+    page = page_of(timed(run_started(), *again, run_finished()), Budget(well=5_000))
+
+    assert len(page.rows) == 1
+    assert "no conversation" not in page.shown
+
+
+def test_a_failed_item_of_a_step_that_went_on_is_marked() -> None:
+    failure = Failure("unavailable", "nobody answered")
+    bad = item_finished("a", status="failed", text=None, error=failure)
+    page = page_of(timed(run_started(), item_started("a"), bad, run_finished()))
+
+    assert page.rows[0][2:4] == ["error", "nobody answered"]
