@@ -3,7 +3,6 @@
 import errno
 import os
 import sys
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from io import BytesIO
 from pathlib import Path
@@ -11,6 +10,7 @@ from types import TracebackType
 from typing import BinaryIO, Self
 
 from aish.cli.boundary import say
+from aish.cli.earlier import Before
 from aish.cli.option_groups import Reporting
 from aish.cli.options import Format
 from aish.cli.reporting import EndReports
@@ -25,7 +25,7 @@ from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, RunFinished, Stamped
+from aish.vocab.events import Event, RunFinished
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
 
@@ -45,15 +45,6 @@ class Shape:
     table: str | None = None
 
 
-@frozen
-class Before:
-    """What an earlier part of the run has left: its journal, its last number, what is done."""
-
-    journal: Sink | None
-    after: int
-    events: Callable[[], Iterator[Stamped]]
-
-
 class Outlets:
     """The sinks of one run; leaving the context writes and closes what is open.
 
@@ -70,6 +61,7 @@ class Outlets:
         before: Before | None = None,
     ) -> None:
         self._shape = shape
+        self._plan = plan
         self._before = before
         self._lost: ExitCode = ExitCode.OK
         self._stack = ExitStack()
@@ -90,7 +82,9 @@ class Outlets:
             clock=clock,
             secrets=plan.secrets,
             on_failure=self._failed,
-            after=0 if before is None else before.after,
+            after=0
+            if before is None
+            else max(before.after, self._items.last if self._items else 0),
         )
 
     def __enter__(self) -> Self:
@@ -123,19 +117,17 @@ class Outlets:
 
     def _retell(self, before: Before) -> None:
         """Tell of what is done already; a stream of events has told of it then."""
-        sinks: list[Sink] = [] if self._items is None else [self._items]
-        if self._shape.format is not Format.JSONL or before.journal is None:
-            sinks.append(self._result)
-        if not sinks:
-            return
-        for stamped in before.events():
+        lost: list[Sink] = []
+        last = self._plan.steps[-1].id
+        for sink, stamped in before.told(self._items, self._result, self._shape.format, last):
             self._ended_well = isinstance(stamped.event, RunFinished)
-            for sink in tuple(sinks):
-                try:
-                    sink(stamped)
-                except OSError as error:
-                    sinks.remove(sink)
-                    self._failed(sink, error)
+            if sink in lost:
+                continue
+            try:
+                sink(stamped)
+            except OSError as error:
+                lost.append(sink)
+                self._failed(sink, error)
 
     def emit(self, event: Event) -> None:
         """The `Emit` of the run."""

@@ -8,9 +8,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from aish.cli.boundary import say
+from aish.cli.earlier import Before
 from aish.cli.loading import Given
 from aish.cli.option_groups import Filling, Resuming
-from aish.cli.outlets import Before, Outlets, Shape
+from aish.cli.outlets import Outlets, Shape
 from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
 from aish.run.folder import RunFolder, RunsPlace, reopen_folder
@@ -111,23 +112,27 @@ class Resumption:
     def go_on(self) -> Before:
         """What the sinks of this part begin with."""
         assert self._carried is not None, "asked for first"
-        return Before(self._past.journal.go_on(), self._carried.last_seq, self._retold)
+        done = self._carried
+        last = max((items.last for items in done.items.values()), default=0)
+        journal = self._past.journal.go_on()
+        return Before(journal, done.last_seq, done.begun, last, self._retold)
 
     def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
         """Print the result of a run that has ended well; the exit code."""
         folder = reopen_folder(self._past.path, plan.secrets.mask)
         if not quiet:
             say(f"note: run {self._past.id} is complete: nothing is left to do")
-        nothing = Before(None, 0, self._retold_whole)
+        nothing = Before(None, 0, (), 0, self._retold_whole)
         with Outlets(plan, folder, replace(shape, quiet=True), clock, before=nothing):
             return 0
 
-    def _retold(self) -> Iterator[Stamped]:
+    def _retold(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
         assert self._carried is not None, "asked for first"
         with self._past.read() as reading:
-            yield from retold(reading, self._carried)
+            yield from retold(reading, self._carried, kinds, known)
 
-    def _retold_whole(self) -> Iterator[Stamped]:
+    def _retold_whole(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
+        del kinds, known
         assert self._carried is not None, "asked for first"
         with self._past.read() as reading:
             yield from retold_whole(reading, self._carried)

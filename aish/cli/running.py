@@ -8,10 +8,11 @@ from typing import Protocol
 
 import anyio
 
+from aish.cli.earlier import Before
 from aish.cli.loading import Given, run_options
 from aish.cli.masks import register_masks
 from aish.cli.option_groups import Batching, Filling, Reporting, Resuming, Ruling, Telling
-from aish.cli.outlets import Before, Outlets, Shape
+from aish.cli.outlets import Outlets, Shape
 from aish.cli.staging import book_of, check_staging, tell_of
 from aish.cli.tables import table_step
 from aish.cli.writable import check_reports, check_writable

@@ -8,7 +8,9 @@ from collections.abc import Mapping
 
 FILE: Mapping[str, str] = {
     "F1": "a one-step pipeline needs no `steps`",
-    "F2": "a step is a prompt, a call or a run",
+    "F2": "a step is a prompt, a call, a run or another pipeline",
+    "F3": "steps form a graph; what is ready runs at the same time",
+    "F4": "`when`, `retry`, `timeout`, `on_error` of every step",
     "F5": "`foreach` over lists, files and globs, read as streams",
     "F6": "templates are sandboxed, strict, rendered once, bounded",
     "F7": "`${VAR}` in models and servers only; no key travels unnamed",
@@ -102,7 +104,9 @@ CASSETTES: Mapping[str, str] = {
 CI: Mapping[str, str] = {
     "B1": "a run has a folder of its own, private and ignored by git",
     "B2": "the journal: one write a record, checked, synced, one writer, torn tails cut off",
+    "B3": "an interrupted run goes on: nothing done is done again, nothing changed is overlooked",
     "B4": "items in flight at most as many as wanted, each with a key of its own",
+    "B5": "items that fail: tried again, recorded in place, too many of them stop the batch",
     "B6": "shards are stable, disjoint, complete, and can be joined",
     "B8": "limits of a run and of a step, held before each request and call",
     "B9": "answers in a schema: asked for, read leniently, checked, asked for again",

@@ -46,6 +46,9 @@ class DoneItems:
         self._digests = bytearray()
         self._statuses = bytearray()
         self._begun = array("q")
+        self._ended = array("q")
+        self.last = 0
+        """The number of the last record of an item that is done."""
         self._records: dict[int, ItemRecord] = {}
         self._usage: Usage | None = None
         self.cost_usd: float | None = 0.0
@@ -70,10 +73,10 @@ class DoneItems:
             key, self._indices[row], digest, status, None if kept is None else kept.record
         )
 
-    def begun(self, key: str) -> int | None:
-        """The number of the first record of an item, by its key as the journal spells it."""
+    def records_of(self, key: str) -> tuple[int, int] | None:
+        """The numbers of an item's first and last record, by its key as the journal spells it."""
         row = self._rows.get(_known_by(key))
-        return None if row is None else self._begun[row]
+        return None if row is None else (self._begun[row], self._ended[row])
 
     @property
     def ok(self) -> int:
@@ -100,12 +103,12 @@ class DoneItems:
         usage: Usage | None,
         cost_usd: float | None,
         seconds: float,
-        begun: int = 0,
+        records: tuple[int, int] = (0, 0),
     ) -> None:
         """One more; a key that is there already is replaced, its figures are not taken back.
 
-        A `usage` of `None` is that of an item that asks no model; `begun` is the number of its
-        first record in the journal.
+        A `usage` of `None` is that of an item that asks no model; `records` are the numbers of its
+        first and its last record in the journal.
         """
         known = _known_by(item.key)
         row = self._rows.get(known)
@@ -114,14 +117,16 @@ class DoneItems:
         if row is None:
             row = self._rows[known] = len(self._indices)
             self._indices.append(item.index)
-            self._begun.append(begun)
+            self._begun.append(records[0])
+            self._ended.append(records[1])
             self._digests += digest
             self._statuses.append(status)
         else:
             self._indices[row] = item.index
-            self._begun[row] = begun
+            self._begun[row], self._ended[row] = records
             self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
             self._statuses[row] = status
+        self.last = max(self.last, records[1])
         if item.record is not None:
             self._records[row] = ItemRecord(item.key, item.index, item.record)
         self._count(usage, cost_usd, seconds)

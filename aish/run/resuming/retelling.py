@@ -12,14 +12,24 @@ from aish.vocab.json import JsonObject
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})
 
 
-def retold(records: Iterable[JsonObject], carried: Carried) -> Iterator[Stamped]:
+def retold(
+    records: Iterable[JsonObject],
+    carried: Carried,
+    kinds: frozenset[str] | None = None,
+    known: int = 0,
+) -> Iterator[Stamped]:
     """The events of what is done and stays done; attempts that came to nothing are left out.
+
+    Those of some `kinds` only, and of items only those of which the end is not `known`: of a
+    million items few have to be told again.
 
     Raises:
         JournalError: the journal is not as it was written.
     """
     for record in records:
-        if record.get("type") not in _OF_THE_RUN and _stays(record, carried):
+        kind = record.get("type")
+        wanted = kind not in _OF_THE_RUN if kinds is None else kind in kinds
+        if wanted and _stays(record, carried, known):
             yield from _event(record)
 
 
@@ -27,24 +37,25 @@ def retold_whole(records: Iterable[JsonObject], carried: Carried) -> Iterator[St
     """The events of a run that has ended well, as if it had never been interrupted."""
     for record in records:
         seq: Any = record.get("seq")
-        if seq >= carried.part_seq or _stays(record, carried):
+        if seq >= carried.part_seq or _stays(record, carried, 0):
             yield from _event(record)
 
 
-def _stays(record: Any, carried: Carried) -> bool:
-    step, item = record.get("step"), record.get("item")
+def _stays(record: Any, carried: Carried, known: int) -> bool:
+    step, item, seq = record.get("step"), record.get("item"), record["seq"]
     while isinstance(step, str):
-        begun = carried.begun.get(step) if item is None else _item_begun(step, item, carried)
-        if begun is not None:
-            return bool(record["seq"] >= begun)
+        if item is None:
+            begun = carried.begun.get(step)
+            if begun is not None:
+                return bool(seq >= begun)
+        else:
+            items = carried.items.get(step)
+            between = None if items is None else items.records_of(item)
+            if between is not None:
+                return bool(between[0] <= seq and between[1] > known)
         # In a sub-pipeline: what it is a part of decides.
         step = step.rpartition("/")[0] or None
     return False
-
-
-def _item_begun(step: str, item: str, carried: Carried) -> int | None:
-    items = carried.items.get(step)
-    return None if items is None else items.begun(item)
 
 
 def _event(record: JsonObject) -> Iterator[Stamped]:

@@ -180,7 +180,7 @@ class Scan:
             _usage(record) if asks else None,
             record.get("cost_usd") if asks else 0.0,
             float(record.get("seconds") or 0.0),
-            unit.begun,
+            (unit.begun, self.last_seq),
         )
 
     def _retried(self, record: JsonObject) -> None:

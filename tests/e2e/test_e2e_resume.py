@@ -1,0 +1,325 @@
+"""A run that was interrupted goes on: what is done is not done again (B3)."""
+
+import json
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import Gate, Reply, text_reply
+
+from aish.sinks.journal_reader import read_journal
+
+THREE = """
+    inputs: {tone: {type: string, default: dry}}
+    steps:
+      - {id: one, prompt: "One, {{ inputs.tone }}"}
+      - {id: two, prompt: "Two after {{ steps.one.text }}"}
+      - {id: three, prompt: "Three after {{ steps.two.text }}"}
+    """
+ROWS = 12
+OVER_ROWS = """
+    steps:
+      - {id: rows, foreach: {file: rows.jsonl}, key: item.id, concurrency: 3, on_error: continue,
+         prompt: "Row {{ item.id }}"}
+      - {id: last, prompt: "All: {{ steps.rows | map(attribute='text') | join(', ') }}"}
+    """
+
+
+def asked(request: Any) -> str:
+    """The prompt of a request's body."""
+    return str(request["messages"][-1]["content"])
+
+
+def echo(request: Any) -> Reply:
+    """A model that says what it was asked, so that every run has the same answers."""
+    return text_reply(f"<{asked(request)}>")
+
+
+def journal_of(folder: Path) -> list[Any]:
+    with read_journal(folder / "events.jsonl") as reading:
+        return list(reading)
+
+
+def rows(project: Project, count: int = ROWS) -> None:
+    lines = "".join(json.dumps({"id": f"r{n}"}) + "\n" for n in range(count))
+    project.write("rows.jsonl", lines)
+
+
+def killed_at(project: Project, model_endpoint: ModelEndpoints, prompt: str, *flags: str) -> Any:
+    """A run that is killed while the model is busy with a prompt; its endpoint."""
+    gate = Gate()
+
+    def answer(request: Any) -> Reply:
+        stuck = asked(request).startswith(prompt) and not gate._opened.is_set()
+        return echo(request).but(before_head=gate if stuck else None)
+
+    endpoint = model_endpoint(answer)
+    project.uses(endpoint)
+    running = project.aish.start("run", "p.yaml", *flags)
+    gate.wait_arrived()
+    running.interrupt(signal.SIGKILL)
+    running.finish()
+    gate.open()
+    return endpoint
+
+
+@pytest.mark.requirement("B3")
+def test_a_killed_run_goes_on_where_it_was(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    endpoint = killed_at(project, model_endpoint, "Two")
+    before = len(endpoint.requests)
+
+    done = project.run("--resume")
+
+    assert done.code == 0, done.stderr
+    assert done.stdout == "<Three after <Two after <One, dry>>>\n"
+    assert len(endpoint.requests) - before == 2
+    (folder,) = project.run_folders
+    events = journal_of(folder)
+    assert [event["seq"] for event in events] == sorted({event["seq"] for event in events})
+    starts = of_type(events, "run.started")
+    assert [start.get("resumed_from") for start in starts] == [None, folder.name]
+    assert Counter(event["step"] for event in of_type(events, "step.finished")) == {
+        "one": 1,
+        "two": 1,
+        "three": 1,
+    }
+    assert "1 step is done" in done.stderr
+
+
+@pytest.mark.requirement("B3")
+def test_the_result_of_a_resumed_run_tells_of_the_whole_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Two")
+
+    resumed = project.result("--resume")
+    project.aish("runs", "clean", "--all", "--yes")
+    undisturbed = project.result()
+
+    assert {id: step["text"] for id, step in resumed["steps"].items()} == {
+        id: step["text"] for id, step in undisturbed["steps"].items()
+    }
+    assert resumed["usage"] == undisturbed["usage"]
+
+
+@pytest.mark.requirement("B3")
+def test_a_run_that_is_complete_is_not_run_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    endpoint = model_endpoint(echo)
+    project.uses(endpoint)
+    first = project.run("--format", "json")
+    before = (project.run_folders[0] / "events.jsonl").read_bytes()
+
+    again = project.run("--resume", "--format", "json")
+
+    assert again.code == 0
+    assert again.stdout == first.stdout
+    assert "is complete: nothing is left to do" in again.stderr
+    assert len(endpoint.requests) == 3
+    assert (project.run_folders[0] / "events.jsonl").read_bytes() == before
+
+
+@pytest.mark.requirement("B3")
+def test_a_batch_goes_on_with_the_items_that_are_not_done(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    rows(project)
+    project.pipeline(OVER_ROWS)
+    endpoint = killed_at(project, model_endpoint, "Row r7")
+
+    done = project.run("--resume")
+
+    assert done.code == 0, done.stderr
+    everything = ", ".join(f"<Row r{n}>" for n in range(ROWS))
+    assert done.stdout == f"<All: {everything}>\n"
+    (folder,) = project.run_folders
+    finished = Counter(event["key"] for event in of_type(journal_of(folder), "item.finished"))
+    assert finished == {f"r{n}": 1 for n in range(ROWS)}
+    times = Counter(asked(request.json) for request in endpoint.requests)
+    assert sum(times.values()) <= ROWS + 1 + 3
+    assert times["Row r7"] == 2
+
+
+@pytest.mark.requirement("B3")
+def test_a_changed_prompt_is_refused_and_named(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    endpoint = killed_at(project, model_endpoint, "Two")
+    before = len(endpoint.requests)
+    project.pipeline(THREE.replace('"Two after', '"Two, after'))
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "`steps[1].prompt` changed" in done.stderr
+    assert "p.yaml:" in done.stderr
+    assert "--force" in done.stderr
+    assert len(endpoint.requests) == before
+
+    forced = project.run("--resume", "--force")
+
+    assert forced.code == 0
+    assert forced.stdout == "<Three after <Two, after <One, dry>>>\n"
+    assert "although" in forced.stderr
+    assert "`steps[1].prompt` changed" in forced.stderr
+
+
+@pytest.mark.requirement("B3")
+def test_what_may_change_may_change(project: Project, model_endpoint: ModelEndpoints) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Two")
+    changed = THREE.replace("{id: three,", "{id: three, timeout: 9m, retry: {attempts: 2},")
+    project.pipeline(f"{changed}\n    description: Another\n    limits: {{time: 9m}}\n")
+
+    assert project.run("--resume", "--timeout", "5m").code == 0
+
+
+@pytest.mark.requirement("B3")
+def test_inputs_need_not_be_given_again_and_may_not_be_others(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Two", "-i", "tone=warm")
+
+    other = project.run("--resume", "-i", "tone=cold")
+    assert other.code == 2
+    assert "`inputs.tone` changed" in other.stderr
+
+    done = project.run("--resume")
+    assert done.stdout == "<Three after <Two after <One, warm>>>\n"
+
+
+@pytest.mark.requirement("B3")
+def test_piped_text_is_kept_for_the_resumed_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(
+        """
+        steps: [{id: one, prompt: "A {{ stdin }}"}, {id: two, prompt: "B {{ stdin }}"}]
+        """
+    )
+    gate = Gate()
+
+    def answer(request: Any) -> Reply:
+        stuck = asked(request).startswith("B") and not gate._opened.is_set()
+        return echo(request).but(before_head=gate if stuck else None)
+
+    project.uses(model_endpoint(answer))
+    running = project.aish.start("run", "p.yaml", stdin="the text")
+    gate.wait_arrived()
+    running.interrupt(signal.SIGKILL)
+    running.finish()
+    gate.open()
+
+    assert project.run("--resume", stdin="another").code == 2
+    assert project.run("--resume").stdout == "<B the text>\n"
+
+
+@pytest.mark.requirement("B3")
+def test_a_secret_input_is_asked_for_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.aish.env["TOKEN"] = "a-very-secret-value"
+    project.pipeline(
+        """
+        secrets: [TOKEN]
+        inputs: {token: {type: string}}
+        steps: [{id: one, prompt: "A {{ inputs.token }}"}, {id: two, prompt: "B"}]
+        """
+    )
+    killed_at(project, model_endpoint, "B", "-i", "token=a-very-secret-value")
+
+    refused = project.run("--resume")
+    assert refused.code == 2
+    assert "`token`" in refused.stderr
+    assert "a-very-secret-value" not in project.everything_written()
+
+    assert project.run("--resume", "-i", "token=a-very-secret-value").code == 0
+
+
+CALLS = """
+    mcp:
+      servers: {s: {command: SERVER}}
+      auto_approve: ["s__*"]
+    steps:
+      - {id: call, call: s__sleep, with: {seconds: 600}}
+    """
+
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize("flag", ["--retry-failed", "--retry-unknown", "--force"])
+def test_what_belongs_to_resume_needs_it(project: Project, flag: str) -> None:
+    project.pipeline("prompt: Hello")
+
+    done = project.run(flag)
+
+    assert done.code == 2
+    assert "--resume" in done.stderr
+
+
+@pytest.mark.requirement("B3")
+def test_the_newest_run_of_this_very_pipeline_is_taken(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Two")
+    project.pipeline("prompt: Hello", name="other.yaml")
+    assert project.aish("run", "other.yaml").code == 0
+
+    (other,) = (folder for folder in project.run_folders if "other" in folder.name)
+    wrong = project.run("--resume", other.name)
+    assert wrong.code == 2
+    assert "a run of the pipeline `other`" in wrong.stderr
+
+    assert project.run("--resume").stdout == "<Three after <Two after <One, dry>>>\n"
+
+
+@pytest.mark.requirement("B3")
+def test_without_a_run_there_is_nothing_to_go_on_with(project: Project) -> None:
+    project.pipeline("prompt: Hello")
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "no runs" in done.stderr
+
+
+@pytest.mark.requirement("B3")
+def test_resume_can_stand_before_the_file_and_take_the_end_of_an_id(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Two")
+    (folder,) = project.run_folders
+
+    assert project.aish("run", "--resume", "p.yaml").code == 0
+    assert project.run("--resume", folder.name[-4:]).code == 0
+    assert project.run(f"--resume={folder.name}").code == 0
+
+
+@pytest.mark.requirement("B2", "B3")
+def test_who_resumes_a_run_that_is_being_written_hears_who_writes_it(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    gate = Gate()
+    project.uses(model_endpoint(lambda request: echo(request).but(before_head=gate)))
+    running = project.aish.start("run", "p.yaml")
+    gate.wait_arrived()
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert f"is being written by process {running.process.pid}" in done.stderr
+    gate.open()
+    assert running.finish().code == 0
