@@ -29,7 +29,17 @@ ONE_STEP = "main"
 KINDS = ("prompt", "call", "run", "pipeline")
 _STEP_ONLY = (
     *("with", "system", "tools", "tool_choice", "params", "output"),
-    *("foreach", "as", "key", "concurrency", "max_failures", "retry", "timeout"),
+    *(
+        "when",
+        "on_error",
+        "foreach",
+        "as",
+        "key",
+        "concurrency",
+        "max_failures",
+        "retry",
+        "timeout",
+    ),
 )
 _PROMPT_ONLY = ("model", "system", "tools", "tool_choice", "params", "output")
 _BELONGS: Mapping[str, tuple[str, ...]] = {

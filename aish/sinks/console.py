@@ -245,9 +245,9 @@ class Console:
         self._screen.end_line()
         self._items.step_finished(event)
         if event.status == "skipped":
-            self._screen.line(
-                self._look.paint("dim", f"{self._look.glyphs.skipped} {step}: skipped")
-            )
+            why = for_line(f": {event.error.message}" if event.error else "")
+            mark = f"{self._look.glyphs.skipped} {step}: skipped{why}"
+            self._screen.line(self._look.paint("dim", self._look.fit(mark, self._look.width)))
         elif event.status != "ok":
             said = event.error.message if event.error else event.status
             # What does not hold has been said in full; the error is the first of it in short.

@@ -168,8 +168,10 @@ def _run_started(event: RunStarted) -> Iterator[str]:
 
 
 def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
-    took = f", {seconds_text(event.seconds)}" if event.status != "skipped" else ""
-    yield f"{at}{event.status}{took}"
+    if event.status == "skipped":
+        yield f"{at}skipped" + (f": {event.error.message}" if event.error else "")
+        return
+    yield f"{at}{event.status}, {seconds_text(event.seconds)}"
     if event.error is not None:
         yield f"{at}error: {event.error.message} ({event.error.code})"
         if event.error.hint:

@@ -59,7 +59,7 @@ class Tally:
             parts.append(f"{len(finished.denials)} denied")
         if tokens := tokens_text(finished.usage):
             parts.append(tokens)
-        if finished.cost_usd is not None:
+        if finished.cost_usd:
             parts.append(dollars(finished.cost_usd))
         parts.append(seconds_text(finished.seconds))
         if finished.folder:

@@ -48,7 +48,7 @@ FLOW = fields(Flow) | (fields(Foreach) - {"expression", "file", "glob", "folder"
 KINDS = fields(PromptStep, CallStep, RunStep, PipelineStep)
 NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow"}
 STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
-AT_TOP = STEP - {"needs", "when", "on_error", "pipeline"}
+AT_TOP = STEP - {"needs", "pipeline"}
 # What of a `Pipeline` is not a key, and what a key is called there.
 MADE = {"file", "files", "positions", "digest", "data", "overrides", "servers", "rules"}
 EXPECT = DEFS["expectation"]["properties"]
