@@ -11,6 +11,7 @@ from itertools import islice
 from aish.sinks.look import Look, cells
 from aish.sinks.tally import seconds_text, tokens_text
 from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import StepStatus
 from aish.vocab.events import ItemFinished, ItemStarted
 from aish.vocab.frozen import frozen
 
@@ -27,6 +28,7 @@ class ItemFailure:
     """An item that did not go well, and why."""
 
     key: str
+    status: StepStatus
     message: str
 
 
@@ -84,7 +86,8 @@ class Batch:
             self.ok += event.status == "ok"
             self.skipped += event.status == "skipped"
             return None
-        failure = ItemFailure(event.key, event.error.message if event.error else event.status)
+        said = event.error.message if event.error else event.status
+        failure = ItemFailure(event.key, event.status, said)
         if len(self.first_failures) < KEPT_FAILURES:
             self.first_failures.append(failure)
         self.last_failures.append(failure)
@@ -99,9 +102,9 @@ class Batch:
     def eta(self, now: float) -> float | None:
         """Seconds until the end, if it goes on like this."""
         rate = self.rate(now)
-        if self.total is None or not rate:
+        if self.total is None or not rate or self.done >= self.total:
             return None
-        return max(0, self.total - self.done) / rate
+        return (self.total - self.done) / rate
 
     def slowest(self, now: float) -> Sequence[tuple[str, float]]:
         """The items that have been in flight longest, with their age."""

@@ -6,7 +6,7 @@ from aish.sinks.batch import KEPT_FAILURES, Batch, closing_parts, folded
 from aish.sinks.batches import Batches
 from aish.sinks.item_log import ItemLog
 from aish.sinks.screen import Screen
-from aish.text import counted, for_line
+from aish.text import for_line
 from aish.vocab.events import (
     Event,
     ItemFinished,
@@ -69,7 +69,7 @@ class ItemDisplay:
             self._screen.line(self._look.paint("red", self._look.fit(mark, self._look.width)))
         more = batch.failed - KEPT_FAILURES
         if more > 0:
-            self._screen.line(f"  {self._look.glyphs.cut} and {counted(more, 'more failure')}")
+            self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
         for code, count in self._batches.untold(batch):
             if code != "throttled":
                 self._screen.line(

@@ -15,7 +15,6 @@ from aish.sinks.batch import (
     spent_parts,
     trouble_parts,
 )
-from aish.text import counted
 
 TOLD_FAILURES = 20
 _AT_LEAST = 10.0
@@ -42,7 +41,7 @@ class ItemLog:
         if failure is not None:
             count = self._failures[batch.step] = self._failures.get(batch.step, 0) + 1
             if count <= TOLD_FAILURES:
-                yield f"{batch.step} {failure.key}: failed: {failure.message}"
+                yield f"{batch.step} {failure.key}: {failure.status}: {failure.message}"
             if count == TOLD_FAILURES:
                 yield f"{batch.step}: other failures are counted from here on"
         if self._is_due(batch, now):
@@ -57,14 +56,14 @@ class ItemLog:
         self._told.pop(batch.step, None)
         more = self._failures.pop(batch.step, 0) - TOLD_FAILURES
         if more > 0:
-            yield f"{batch.step}: {counted(more, 'more failure')}"
+            yield f"{batch.step}: {more:,} more failed"
         yield f"{batch.step}: {', '.join(closing_parts(batch, seconds))}"
 
     def _is_due(self, batch: Batch, now: float) -> bool:
         """After ten seconds and a tenth of the items, or of the time where nobody knows the end."""
         since, done = self._told.get(batch.step, (batch.began, 0))
         waited = now - since
-        if waited < _AT_LEAST:
+        if waited < _AT_LEAST or batch.done == batch.total:
             return False
         if batch.total is None:
             return waited >= (now - batch.began) / _SHARE

@@ -29,7 +29,7 @@ Draw = Callable[[int, int], Sequence[str]]
 
 
 class Screen:
-    """Writes to a text stream; safe to use from the thread that draws too."""
+    """Writes to a text stream; safe to use from the thread that draws, each `period` seconds."""
 
     def __init__(
         self,
@@ -37,11 +37,13 @@ class Screen:
         look: Look,
         monotonic: Callable[[], float] = time.monotonic,
         size: Callable[[], tuple[int, int]] | None = None,
+        period: float = _PERIOD,
     ) -> None:
         self.look = look
         self._out = out
         self._monotonic = monotonic
         self._size = size or self._terminal_size
+        self._period = period
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._label: str | None = None
@@ -208,7 +210,7 @@ class Screen:
             while not self._closed:
                 if self._label is None and self._pinned is None:
                     self._changed.wait()
-                elif not self._changed.wait(_PERIOD):
+                elif not self._changed.wait(self._period):
                     try:
                         self.tick()
                     except OSError:

@@ -1,0 +1,76 @@
+"""A terminal just clever enough to show what our own sequences leave on it.
+
+Understands line ends, `\\r`, cursor up, erase in line and in screen; colours are dropped. Anything
+else fails the test: only these may reach a terminal (X3).
+"""
+
+import re
+
+from aish.sinks.look import cells
+from aish.text import for_terminal
+
+_SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])")
+
+
+class Cells:
+    """What a person sees on a terminal `width` cells wide that scrolls for ever."""
+
+    def __init__(self, width: int = 80) -> None:
+        self.width = width
+        self.rows: list[list[str]] = [[]]
+        self.row = 0
+        self.column = 0
+
+    def feed(self, data: str) -> None:
+        """Take what a program wrote."""
+        at = 0
+        while at < len(data):
+            if found := _SEQUENCE.match(data, at):
+                self._obey(found[1], found[2])
+                at = found.end()
+                continue
+            self._put(data[at])
+            at += 1
+
+    def text(self) -> str:
+        """Everything that stands there, without the empty end."""
+        return "\n".join("".join(row).rstrip() for row in self.rows).rstrip("\n")
+
+    def _put(self, character: str) -> None:
+        if character == "\n":
+            self._down()
+        elif character == "\r":
+            self.column = 0
+        else:
+            assert for_terminal(character) == character, f"{character!r} reached the terminal"
+            self._show(character, cells(character))
+
+    def _show(self, character: str, size: int) -> None:
+        row = self.rows[self.row]
+        if size == 0 and row:
+            row[-1] += character
+            return
+        if self.column + size > self.width:
+            self._down()
+            row = self.rows[self.row]
+        row += [" "] * (self.column - len(row))
+        row[self.column : self.column + size] = [character] + [""] * (size - 1)
+        self.column += size
+
+    def _down(self) -> None:
+        self.row += 1
+        self.column = 0
+        if self.row == len(self.rows):
+            self.rows.append([])
+
+    def _obey(self, numbers: str, verb: str) -> None:
+        row = self.rows[self.row]
+        if verb == "A":
+            self.row = max(0, self.row - int(numbers or 1))
+        elif verb == "K":
+            del row[0 if numbers == "2" else self.column :]
+        elif verb == "J" and not numbers:
+            del row[self.column :]
+            del self.rows[self.row + 1 :]
+        elif verb != "m":
+            raise AssertionError(f"the sequence {numbers}{verb} reached the terminal")
