@@ -19,6 +19,7 @@ from aish.text import for_line
 from aish.vocab.events import ExpectChecked, Stamped
 
 _SPOOLED = 4_000_000
+_LONGEST = 1e9
 _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
     "ok": "error",
     "failed": "failure",
@@ -136,7 +137,9 @@ def _cases(unit: Unit) -> Iterator[CaseResult]:
     state = state_of(unit)
     reason = reason_of(unit) or Reason(state, WORDS[state])
     troubles = () if state == "ok" else (_trouble(state, reason),)
-    yield CaseResult(name, unit.step, max(seconds, 0.0), troubles=troubles)
+    # Written as a number of so many digits; a journal may hold anything.
+    took = min(max(seconds, 0.0), _LONGEST) if seconds == seconds else 0.0  # ruff: ignore[comparison-with-itself] - NaN
+    yield CaseResult(name, unit.step, took, troubles=troubles)
     seen: Counter[str] = Counter()
     for check in unit.checks:
         seen[check.kind] += 1
