@@ -7,7 +7,7 @@ import typer
 
 from aish.cli.grouping import grouped
 from aish.cli.loading import load
-from aish.cli.option_groups import Filling, Ruling, Telling
+from aish.cli.option_groups import Filling, Reporting, Ruling, Telling
 from aish.cli.options import FileArgument
 from aish.cli.running import Asked, run_pipeline
 from aish.cli.taping import recording_of
@@ -19,6 +19,7 @@ def command(
     filling: Filling,
     ruling: Ruling,
     telling: Telling,
+    reporting: Reporting,
     *,
     cassette: Annotated[
         Path | None,
@@ -31,4 +32,4 @@ def command(
     """
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
     reel = recording_of(pipeline, cassette)
-    return run_pipeline(pipeline, Asked(filling, ruling, telling), reel)
+    return run_pipeline(pipeline, Asked(filling, ruling, telling, reporting=reporting), reel)
