@@ -280,7 +280,7 @@ class _Batch:
             hint = "raise `max_failures`, or run the failed items again with `--resume`"
             return Failure("max_failures", f"{of}; no more were begun", f"{hint} `--retry-failed`")
         hint = "`on_error: continue` or `max_failures` goes on with the others"
-        return Failure("items", f"{of}; no more were begun", hint)
+        return Failure("items_stopped", f"{of}; no more were begun", hint)
 
     def _code(self) -> ExitCode:
         """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""

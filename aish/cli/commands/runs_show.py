@@ -1,17 +1,17 @@
 """`aish runs show ID`."""
 
 import sys
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, closing, suppress
 from typing import Annotated
 
 import typer
 
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import events, find, open_past
+from aish.sinks.items_file import open_items_file
 from aish.sinks.plain import Plain
-from aish.sinks.result import Fold
+from aish.sinks.result import Fold, result_pieces
 from aish.vocab.events import RunFinished
 
 
@@ -57,11 +57,15 @@ def _print_log(shelf: Shelf, id: str, stack: ExitStack) -> None:
 def _print_result(shelf: Shelf, id: str, stack: ExitStack) -> None:
     journal = open_past(shelf, id, stack)
     fold = Fold(id)
+    items = stack.enter_context(closing(open_items_file(None)))
     end: RunFinished | None = None
     for stamped in events(journal.reading):
         fold.take(stamped)
+        items(stamped)
         end = stamped.event if isinstance(stamped.event, RunFinished) else None
     if end is None:
-        print_json(fold.so_far(journal.state(end), str(shelf.path / id)))
+        found = fold.so_far(journal.state(end), str(shelf.path / id))
     else:
-        print_json(fold.result(end))
+        found = fold.result(end)
+    for piece in result_pieces(found, items):
+        typer.echo(piece, nl=False)
