@@ -48,6 +48,7 @@ _VOLATILE = (
     (re.compile(r"\b\d+(?:\.\d+)? k?B\b"), "<size>"),
     (re.compile(r"\b\d+(?:\.\d+)? s\b"), "<s> s"),
     (re.compile(r"\b\d+ in / \d+ out tokens"), "<n> in / <n> out tokens"),
+    (re.compile(r"about [\d,]+ tokens"), "about <n> tokens"),
     (re.compile(r'"((?:first_token_)?seconds)": ?\d[\d.e-]*'), r'"\1": 0'),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "http://127.0.0.1:<port>"),
     (re.compile(r"\b[0-9a-f]{64}\b"), "<digest>"),
