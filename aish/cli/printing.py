@@ -1,11 +1,17 @@
-"""JSON on stdout for the commands that look; whatever a stranger wrote, it comes out whole."""
+"""What commands print to stdout; whatever a stranger wrote, it steers no terminal and no runner."""
 
 import typer
 
 from aish.sinks.json_text import json_text
+from aish.text import for_ci_log
 from aish.vocab.json import JsonValue
 
 
 def print_json(value: JsonValue) -> None:
-    """Print `value`, in a form that steers no terminal and no CI runner."""
+    """Print `value`; it comes out whole."""
     typer.echo(json_text(value, indent=2))
+
+
+def print_text(text: str) -> None:
+    """Print whole lines (X2, B13)."""
+    typer.echo(for_ci_log(text))

@@ -1,12 +1,19 @@
 """Files that a person names for results and reports: found out before the run, not after it."""
 
 import os
+import stat
+from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 from aish.cli.option_groups import Reporting
 from aish.errors import UsageError
 from aish.run.plan import Played
+from aish.sinks.text import DATA, manner_of
 from aish.system.secrets import Secrets
+from aish.text import safe_utf8
+
+_PIECE = 1 << 20
 
 
 def check_writable(path: Path, option: str = "-o") -> None:
@@ -24,6 +31,20 @@ def check_writable(path: Path, option: str = "-o") -> None:
         )
     if not os.access(path if path.exists() else parent, os.W_OK):
         raise UsageError("cannot be written", where=f"{option} {path}")
+
+
+def pieces_for(path: Path, result: BinaryIO) -> Iterator[bytes]:
+    """A result as it may go to `path`: as it is to a file, as on a screen to `/dev/stdout`."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        mode = stat.S_IFREG
+    manner = DATA
+    if not stat.S_ISREG(mode):
+        manner = manner_of(mode, os.environ, is_terminal=stat.S_ISCHR(mode))
+    if manner is DATA:
+        return iter(lambda: result.read(_PIECE), b"")
+    return (safe_utf8(manner.clean(line.decode("utf-8", "replace"))).encode() for line in result)
 
 
 def check_reports(asked: Reporting, film: Played | None, secrets: Secrets) -> None:

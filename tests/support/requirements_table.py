@@ -114,6 +114,7 @@ CI: Mapping[str, str] = {
     "B11": "reports: JUnit, a page, GitHub's summary and annotations, traces",
     "B12": "stdout carries the contract only, and may be closed by its reader",
     "B13": "no text of a stranger is a command to GitHub, and secrets are masks there",
+    "B15": "the repository ships an action for GitHub and hooks for pre-commit",
     "B16": "staged calls: put down and not executed, reviewed, applied once",
 }
 

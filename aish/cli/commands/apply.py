@@ -31,13 +31,13 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.run.applying.apply import Application
 from aish.run.applying.choice import Wish
 from aish.run.staging.reading import read_staged
 from aish.sinks.lines import plain
 from aish.system.secrets import Secrets
-from aish.text import counted, for_ci_log
+from aish.text import counted
 from aish.vocab.json import JsonObject
 
 
@@ -92,7 +92,7 @@ def command(
         if format_ is Report.JSON:
             print_json(_report(asked, rows, None, None, code))
         else:
-            typer.echo(for_ci_log(text))
+            print_text(text)
         return code
     if not quiet:
         say(text)
@@ -108,10 +108,10 @@ def command(
 
 def _print_end(rows: Sequence[Row], done: Application, secrets: Secrets) -> None:
     for attempt in done.attempts:
-        typer.echo(for_ci_log(secrets.mask(attempt_line(attempt))))
+        print_text(secrets.mask(attempt_line(attempt)))
     before = sum(row.state == "applied" and not row.left_out for row in rows)
     if before:
-        typer.echo(f"{counted(before, 'call')} applied before")
+        print_text(f"{counted(before, 'call')} applied before")
 
 
 def _report(

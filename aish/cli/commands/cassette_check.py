@@ -8,12 +8,12 @@ import typer
 
 from aish.cassettes.file import shown
 from aish.cli.options import Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.run.cassette_check.check import Checked, check
 from aish.run.cassette_check.search import subjects
 from aish.run.plan import load_checked
-from aish.text import counted, for_ci_log, for_line
+from aish.text import counted, for_line
 from aish.vocab.json import JsonObject
 
 
@@ -47,7 +47,7 @@ def command(
     if format_ is Report.JSON:
         print_json([_row(one) for one in found])
     else:
-        typer.echo("\n".join(for_ci_log(line) for one in found for line in _lines(one)))
+        print_text("\n".join(line for one in found for line in _lines(one)))
     return int(_code(found))
 
 

@@ -10,10 +10,9 @@ from aish.cassettes.comparison_text import comparison_lines
 from aish.cassettes.file import load
 from aish.cassettes.trajectory import Comparison, compare
 from aish.cli.options import Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.run.taping.trajectories import sent
-from aish.text import for_ci_log
 
 
 def command(
@@ -41,4 +40,4 @@ def command(
 
 def _print(before: Path, after: Path, comparison: Comparison) -> None:
     lines = [f"--- {before}", f"+++ {after}", *comparison_lines(comparison)]
-    typer.echo("\n".join(for_ci_log(line) for line in lines))
+    print_text("\n".join(lines))

@@ -12,10 +12,11 @@ from aish.cassettes.scrub import Scrubbed, scrubbed
 from aish.cli.boundary import say
 from aish.cli.loading import read_stdin
 from aish.cli.options import CassetteArgument, VerboseOption
+from aish.cli.printing import print_text
 from aish.errors import UsageError
 from aish.system.files import atomic_write
 from aish.system.secrets import Secrets
-from aish.text import counted, for_ci_log, for_line
+from aish.text import counted, for_line
 
 _HISTORY = "what was committed or sent before still has it: replace the secret itself"
 
@@ -98,12 +99,12 @@ def _write(target: Path, data: bytes) -> None:
 def _report(found: Scrubbed, target: Path) -> None:
     for place in found.places:
         times = "" if place.count == 1 else f", {place.count} times"
-        typer.echo(for_ci_log(f"{for_line(place.where)}{times}"))
+        print_text(f"{for_line(place.where)}{times}")
     count = sum(place.count for place in found.places)
     if count:
-        typer.echo(for_ci_log(f"{counted(count, 'place')} changed in {target}"))
+        print_text(f"{counted(count, 'place')} changed in {target}")
         say(f"note: {_HISTORY}")
     else:
-        typer.echo("nothing was found, and nothing changed")
+        print_text("nothing was found, and nothing changed")
     for where in found.packed:
         say(f"warning: {where} is compressed and was not searched")

@@ -12,7 +12,7 @@ from aish.cassettes.file import load
 from aish.cassettes.interaction import Cassette
 from aish.cli.conversation_text import head_lines, part_lines
 from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.run.taping.recorded_answer import read_answer
 from aish.vocab.json import JsonObject
 
@@ -39,7 +39,7 @@ def command(
     lines = list(head_lines(str(path), cassette.head, len(cassette.interactions)))
     for part in parts:
         lines += ("", *part_lines(part, full=full))
-    typer.echo("\n".join(lines))
+    print_text("\n".join(lines))
     return 0
 
 

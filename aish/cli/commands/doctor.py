@@ -7,6 +7,7 @@ import anyio
 import typer
 
 from aish.cli.options import VerboseOption
+from aish.cli.printing import print_text
 from aish.errors import ExitCode
 from aish.run.checkup import Finding, check_machine, check_pipeline
 from aish.text import for_line
@@ -28,7 +29,7 @@ def command(
     if file is not None:
         findings += anyio.run(check_pipeline, file)
     for finding in findings:
-        typer.echo(_line(finding))
+        print_text(_line(finding))
     failed = [finding for finding in findings if finding.state == "bad"]
     return int(ExitCode.UNAVAILABLE if failed else ExitCode.OK)
 

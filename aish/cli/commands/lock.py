@@ -19,7 +19,7 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, LockDiffersError, UsageError
 from aish.policy.lock import Lock
@@ -28,7 +28,7 @@ from aish.run.locks.file import lock_path, read_lock, write_lock
 from aish.run.locks.words import difference_lines, difference_row, named
 from aish.run.options import RunOptions
 from aish.system.secrets import Secrets
-from aish.text import counted, for_ci_log
+from aish.text import counted
 from aish.vocab.json import JsonObject
 
 
@@ -109,9 +109,9 @@ def _print(path: Path, taken: Taken, older: Lock | None, way: _Way, secrets: Sec
         return
     for found in taken.differences:
         lines = (secrets.mask(line) for line in difference_lines(found))
-        typer.echo(for_ci_log("\n".join(lines)))
+        print_text("\n".join(lines))
     if not taken.differences and way is not _Way.DIFF:
-        typer.echo(f"{path}: nothing differs")
+        print_text(f"{path}: nothing differs")
     elif way is _Way.UPDATE:
         say(f"{path}: written, {counted(len(taken.differences), 'difference')} taken in")
 
@@ -124,7 +124,7 @@ def _print_new(path: Path, taken: Taken) -> None:
         counted(len(taken.lock.models), "model"),
         counted(len(taken.lock.prompts), "prompt"),
     )
-    typer.echo(f"{path}: {', '.join(parts)}")
+    print_text(f"{path}: {', '.join(parts)}")
     for found in taken.differences:
         signs = [line for line in difference_lines(found) if line.startswith("  suspicious: ")]
         for sign in signs:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -21,20 +22,27 @@ from aish.cli.options import (
     MaxCostOption,
     MaxTurnsOption,
     ModelOption,
-    Report,
-    ReportOption,
     SetOption,
     StrictOption,
     TimeoutOption,
     VerboseOption,
 )
+from aish.cli.plan_graph import mermaid_lines
 from aish.cli.plan_text import plan_lines
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.run.looking import Look, look_at_lock
 from aish.run.plan import make_plan
 from aish.run.plan_view import plan_view
 from aish.run.resources import missing_server
+
+
+class PlanReport(StrEnum):
+    """How a plan is printed."""
+
+    TEXT = "text"
+    JSON = "json"
+    MERMAID = "mermaid"
 
 
 def command(
@@ -53,7 +61,9 @@ def command(
     max_turns: MaxTurnsOption = None,
     offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers.")] = False,
     strict: StrictOption = False,
-    format_: ReportOption = Report.TEXT,
+    format_: Annotated[
+        PlanReport, typer.Option("--format", help="What stdout carries.")
+    ] = PlanReport.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
     """Show what would run and what would be asked.
@@ -71,10 +81,12 @@ def command(
     found = look_at_lock(plan) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)
-    if format_ is Report.JSON:
+    if format_ is PlanReport.MERMAID:
+        print_text("\n".join(mermaid_lines(view)))
+    elif format_ is PlanReport.JSON:
         print_json(view)
     else:
-        typer.echo("\n".join(plan_lines(view)))
+        print_text("\n".join(plan_lines(view)))
     if found is None:
         return 0
     for error in found.locked:

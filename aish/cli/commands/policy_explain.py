@@ -15,7 +15,7 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.config.documents import parse_json
 from aish.errors import UsageError
 from aish.policy.explain import Explanation, explain, tool_name
@@ -25,7 +25,6 @@ from aish.run.locks.file import lock_of
 from aish.run.locks.pins import locked_tool_named
 from aish.run.plan import load_checked
 from aish.run.presumed import presumed_tool
-from aish.text import for_terminal
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool
 
@@ -64,7 +63,7 @@ def command(
         told = _locked_lines(locked, misfits) if locked else ()
         if lock is not None and locked is None and name.server in pipeline.servers:
             told = ["", f"`{name}` is not among the tools that are locked: it is not offered"]
-        typer.echo("\n".join(for_terminal(line) for line in (*_lines(found), *told)))
+        print_text("\n".join((*_lines(found), *told)))
     return 0
 
 

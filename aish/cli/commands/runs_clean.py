@@ -8,12 +8,13 @@ import typer
 
 from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, VerboseOption
+from aish.cli.printing import print_text
 from aish.cli.runs_text import bytes_text
 from aish.config.quantities import duration
 from aish.errors import ExitCode, UsageError
 from aish.run.past.cleaning import Cleaned, clean, to_clean
 from aish.run.past.shelf import open_shelves
-from aish.text import counted, for_ci_log, for_line
+from aish.text import counted, for_line
 
 _WHICH = "`--keep 20` keeps the newest 20, `--older-than 30d` deletes what is older"
 
@@ -66,10 +67,10 @@ def _seconds(text: str) -> float:
 def _report(done: list[Cleaned], *, dry_run: bool) -> None:
     deleted = [one for one in done if one.kept is None]
     for one in deleted:
-        typer.echo(for_ci_log(f"{for_line(str(one.shelf.path / one.id))}: {bytes_text(one.size)}"))
+        print_text(f"{for_line(str(one.shelf.path / one.id))}: {bytes_text(one.size)}")
     for one in done:
         if one.kept is not None:
             say(f"warning: `{one.shelf.path / one.id}` is left alone: {one.kept}")
     freed = bytes_text(sum(one.size for one in deleted))
     verb = "would be" if dry_run else "were" if len(deleted) != 1 else "was"
-    typer.echo(f"{counted(len(deleted), 'run')} {verb} deleted, {freed}")
+    print_text(f"{counted(len(deleted), 'run')} {verb} deleted, {freed}")

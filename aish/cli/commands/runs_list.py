@@ -2,11 +2,9 @@
 
 from contextlib import ExitStack
 
-import typer
-
 from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.cli.runs_text import row_of, table
 from aish.run.past.shelf import open_shelves
 from aish.run.past.telling import past_runs
@@ -28,7 +26,7 @@ def command(
     if format_ is Report.JSON:
         print_json([row_of(run) for run in runs])
     elif runs:
-        typer.echo("\n".join(table(runs)))
+        print_text("\n".join(table(runs)))
     else:
         say("no runs are kept here")
     for run in runs:

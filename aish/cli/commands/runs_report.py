@@ -18,7 +18,7 @@ from aish.cli.options import (
     ReportOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.cli.writable import check_reports
 from aish.errors import UsageError
 from aish.reports.make import make_reports
@@ -26,7 +26,7 @@ from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import PastJournal, events, find, open_past
 from aish.sinks.fanout import Sink
 from aish.system.secrets import Secrets
-from aish.text import for_ci_log, for_line
+from aish.text import for_line
 from aish.vocab.events import Stamped
 
 _IN_FOLDER = "report.html"
@@ -106,4 +106,4 @@ def _tell(id: str, junit: Path | None, html: Path | None, format_: Report) -> No
         print_json({"v": 1, "run": id, "junit": paths.get("junit"), "html": paths.get("html")})
         return
     for path in paths.values():
-        typer.echo(for_ci_log(for_line(path)))
+        print_text(for_line(path))

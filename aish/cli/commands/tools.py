@@ -18,12 +18,12 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.run.looking import Look, ToolView
 from aish.run.resources import missing_server
 from aish.system.secrets import Secrets
-from aish.text import for_ci_log, for_line, suspicious
+from aish.text import for_line, suspicious
 from aish.vocab.json import JsonObject, JsonValue
 
 _WIDTH = 80
@@ -86,7 +86,7 @@ def _rows(found: Look) -> list[JsonObject]:
 
 def _table(found: Look, secrets: Secrets) -> None:
     if not found.tools:
-        typer.echo("no tools")
+        print_text("no tools")
         return
     width = min(44, max(len(str(row.tool.name)) for row in found.tools))
     marks = [f"{row.verdict}*" if row.conditional else row.verdict for row in found.tools]
@@ -96,9 +96,9 @@ def _table(found: Look, secrets: Secrets) -> None:
         first = for_line(told.strip().partition("\n")[0])
         short = first if len(first) <= _WIDTH else first[: _WIDTH - 1] + "…"
         line = f"{for_line(str(row.tool.name)):{width}}  {mark:{room}}  {short}"
-        typer.echo(for_ci_log(line.rstrip()))
+        print_text(line.rstrip())
     if any(row.conditional for row in found.tools):
-        typer.echo("\n* depends on the arguments: `aish policy explain` says how")
+        print_text("\n* depends on the arguments: `aish policy explain` says how")
 
 
 def _signs(row: ToolView) -> tuple[str, ...]:
@@ -127,7 +127,7 @@ def _words(value: JsonValue) -> Iterator[str]:
 def _audit(tools: Sequence[ToolView], secrets: Secrets) -> int:
     odd = [(row, _signs(row)) for row in tools if _signs(row)]
     for row, signs in odd:
-        typer.echo(for_ci_log(f"{for_line(str(row.tool.name))}: {', '.join(signs)}"))
-        typer.echo(for_ci_log(f"    {for_line(secrets.mask(row.tool.description))}"))
-    typer.echo(f"{len(tools)} tools looked at, {len(odd)} suspicious")
+        print_text(f"{for_line(str(row.tool.name))}: {', '.join(signs)}")
+        print_text(f"    {for_line(secrets.mask(row.tool.description))}")
+    print_text(f"{len(tools)} tools looked at, {len(odd)} suspicious")
     return int(ExitCode.FAILED if odd else ExitCode.OK)

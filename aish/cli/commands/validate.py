@@ -7,7 +7,7 @@ import typer
 
 from aish.cli.boundary import say
 from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
-from aish.cli.printing import print_json
+from aish.cli.printing import print_json, print_text
 from aish.config.loader import lookup_position
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests, tool_name
@@ -99,7 +99,7 @@ def _print(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool)
         if problem.hint:
             say(f"  hint: {problem.hint}")
     if ok:
-        typer.echo(f"{path}: ok")
+        print_text(f"{path}: ok")
     else:
         count = sum(strict or not problem.warning for problem in problems)
         say(f"{path}: {counted(count, 'error')}")

@@ -6,7 +6,7 @@ Bounded however many items there are: of those that went well only the number is
 from dataclasses import dataclass, field
 
 from aish.reports.units import Unit, Units
-from aish.reports.verdicts import Reason, State, reason_of, state_of
+from aish.reports.verdicts import WORDS, Reason, State, reason_of, state_of
 from aish.sinks.tally import Tally
 from aish.vocab.deltas import Usage
 from aish.vocab.events import (
@@ -100,7 +100,7 @@ class Gathered:
 
 
 def _step(row: Row, unit: Unit) -> None:
-    row.state, row.reason, row.unmet = state_of(unit), reason_of(unit), _unmet(unit)
+    row.state, row.reason, row.unmet = state_of(unit), _reason(unit), _unmet(unit)
     if unit.finished is not None:
         row.seconds, row.text = unit.finished.seconds, unit.finished.text
         row.usage, row.cost_usd = unit.finished.usage, unit.finished.cost_usd
@@ -109,7 +109,7 @@ def _step(row: Row, unit: Unit) -> None:
 
 
 def _item(row: Row, unit: Unit, key: str) -> None:
-    state, reason = state_of(unit), reason_of(unit)
+    state, reason = state_of(unit), _reason(unit)
     row.failures.pop(key, None)
     row.trouble.pop(key, None)
     if state in WELL or reason is None:
@@ -118,6 +118,12 @@ def _item(row: Row, unit: Unit, key: str) -> None:
     row.trouble[key] = state
     if len(row.failures) < FIRST:
         row.failures[key] = reason, _unmet(unit)
+
+
+def _reason(unit: Unit) -> Reason | None:
+    """Why it did not go well, if only in a word; `None` where it did."""
+    state = state_of(unit)
+    return None if state in WELL else reason_of(unit) or Reason(state, WORDS[state])
 
 
 def _unmet(unit: Unit) -> tuple[str, ...]:
