@@ -11,10 +11,12 @@ from typing import BinaryIO, Self
 
 from aish.cli.boundary import say
 from aish.cli.earlier import Before
+from aish.cli.journal_lost import JournalLostError
 from aish.cli.option_groups import Reporting
 from aish.cli.options import Format
 from aish.cli.reporting import EndReports
 from aish.cli.tables import ends_with_items, item_result, items_file, table
+from aish.cli.writable import pieces_for
 from aish.config.steps import PromptStep
 from aish.errors import ExitCode
 from aish.run.folder import RunFolder
@@ -25,11 +27,9 @@ from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, RunFinished
+from aish.vocab.events import Event, ItemStarted, RunFinished
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
-
-_PIECE = 1 << 20
 
 
 @frozen
@@ -74,9 +74,10 @@ class Outlets:
         # What is staged is put down before the journal says so: a killed run leaves no gap.
         # The console next: it takes its spinner away before stdout writes to the same terminal.
         self._result = _result(plan, folder, shape, out, self._items)
-        journal = _journal(folder, self._reports) if before is None else before.journal
+        self._journal = _journal(folder, self._reports) if before is None else before.journal
+        self._unjournaled = False
         traces = _traces(plan, shape, folder)
-        sinks = [staging, journal, self._items, self._console, self._result, traces]
+        sinks = [staging, self._journal, self._items, self._console, self._result, traces]
         self._log = EventLog(
             [sink for sink in sinks if sink is not None],
             clock=clock,
@@ -130,7 +131,13 @@ class Outlets:
                 self._failed(sink, error)
 
     def emit(self, event: Event) -> None:
-        """The `Emit` of the run."""
+        """The `Emit` of the run.
+
+        Raises:
+            JournalLostError: an item was to begin that a resumed run would do once more.
+        """
+        if self._unjournaled and isinstance(event, ItemStarted):
+            raise JournalLostError
         self._ended_well = isinstance(event, RunFinished) and event.exit.code == 0
         self._log.emit(event)
 
@@ -166,7 +173,7 @@ class Outlets:
         assert self._shape.output is not None
         buffer.seek(0)
         try:
-            atomic_pieces(self._shape.output, iter(lambda: buffer.read(_PIECE), b""))
+            atomic_pieces(self._shape.output, pieces_for(self._shape.output, buffer))
         except OSError as error:
             self._lose(f"{self._shape.output}: cannot write the result", error)
 
@@ -176,6 +183,7 @@ class Outlets:
             # A reader that left (`| head`) wanted no more: nothing is lost that it asked for.
             say(f"note: {sink.name}: the reader has gone")
             return
+        self._unjournaled |= sink is self._journal
         self._lose(f"cannot write {sink.name}", error)
 
     def _lose(self, what: str, error: OSError) -> None:
