@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 
 from aish.cassettes.text_difference import changed_lines
 from aish.cassettes.trajectory import Call, CallChange, Comparison, TextChange, Totals
-from aish.text import for_line
+from aish.text import dollars, for_line
 from aish.vocab.json import JsonValue
 
 _SHOWN = 40
@@ -70,6 +70,10 @@ def _totals(before: Totals, after: Totals) -> Iterator[str]:
     for name, old, new in rows:
         if old is not None or new is not None:
             yield f"{name:14}  {_number(old)} → {_number(new)}"
+    costs = [before.cost_usd, after.cost_usd]
+    if costs != [None, None]:
+        said = ("unknown" if cost is None else dollars(cost) for cost in costs)
+        yield f"{'cost':14}  {' → '.join(said)}"
 
 
 def _number(value: float | None) -> str:

@@ -26,7 +26,10 @@ class Message:
 
 @frozen
 class Answer:
-    """What a model answered, put together; `trouble` says why it is no whole answer."""
+    """What a model answered, put together; `trouble` says why it is no whole answer.
+
+    `cost_usd` is what the endpoint says of it.
+    """
 
     text: str = ""
     thoughts: str = ""
@@ -34,6 +37,7 @@ class Answer:
     finish: str = ""
     usage: Usage = Usage()
     trouble: str | None = None
+    cost_usd: float | None = None
 
 
 @frozen

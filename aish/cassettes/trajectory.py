@@ -35,6 +35,7 @@ class Totals:
     calls: int = 0
     usage: Usage = Usage()
     seconds: float | None = None
+    cost_usd: float | None = None
 
 
 @frozen

@@ -4,13 +4,12 @@ from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.models import ModelEntry
-from aish.models import smollm2
+from aish.models.dialect import dialect_of
 from aish.models.failure import AttemptError, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of
 from aish.models.pace import Pace
@@ -22,14 +21,11 @@ from aish.system.secrets import Secrets
 from aish.vocab.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.vocab.protocols import Hold, Meter, ModelRequest
 from aish.wire.chat_decode import ChatDecoder
-from aish.wire.chat_encode import Dialect, Encoder
+from aish.wire.chat_encode import Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
 
 _NOTICED_SECONDS = 1.0
 _NOT_BOTH = "no schema together with tools; asking again without it"
-
-# These take tool-call ids of nine letters and digits only (quirk 42).
-_SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
 
 
 class ChatModel:
@@ -52,7 +48,7 @@ class ChatModel:
         self._pace = pace
         self._origin = origin_of(entry.base_url)
         self._throttle = throttles.of(self._origin)
-        self._encoder = Encoder(_dialect(entry))
+        self._encoder = Encoder(dialect_of(entry))
         self._schema_with_tools = entry.json_schema != "without_tools"
 
     @property
@@ -271,21 +267,6 @@ async def _background() -> AsyncGenerator[TaskGroup]:
         tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure
-
-
-def _dialect(entry: ModelEntry) -> Dialect:
-    params = {**smollm2.PARAMS, **entry.params} if entry.embedded else entry.params
-    return Dialect(
-        model=entry.model or (smollm2.NAME if entry.embedded else entry.alias),
-        params=params,
-        usage=entry.usage,
-        json_schema=entry.json_schema is not False,
-        tool_role=entry.tool_role,
-        vision=entry.vision,
-        # As `Finish.model`, which the loop writes into the turns.
-        origin=entry.alias,
-        short_ids=urlsplit(entry.base_url or "").hostname in _SHORT_IDS,
-    )
 
 
 def _decoder(request: ModelRequest) -> ChatDecoder:

@@ -131,7 +131,8 @@ def make_plan(
             used.
     """
     default, steps = _asked(pipeline, options)
-    limits = _limits(pipeline, options, steps, default)
+    judges = tuple(judges)
+    limits = _limits(pipeline, options, steps, default, judges)
     secrets = Secrets() if secrets is None else secrets
     of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
     declared_secrets(pipeline.secrets, of_models)
@@ -178,7 +179,11 @@ def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[S
 
 
 def _limits(
-    pipeline: Pipeline, options: RunOptions, steps: tuple[Step, ...], default: str | None
+    pipeline: Pipeline,
+    options: RunOptions,
+    steps: tuple[Step, ...],
+    default: str | None,
+    judges: tuple[str, ...],
 ) -> Limits:
     """Those of the file, with the command line's over them; models have what they call for."""
     own = pipeline.limits
@@ -190,7 +195,7 @@ def _limits(
     )
     bounds = (limits, *(step.flow.limits for step in steps))
     if any(one.tokens is not None or one.cost_usd is not None for one in bounds):
-        problems = limit_check(pipeline, limits, steps, default)
+        problems = limit_check(pipeline, limits, steps, default, judges)
         if problems:
             raise PipelineError(problems)
     return limits

@@ -57,11 +57,12 @@ def limit_check(
     limits: Limits,
     steps: Sequence[Step] | None = None,
     default: str | None = None,
+    judges: Iterable[str] | None = None,
 ) -> tuple[Problem, ...]:
     """What limits that are not the file's own, or other models, lack in it (B8)."""
     from aish.run.checks.limits import limit_complaints
 
-    return _placed(pipeline, limit_complaints(pipeline, limits, steps, default))
+    return _placed(pipeline, limit_complaints(pipeline, limits, steps, default, judges))
 
 
 def _placed(pipeline: Pipeline, complaints: Iterable[Complaint]) -> tuple[Problem, ...]:

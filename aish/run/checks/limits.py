@@ -29,33 +29,48 @@ def limit_complaints(
     limits: Limits | None = None,
     steps: Sequence[Step] | None = None,
     default: str | None = None,
+    judges: Iterable[str] | None = None,
 ) -> Iterator[Complaint]:
     """About models that a limit needs to know more of.
 
-    `limits`, `steps` and the `default` model are those of the file, if a run has no others.
+    `limits`, `steps`, the `default` model and the `judges` beside those of steps are those of the
+    file, if a run has no others.
     """
     run = pipeline.limits if limits is None else limits
     default = default or _default(pipeline)
+    if judges is None:
+        judges = judges_of(one for case in pipeline.tests for one in case.expect)
     told: set[tuple[str, str]] = set()
-    for step in pipeline.steps if steps is None else steps:
-        for bounds, whose in ((run, ""), (step.flow.limits, f" of the step `{step.id}`")):
-            if bounds.tokens is None and bounds.cost_usd is None:
-                continue
-            for complaint in _of_step(step, bounds, whose, pipeline.models, default):
-                if (complaint.path, complaint.message) not in told:
-                    told.add((complaint.path, complaint.message))
-                    yield complaint
+    for complaint in (
+        *_of_steps(pipeline.steps if steps is None else steps, run, pipeline, default),
+        *_of_uses(
+            (_Use(alias, {}) for alias in _with_fallbacks(judges, pipeline.models)),
+            run,
+            "",
+            pipeline.models,
+        ),
+    ):
+        if (complaint.path, complaint.message) not in told:
+            told.add((complaint.path, complaint.message))
+            yield complaint
 
 
-def _of_step(
-    step: Step,
-    bounds: Limits,
-    whose: str,
-    models: Mapping[str, ModelEntry],
-    default: str | None,
+def _of_steps(
+    steps: Iterable[Step], run: Limits, pipeline: Pipeline, default: str | None
 ) -> Iterator[Complaint]:
+    models = pipeline.models
+    for step in steps:
+        for bounds, whose in ((run, ""), (step.flow.limits, f" of the step `{step.id}`")):
+            yield from _of_uses(_uses(step, models, default), bounds, whose, models)
+
+
+def _of_uses(
+    uses: Iterable[_Use], bounds: Limits, whose: str, models: Mapping[str, ModelEntry]
+) -> Iterator[Complaint]:
+    if bounds.tokens is None and bounds.cost_usd is None:
+        return
     key = "`limits.tokens`" if bounds.cost_usd is None else "`limits.cost_usd`"
-    for use in _uses(step, models, default):
+    for use in uses:
         entry, path = models[use.alias], f"models.{use.alias}"
         if answer_limit({**entry.params, **use.params}) is None:
             message = f"{key}{whose} needs `max_tokens` in the `params` of the model `{use.alias}`"

@@ -90,7 +90,7 @@ def _compared(tape: RunTape) -> str:
 
     following = tape.following
     assert isinstance(following, Following), "`RunTape.followed` makes them"
-    recorded = asked_for(_interactions(tape))
+    recorded = asked_for(_interactions(tape), tape.entries)
     title = f"`{tape.reel.choice.live_model}` compared with {tape.reel.shown}"
     return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
 

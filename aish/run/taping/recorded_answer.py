@@ -52,6 +52,7 @@ def _answer(deltas: Iterable[Delta], trouble: str | None) -> Answer:
         finish=finish.reason if finish else "",
         usage=finish.usage if finish else Usage(),
         trouble=trouble,
+        cost_usd=finish.cost_usd if finish else None,
     )
 
 

@@ -16,6 +16,7 @@ from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
+from aish.config.models import ModelEntry
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
@@ -116,6 +117,8 @@ class RunTape(Tape):
 
     reel: Reel
     head: Head
+    entries: tuple[ModelEntry, ...] = ()
+    """The models of the file, whose prices a comparison wants."""
     following: object | None = None
     """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
 
@@ -201,6 +204,7 @@ def open_tape(
             recording=recording,
         )
         tape.reel, tape.head = reel, head
+        tape.entries = tuple(plan.pipeline.models.values())
         stack.callback(tape.settle)
         yield tape
 

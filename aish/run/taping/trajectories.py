@@ -5,7 +5,9 @@ Following().take(event), .trajectory           # the same of a run, from its eve
 sent(interactions) -> Trajectory               # what went to servers and commands
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
 
 from aish.cassettes.conversation import conversation
 from aish.cassettes.conversation_parts import (
@@ -18,23 +20,33 @@ from aish.cassettes.conversation_parts import (
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.json_body import json_or_text
 from aish.cassettes.trajectory import Call, Totals, Trajectory
-from aish.loop.usage import add_usage
+from aish.config.models import ModelEntry
+from aish.loop.usage import add_cost, add_usage
+from aish.models.dialect import wire_name
+from aish.models.pricing import Pricing, pricing_of
+from aish.run.judges import OPENING
 from aish.run.taping.recorded_answer import read_answer
 from aish.vocab.deltas import Usage
 from aish.vocab.events import Event, TurnFinished
 from aish.vocab.json import JsonValue
 
+_ASIDE: Final = frozenset({"sampling", "judge"})
 
-def asked_for(interactions: Iterable[Interaction]) -> Trajectory:
+
+def asked_for(
+    interactions: Iterable[Interaction], entries: Iterable[ModelEntry] = ()
+) -> Trajectory:
     """What the models of a recording asked for and answered; results are not compared.
 
-    What they answered to servers is left out: it is not what the run was for.
+    What they answered to servers is left out, and the words of judges: they are not what the run
+    was for. `entries` are the models of the file, for their prices.
     """
     parts = conversation(interactions, read_answer)
-    turns = [part for part in parts if isinstance(part, ModelTurn) and not part.sampled]
-    models = [turn for turn in turns if _is_answered(turn)]
+    turns = (part for part in parts if isinstance(part, ModelTurn) and not part.sampled)
+    models = [turn for turn in _but_judges(turns) if _is_answered(turn)]
     calls = tuple(_asked(call) for turn in models for call in turn.answer.calls)
-    return Trajectory(calls, _answers(models), totals=_totals(models, len(calls)))
+    totals = replace(_totals(models, len(calls)), cost_usd=_cost(models, entries))
+    return Trajectory(calls, _answers(models), totals=totals)
 
 
 def sent(interactions: Iterable[Interaction]) -> Trajectory:
@@ -60,7 +72,7 @@ class Following:
 
     def take(self, event: Event) -> None:
         """Look at the next event."""
-        if isinstance(event, TurnFinished) and event.purpose != "sampling":
+        if isinstance(event, TurnFinished) and event.purpose not in _ASIDE:
             self._turns.append(event)
 
     @property
@@ -72,8 +84,10 @@ class Following:
             for one in turn.calls
         )
         usage: Usage | None = None
+        cost: float | None = 0.0
         for turn in self._turns:
             usage = add_usage(usage, turn.usage)
+            cost = add_cost(cost, turn.cost_usd)
         return Trajectory(
             calls,
             tuple(turn.text for turn in self._turns if not turn.calls),
@@ -82,8 +96,38 @@ class Following:
                 len(calls),
                 usage or Usage(),
                 sum((turn.seconds for turn in self._turns), 0.0),
+                cost if self._turns else None,
             ),
         )
+
+
+def _but_judges(turns: Iterable[ModelTurn]) -> Iterator[ModelTurn]:
+    """Without the conversations that begin as those of judges do."""
+    judged: set[int | None] = set()
+    for turn in turns:
+        first = turn.news[0] if turn.news else None
+        begins = first is not None and first.text.startswith(OPENING)
+        if begins or turn.follows in judged or turn.again in judged:
+            judged.add(turn.number)
+            judged.discard(None)
+        else:
+            yield turn
+
+
+def _cost(turns: Sequence[ModelTurn], entries: Iterable[ModelEntry]) -> float | None:
+    """What the turns cost by what their endpoints said, else at the prices of the file now."""
+    prices: dict[str, Pricing | None] = {}
+    for entry in entries:
+        name, price = wire_name(entry), pricing_of(entry)
+        # Two prices for what has one name in the recording are no price.
+        prices[name] = price if prices.setdefault(name, price) == price else None
+    total: float | None = 0.0 if turns else None
+    for turn in turns:
+        price, cost = prices.get(turn.model), turn.answer.cost_usd
+        if cost is None and price is not None:
+            cost = price.cost(turn.answer.usage)
+        total = add_cost(total, cost)
+    return total
 
 
 def _is_answered(part: Part) -> bool:

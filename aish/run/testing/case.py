@@ -3,7 +3,7 @@
 import json
 import os
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -11,11 +11,13 @@ from time import monotonic
 import anyio
 
 from aish.cassettes.file import partial, shown
+from aish.config.expected import Expectation
 from aish.config.inputs import fits
 from aish.errors import AishError, ExitCode, UsageError, did_you_mean
 from aish.policy.staging import Staging
 from aish.run.execute import execute
-from aish.run.folder import RunsPlace, open_folder
+from aish.run.folder import RunFolder, RunsPlace, open_folder
+from aish.run.judges import judges_of
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
 from aish.run.surroundings import Surroundings
@@ -27,6 +29,7 @@ from aish.system.schema import spell_path
 from aish.terminal.unattended import Unattended
 from aish.vocab.events import Event
 from aish.vocab.json import JsonValue
+from aish.vocab.protocols import Clock
 
 _NO_CASSETTE = "the test has no cassette to run on"
 _NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
@@ -63,13 +66,12 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
     strict = settings.strict is not False
     reel = load_reel(TapeChoice(path, mode, settings.ignore, settings.allow, strict))
     options = RunOptions(inputs=_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
-    plan = make_plan(job.pipeline, options, reel=reel)
+    judges = tuple(judges_of(job.case.expect))
+    plan = make_plan(job.pipeline, options, reel=reel, judges=judges)
     if update_snapshots:
         plan = without_snapshots(plan)
-    clock = SystemClock()
-    place = RunsPlace(job.pipeline.file.parent)
-    mask = plan.secrets.mask
-    folder = open_folder(job.pipeline.name, place, clock.now(), ephemeral=True, mask=mask)
+    clock, mask = SystemClock(), plan.secrets.mask
+    folder = _folder(job, clock, mask)
     with open_tape(reel, plan, options, folder, clock) as tape:
         around = Surroundings(
             emit=_unheard,
@@ -80,8 +82,8 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
             tape=tape,
             staging=_unkept(plan, folder.id),
         )
-        examiner = Examiner(job.case.expect, update_snapshots=update_snapshots)
-        look = examiner if mode == "none" else None
+        examiner = Examiner(_looked_at(job, mode), update_snapshots=update_snapshots)
+        look = examiner if mode == "none" or judges else None
         end = anyio.run(execute, plan, options, around, look)
     verdict = verdict_of(ExitCode(end.code), examiner.checked)
     return Outcome(
@@ -92,6 +94,17 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
         written=examiner.written,
     )
+
+
+def _folder(job: Job, clock: Clock, mask: Callable[[str], str]) -> RunFolder:
+    place = RunsPlace(job.pipeline.file.parent)
+    return open_folder(job.pipeline.name, place, clock.now(), ephemeral=True, mask=mask)
+
+
+def _looked_at(job: Job, mode: Mode) -> tuple[Expectation, ...]:
+    """What a case expects; while it is recorded only its judges, whose words are recorded too."""
+    expect = job.case.expect
+    return expect if mode == "none" else tuple(one for one in expect if one.kind == "judge")
 
 
 def _again(job: Job, path: Path) -> str:

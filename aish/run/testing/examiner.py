@@ -6,12 +6,14 @@ from time import monotonic
 
 from aish.cassettes.file import shown
 from aish.config.expected import Expectation
+from aish.run.expect_step import grader
 from aish.run.expectations.check import Checked, check_all
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.snapshot import project_of, write_snapshot
 from aish.run.expectations.subject import Subject, run_subject, step_subject
 from aish.run.plan import Plan
 from aish.run.stage import Stage
+from aish.vocab.event_parts import NOWHERE
 from aish.vocab.json import JsonValue
 
 
@@ -29,14 +31,15 @@ class Examiner:
         """Check every expectation of the case.
 
         Raises:
-            UsageError: a snapshot cannot be written.
+            AishError: a snapshot cannot be written, or a judge could not be asked.
         """
         plan, seconds = stage.plan, monotonic() - self._begun
         subject = run_subject(stage.context(), stage.records, outputs, seconds=seconds)
         if self._update:
             self.written = tuple(dict.fromkeys(self._renewed(stage, subject)))
         fits = stage.resources.equipment.check_arguments
-        self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask)
+        ask = grader(stage, NOWHERE)
+        self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask, ask)
 
     def _renewed(self, stage: Stage, subject: Subject) -> Iterator[str]:
         """Write the snapshots of the case and of the steps; the paths of those that changed."""
