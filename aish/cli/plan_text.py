@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from aish.cli.plan_graph import graph_lines
 from aish.text import dollars, for_line
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -31,14 +32,18 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
         yield f"time limit  {limits['time']:g} s"
     if isinstance(limits, Mapping) and (said := _bounds(limits)):
         yield f"limits  {said}"
+    steps = _tables(view["steps"])
+    if len(steps) > 1:
+        yield "graph"
+        yield from (f"  {line}" for line in graph_lines(steps))
     yield "steps"
-    for number, step in enumerate(_rows(view["steps"]), 1):
-        assert isinstance(step, Mapping)
-        yield from _step(number, step)
+    yield from _steps(steps)
     yield from _mapping("outputs", view["outputs"])
     requests = view["requests"]
     assert isinstance(requests, Mapping)
-    yield f"model requests  {requests['at_least']} at least, {requests['at_most']} at most"
+    most = requests["at_most"]
+    known = f"{most:,} at most" if isinstance(most, int) else "the most is not known"
+    yield f"model requests  {requests['at_least']:,} at least, {known}"
     if requests["at_least"] and isinstance(view["cost_usd"], Mapping):
         yield f"cost  {_most(view['cost_usd']['at_most'])}"
 
@@ -101,14 +106,38 @@ def _server(row: JsonObject) -> str:
     return f"{row['alias']}  {row['where']}  {state}{optional}"
 
 
-def _step(number: int, step: JsonObject) -> Iterator[str]:
+def _steps(steps: Sequence[JsonObject], prefix: str = "") -> Iterator[str]:
+    for number, step in enumerate(steps, 1):
+        yield from _step(f"{prefix}{number}", step)
+        yield from _steps(_tables(step.get("steps")), f"{prefix}{number}.")
+
+
+def _flow(step: JsonObject) -> Iterator[str]:
+    """What decides whether and how often the step runs."""
+    if step.get("when") is not None:
+        yield f"     when: {for_line(_short(step['when']))}"
+    foreach = step.get("foreach")
+    if isinstance(foreach, Mapping):
+        count = "" if foreach["count"] is None else f" ({foreach['count']:,} items)"
+        said = f"{_short(foreach['over'])}{count}, {foreach['concurrency']} at a time"
+        yield f"     foreach: {for_line(said)}"
+    if step.get("retry") is not None:
+        yield f"     tried {_times(step['retry'])}"
+    if step.get("on_error") is not None:
+        yield f"     on_error: {step['on_error']}"
+
+
+def _step(number: str, step: JsonObject) -> Iterator[str]:
     needs = _rows(step["needs"])
     after = f"  after {', '.join(str(need) for need in needs)}" if needs else ""
     yield f"  {number}. {step['id']}  {_what(step)}{after}"
+    yield from _flow(step)
     for key in ("system", "prompt"):
         text = step.get(key)
         if isinstance(text, str):
             yield f"     {key}: {for_line(_short(text))}"
+    if step["kind"] == "pipeline":
+        yield f"     inputs: {for_line(_short(step['inputs']))}"
     if step["kind"] == "call":
         yield f"     arguments: {for_line(_short(step['arguments']))}"
     if step["kind"] == "run":
@@ -134,6 +163,8 @@ def _what(step: JsonObject) -> str:
             return f"prompt to `{step['model']}`"
         case "call":
             return f"call {for_line(str(step['call']))}"
+        case "pipeline":
+            return f"pipeline {for_line(str(step['pipeline']))}"
         case _:
             return "run"
 

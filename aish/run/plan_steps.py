@@ -7,10 +7,13 @@ from aish.errors import AishError
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name
 from aish.policy.rules import LOCAL_COMMAND
+from aish.run.context import template_context
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.looking import view
+from aish.run.options import RunOptions
 from aish.run.order import needs_of
 from aish.run.plan import Plan
+from aish.run.plan_requests import item_count
 from aish.run.presumed import presumed_tool
 from aish.run.prompt_step import visible_tools
 from aish.templates.references import references
@@ -25,7 +28,7 @@ Row = dict[str, JsonValue]
 def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> JsonValue:
     """A step as a JSON object; what only an earlier step's result can tell stands as written."""
     known = [other.id for other in plan.steps]
-    common: Row = {"id": step.id, "needs": list(needs_of(step, known))}
+    common: Row = {"id": step.id, "needs": list(needs_of(step, known)), **_flow(step, context)}
     match step:
         case PromptStep():
             return common | _prompt(step, plan, context, tools)
@@ -34,11 +37,37 @@ def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...])
         case RunStep():
             return common | _run(step, plan, context)
         case PipelineStep():
-            return common | {
-                "kind": "pipeline",
-                "pipeline": str(step.file),
-                "inputs": _shown(step.inputs, context),
-            }
+            inner = plan.inner[step.id]
+            row: Row = {"kind": "pipeline", "pipeline": str(step.file)}
+            within = template_context(inner.pipeline, RunOptions(), {}, inner.variables)
+            # Its servers are asked when it runs.
+            row["steps"] = [step_view(one, inner, within, ()) for one in inner.steps]
+            return common | row | {"inputs": _shown(step.inputs, context)}
+
+
+def _flow(step: Step, context: Context) -> Row:
+    """When and how often the step runs; only what the file says of it."""
+    flow, foreach = step.flow, step.flow.foreach
+    row: Row = {}
+    if flow.when is not None:
+        row["when"] = flow.when
+    if foreach is not None:
+        over = foreach.expression or foreach.file or foreach.glob
+        most = foreach.max_failures
+        row["foreach"] = {
+            "over": over,
+            "count": item_count(foreach, context),
+            "key": foreach.key,
+            "concurrency": foreach.concurrency,
+            "max_failures": None if most is None else most.count or most.share,
+        }
+    if flow.retry.attempts > 1:
+        row["retry"] = flow.retry.attempts
+    if flow.timeout is not None:
+        row["timeout"] = flow.timeout
+    if flow.on_error != "fail":
+        row["on_error"] = flow.on_error
+    return row
 
 
 def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:

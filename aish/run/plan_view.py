@@ -1,6 +1,5 @@
 """The resolved whole, as `aish plan` prints it: a JSON object made of a plan and its tools."""
 
-from aish.config.steps import PromptStep
 from aish.run.context import template_context
 from aish.run.locks.file import lock_path
 from aish.run.looking import Look
@@ -8,6 +7,7 @@ from aish.run.opening import limits_of, model_name, origin
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.plan_cost import cost_view, price_view
+from aish.run.plan_requests import requests
 from aish.run.plan_steps import step_view
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -43,26 +43,9 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
         "limits": limits_of(plan),
         "steps": [step_view(step, plan, context, tools) for step in plan.steps],
         "outputs": pipeline.outputs,
-        "requests": requests(plan),
+        "requests": requests(plan, context),
         "cost_usd": cost_view(plan, context),
     }
-
-
-def requests(plan: Plan) -> JsonObject:
-    """How many model requests the run makes: at least, and at most under its own bounds."""
-    prompts = [step for step in plan.steps if isinstance(step, PromptStep)]
-    return {"at_least": len(prompts), "at_most": sum(_most(step, plan) for step in prompts)}
-
-
-def _most(step: PromptStep, plan: Plan) -> int:
-    """The answers that may be asked for, and the tool rounds between them."""
-    answers = 1 if step.output is None else step.output.attempts
-    if not plan.servers or step.tools == ():
-        return answers
-    model = plan.models.get(plan.model_of(step))
-    # An endpoint that does not take both has its schema after the tools, in one more.
-    apart = step.output is not None and model is not None and model.entry.json_schema is not False
-    return answers + step.limits.max_tool_depth + apart
 
 
 def _servers(plan: Plan, found: Look | None) -> list[JsonValue]:

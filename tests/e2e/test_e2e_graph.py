@@ -3,6 +3,7 @@
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, text_reply
+from syrupy.assertion import SnapshotAssertion
 
 SHELL = "mcp: {auto_approve: [shell__*]}"
 
@@ -195,3 +196,37 @@ def test_what_cannot_run_is_told_before_anything_is_contacted(
 
     assert done.code == 2
     assert said in done.stderr
+
+
+@pytest.mark.requirement("F3", "F4", "F5")
+@pytest.mark.parametrize("form", ["text", "mermaid"])
+def test_a_plan_draws_the_graph(project: Project, form: str, snapshot: SnapshotAssertion) -> None:
+    project.write("rows.csv", "id\nx1\nx2\n")
+    project.pipeline(
+        f"{SHELL}\ninputs: {{n: {{type: string}}}}\nrun: [echo, '{{{{ inputs.n }}}}']\n",
+        "inner.yaml",
+    )
+    project.pipeline(
+        f"""
+        {SHELL}
+        steps:
+          - {{id: fetch, run: [echo, rows]}}
+          - id: each
+            foreach: {{file: rows.csv}}
+            concurrency: 4
+            prompt: "{{{{ item.id }}}} of {{{{ steps.fetch.text }}}}"
+            retry: {{attempts: 3}}
+            on_error: continue
+          - {{id: sub, pipeline: inner.yaml, with: {{n: "{{{{ steps.fetch.text }}}}"}}}}
+          - id: end
+            run: [echo, done]
+            needs: [each, sub]
+            when: steps.fetch.text != "<b>\\"x\\"</b>"
+        """
+    )
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+
+    done = project.aish("plan", "p.yaml", "--offline", "--format", form)
+
+    assert done.code == 0, done.stderr
+    assert project.tidy(done.stdout) == snapshot

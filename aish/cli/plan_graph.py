@@ -1,0 +1,98 @@
+"""The steps of a plan as a graph: a tree for a terminal, and Mermaid (F3)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from aish.text import for_line
+from aish.vocab.json import JsonObject, JsonValue
+
+_BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
+# What Mermaid would read as its own inside quotes.
+_MERMAID = str.maketrans({'"': "#quot;", "<": "#lt;", ">": "#gt;", "#": "#35;", "\n": " "})
+_LONGEST = 60
+
+
+def graph_lines(steps: Sequence[JsonObject]) -> Iterator[str]:
+    """A tree: each step stands below the last of what it needs, and names the others."""
+    parents = _parents(steps)
+    children: dict[str | None, list[JsonObject]] = {}
+    for step in steps:
+        children.setdefault(parents[str(step["id"])], []).append(step)
+    for root in children.get(None, ()):
+        yield _label(root)
+        yield from _below(str(root["id"]), children, "")
+
+
+def mermaid_lines(view: JsonObject) -> Iterator[str]:
+    """A flowchart that GitHub and others draw."""
+    yield "flowchart TD"
+    yield from _mermaid(_tables(view["steps"]), "", "  ")
+
+
+def _parents(steps: Sequence[JsonObject]) -> dict[str, str | None]:
+    """The need of each step that is reached last."""
+    depth: dict[str, int] = {}
+    parents: dict[str, str | None] = {}
+    for step in steps:
+        needs = [str(need) for need in _list(step["needs"])]
+        deepest = max(needs, key=lambda need: depth[need], default=None)
+        parents[str(step["id"])] = deepest
+        depth[str(step["id"])] = 0 if deepest is None else depth[deepest] + 1
+    return parents
+
+
+def _below(id: str, children: Mapping[str | None, list[JsonObject]], indent: str) -> Iterator[str]:
+    own = children.get(id, [])
+    for step in own:
+        last = step is own[-1]
+        others = [f"{need}" for need in _list(step["needs"]) if need != id]
+        also = f"  (and after {', '.join(others)})" if others else ""
+        yield f"{indent}{_LAST if last else _BRANCH}{_label(step)}{also}"
+        yield from _below(str(step["id"]), children, indent + (_NOTHING if last else _DOWN))
+
+
+def _label(step: JsonObject) -> str:
+    marks = [str(step["id"])]
+    foreach = step.get("foreach")
+    if isinstance(foreach, Mapping):
+        marks.append(f"for each of {_count(foreach)}")
+    if step.get("when") is not None:
+        marks.append(f"if {for_line(_short(str(step['when'])))}")
+    return "  ".join(marks)
+
+
+def _count(foreach: JsonObject) -> str:
+    return "items" if foreach["count"] is None else f"{foreach['count']:,} items"
+
+
+def _mermaid(steps: Sequence[JsonObject], prefix: str, indent: str) -> Iterator[str]:
+    for step in steps:
+        node = f"{prefix}{step['id']}"
+        words = [str(step["id"]), str(step["kind"])]
+        foreach = step.get("foreach")
+        if isinstance(foreach, Mapping):
+            words.append(f"for each of {_count(foreach)}")
+        if step.get("when") is not None:
+            words.append(f"if {_short(str(step['when']))}")
+        text = "<br/>".join(for_line(word).translate(_MERMAID) for word in words)
+        inner = _tables(step.get("steps"))
+        if inner:
+            yield f'{indent}subgraph s_{node}["{text}"]'
+            yield from _mermaid(inner, f"{node}_in_", f"{indent}  ")
+            yield f"{indent}end"
+        else:
+            yield f'{indent}s_{node}["{text}"]'
+    for step in steps:
+        for need in _list(step["needs"]):
+            yield f"{indent}s_{prefix}{need} --> s_{prefix}{step['id']}"
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def _list(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _tables(value: JsonValue) -> list[JsonObject]:
+    return [row for row in _list(value) if isinstance(row, Mapping)]
