@@ -7,7 +7,7 @@ driven directly: no cookies, no redirects, no environment, nothing between it an
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 
 import anyio
@@ -25,7 +25,6 @@ from aish.vocab.deltas import Delta
 
 remember_absence("sniffio")
 
-PER_CLIENT = 32
 KEEP_ALIVE_SECONDS = 60.0
 TRAILER_SECONDS = 1.0
 ERROR_BODY_SECONDS = 10.0
@@ -53,7 +52,7 @@ def is_sendable(url: str) -> bool:
 
 
 def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
-    """A pool of at most `PER_CLIENT` connections; proxies only where the entry names one."""
+    """One connection, opened anew as needed; proxies only where the entry names one."""
     is_https = httpx.URL(entry.base_url or "").scheme == "https"
     return httpx.AsyncHTTPTransport(
         # For plain http no certificates are loaded: nothing could ever be verified with them.
@@ -61,19 +60,42 @@ def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
         trust_env=False,
         proxy=httpx.Proxy(entry.proxy) if entry.proxy else None,
         limits=httpx.Limits(
-            max_connections=PER_CLIENT,
-            max_keepalive_connections=PER_CLIENT,
+            max_connections=1,
+            max_keepalive_connections=1,
             keepalive_expiry=KEEP_ALIVE_SECONDS,
         ),
     )
 
 
-@dataclass(slots=True)
-class _Client:
-    """One pool and how many of its connections are in use."""
+class Clients:
+    """One client for each connection, opened as needed.
 
-    transport: httpx.AsyncBaseTransport
-    busy: int = 0
+    For each request that begins or ends, an httpx pool looks at all of its connections and, for
+    each of these, at all of them again: with 32 in a pool that is five milliseconds a request.
+    """
+
+    def __init__(self, make: Callable[[], httpx.AsyncBaseTransport]) -> None:
+        self._make = make
+        self._all: list[httpx.AsyncBaseTransport] = []
+        self._idle: list[httpx.AsyncBaseTransport] = []
+
+    def take(self) -> httpx.AsyncBaseTransport:
+        """A client that nobody else uses; the one that was used last is most likely connected."""
+        if self._idle:
+            return self._idle.pop()
+        client = self._make()
+        self._all.append(client)
+        return client
+
+    def give_back(self, client: httpx.AsyncBaseTransport) -> None:
+        """It may be used again."""
+        self._idle.append(client)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        clients, self._all = self._all, []
+        for client in clients:
+            await client.aclose()
 
 
 class Exchange:
@@ -83,17 +105,26 @@ class Exchange:
     that leaves, cancels that one task and nothing else.
     """
 
-    __slots__ = ("_client", "_entry", "_intake", "_over", "_progress", "_scope", "_watch")
+    __slots__ = (
+        "_client",
+        "_clients",
+        "_entry",
+        "_intake",
+        "_over",
+        "_progress",
+        "_scope",
+        "_watch",
+    )
 
-    def __init__(self, client: _Client, entry: ModelEntry, turn_ends: float) -> None:
-        self._client = client
+    def __init__(self, clients: Clients, entry: ModelEntry, turn_ends: float) -> None:
+        self._clients = clients
+        self._client = clients.take()
         self._entry = entry
         self._intake = Intake()
         self._scope = anyio.CancelScope()
         self._watch = Watch(self._scope, self._intake, entry.timeout, turn_ends)
         self._progress = 0
         self._over = False
-        client.busy += 1
 
     async def run(self, request: httpx.Request, check: Check) -> None:
         """Send the request, have the head of the answer checked, take in its body."""
@@ -107,7 +138,7 @@ class Exchange:
             failure = error
         finally:
             self._watch.close()
-            self._client.busy -= 1
+            self._clients.give_back(self._client)
             if self._watch.expired is not None:
                 failure = too_late(self._watch.expired, self._entry)
             self._intake.end(failure)
@@ -144,7 +175,7 @@ class Exchange:
         # For a cassette: which deadline passed, if one did, and how to let it pass again.
         request.extensions["deadline"] = lambda: self._watch.expired
         request.extensions["pass_deadline"] = self._watch.expire
-        response = await self._client.transport.handle_async_request(request)
+        response = await self._client.handle_async_request(request)
         try:
             await check(response)
             intake = self._intake
@@ -165,10 +196,7 @@ class Exchange:
 
 
 class Transport:
-    """All connections to one endpoint, spread over clients of 32 that are opened as needed.
-
-    One big httpx pool costs three times the CPU at 200 streams.
-    """
+    """All requests to one endpoint."""
 
     def __init__(
         self,
@@ -187,8 +215,7 @@ class Transport:
         self._headers = httpx.Headers(dict(headers))
         self._mask = mask
         self._now = now
-        self._make_client = make_client
-        self._clients: list[_Client] = []
+        self._clients = Clients(lambda: make_client(entry))
         timeout = entry.timeout
         # Reading is bounded by the watch: httpx's own read time-out starts anew at each ping.
         self._limits = httpx.Timeout(
@@ -197,9 +224,7 @@ class Transport:
 
     async def aclose(self) -> None:
         """Close every connection."""
-        clients, self._clients = self._clients, []
-        for client in clients:
-            await client.transport.aclose()
+        await self._clients.aclose()
 
     def send(self, body: bytes, turn_ends: float) -> Exchange:
         """Send one request, to be done at `turn_ends` of the loop's time; the caller closes it."""
@@ -210,7 +235,7 @@ class Transport:
             content=body,
             extensions={"timeout": self._limits},
         )
-        exchange = Exchange(self._free_client(), self._entry, turn_ends)
+        exchange = Exchange(self._clients, self._entry, turn_ends)
         self._tasks.start_soon(exchange.run, request, self._check)
         return exchange
 
@@ -230,14 +255,6 @@ class Transport:
         if compressed:
             said = f"the answer is compressed ({encoding[:20]}) although that was not asked for"
             raise AttemptError(said, REFUSED)
-
-    def _free_client(self) -> _Client:
-        for client in self._clients:
-            if client.busy < PER_CLIENT:
-                return client
-        client = _Client(self._make_client(self._entry))
-        self._clients.append(client)
-        return client
 
 
 async def ask_for(entry: ModelEntry, headers: Mapping[str, str], path: str) -> int:

@@ -90,23 +90,22 @@ async def test_pieces_are_handed_on_as_they_arrive() -> None:
 
 
 @pytest.mark.requirement("L1")
-async def test_seventy_streams_are_spread_over_three_clients() -> None:
+async def test_seventy_streams_have_a_connection_each_which_the_next_ones_use_again() -> None:
     opened: list[ModelEntry] = []
 
     def counting(entry: ModelEntry) -> httpx.AsyncBaseTransport:
         opened.append(entry)
         return open_client(entry)
 
-    everyone = Gate(opens_at=70)
-    with ModelEndpoint(lambda _: text_reply("hi").but(before_head=everyone)) as endpoint:
+    waiting = iter([Gate(opens_at=70)] * 70 + [Gate(opens_at=50)] * 50)
+    with ModelEndpoint(lambda _: text_reply("hi").but(before_head=next(waiting))) as endpoint:
         entry = an_entry(endpoint.base_url)
-        async with (
-            open_model(entry, None, secrets=Secrets(), make_client=counting) as model,
-            anyio.create_task_group() as tasks,
-        ):
-            for _ in range(70):
-                tasks.start_soon(turn, model)
-    assert len(opened) == 3
+        async with open_model(entry, None, secrets=Secrets(), make_client=counting) as model:
+            for many in (70, 50):
+                async with anyio.create_task_group() as tasks:
+                    for _ in range(many):
+                        tasks.start_soon(turn, model)
+    assert len(opened) == 70
     assert endpoint.connections == 70
 
 
