@@ -2,8 +2,7 @@
 
 import shutil
 import sys
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,10 +16,11 @@ from aish.policy.rules import Policy, compile_policy
 from aish.run.applying.apply import Application, Job, apply_calls
 from aish.run.applying.choice import Wish, chosen, is_unsettled, require_settled
 from aish.run.applying.fitness import expected_problems, require_addresses
+from aish.run.applying.homes import homes_of
 from aish.run.applying.log import AppliedLog, log_path, states_in
 from aish.run.applying.reviewed import ReviewedCalls
 from aish.run.final import PRECEDENCE
-from aish.run.folder import RunsPlace, open_folder
+from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
 from aish.run.staging.call import StagedCall
@@ -35,6 +35,7 @@ from aish.terminal.unattended import Unattended
 from aish.text import counted
 from aish.vocab.event_parts import Exit
 from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Clock
 from aish.vocab.tools import Tool
 
 WIDTH = 100
@@ -45,7 +46,7 @@ NOTHING_DUE = Exit(0, "ok", retryable=False, reason="")
 class Applying:
     """A file of staged calls and what is wanted of it; `calls` are those that were chosen.
 
-    `policy` has the rules of the pipeline and of the command line.
+    `homes` are the pipeline and those of its sub-pipelines that calls are of.
     """
 
     path: Path
@@ -53,7 +54,13 @@ class Applying:
     pipeline: Pipeline
     calls: tuple[StagedCall, ...]
     wish: Wish
-    policy: Policy
+    homes: Mapping[str, Pipeline]
+    deny: tuple[str, ...]
+
+    def policy(self, call: StagedCall) -> Policy:
+        """The rules that hold for a call, with those of the command line."""
+        home = self.homes.get(call.home, self.pipeline)
+        return compile_policy(home.rules, deny=self.deny)
 
     @property
     def heading(self) -> tuple[str, ...]:
@@ -100,8 +107,8 @@ def applying(
     Raises:
         UsageError: an id is that of no call.
     """
-    policy = compile_policy(pipeline.rules, deny=deny)
-    return Applying(path, staged, pipeline, chosen(staged.calls, wish), wish, policy)
+    homes = homes_of(pipeline, staged.calls)
+    return Applying(path, staged, pipeline, chosen(staged.calls, wish), wish, homes, deny)
 
 
 def reviewed_rows(asked: Applying, secrets: Secrets) -> list[Row]:
@@ -113,7 +120,7 @@ def reviewed_rows(asked: Applying, secrets: Secrets) -> list[Row]:
             call,
             states.get(call.digest, "open"),
             call.id not in meant,
-            tuple(expected_problems(call, asked.pipeline, asked.policy, secrets)),
+            tuple(expected_problems(call, asked.homes.get(call.home), asked.policy(call), secrets)),
         )
         for call in asked.staged.calls
     ]
@@ -125,51 +132,62 @@ def expected_code(asked: Applying, rows: Sequence[Row]) -> ExitCode:
     for row in rows:
         if row.left_out or row.state == "applied":
             continue
-        idempotent = row.call.digest in idempotent_calls([row.call], asked.policy)
+        idempotent = row.call.digest in idempotent_calls(asked, [row.call])
         if is_unsettled(row.state, asked.wish, idempotent=idempotent):
             codes.add(ExitCode.FAILED)
         codes |= {problem.code for problem in row.problems}
     return next(code for code in PRECEDENCE if code in codes)
 
 
-def idempotent_calls(calls: Iterable[StagedCall], policy: Policy) -> frozenset[str]:
+def idempotent_calls(asked: Applying, calls: Iterable[StagedCall]) -> frozenset[str]:
     """The calls that may be made again, by a rule under `mcp.idempotent`."""
     return frozenset(
         call.digest
         for call in calls
-        if policy.is_idempotent(Tool(call.name, str(call.name), "", {}))
+        if asked.policy(call).is_idempotent(Tool(call.name, str(call.name), "", {}))
     )
 
 
-def narrowed(asked: Applying) -> Pipeline:
-    """The pipeline with the servers that are called, and no others: these need no credentials."""
-    used = {call.name.server for call in asked.calls}
-    servers = {
-        alias: replace(entry, required=True)
-        for alias, entry in asked.pipeline.servers.items()
-        if alias in used
-    }
-    return replace(asked.pipeline, servers=servers)
+def plans_of(asked: Applying, options: RunOptions) -> Mapping[str, Plan]:
+    """A plan for each pipeline that calls are of: no model, no steps, only servers that are called.
 
-
-def plan_of(asked: Applying, options: RunOptions) -> Plan:
-    """The plan for the calls: no model, no steps.
+    Others need no credentials then.
 
     Raises:
         UsageError: a variable that a server needs is not set.
         LockDiffersError: a server is not the one that a call was staged for.
     """
-    plan = make_plan(narrowed(asked), options, with_models=False)
-    if plan.lock is not None:
-        used = plan.pipeline.servers
-        pins = {alias: pin for alias, pin in plan.lock.servers.items() if alias in used}
-        plan = replace(plan, lock=replace(plan.lock, servers=pins))
-    require_addresses(asked.calls, asked.pipeline, plan.secrets)
-    return replace(plan, steps=())
+    secrets = Secrets()
+    aliases = {
+        home: {call.name.server for call in asked.calls if call.home == home}
+        for home in ("", *(call.home for call in asked.calls))
+        if home in asked.homes
+    }
+    plans = {
+        home: _plan(asked.homes[home], used, options, secrets) for home, used in aliases.items()
+    }
+    require_addresses(asked.calls, asked.homes, secrets)
+    return plans
+
+
+def _plan(pipeline: Pipeline, used: set[str], options: RunOptions, secrets: Secrets) -> Plan:
+    entries = pipeline.servers.items()
+    servers = {alias: replace(entry, required=True) for alias, entry in entries if alias in used}
+    called = replace(pipeline, servers=servers, steps=())
+    plan = make_plan(called, options, with_models=False, secrets=secrets)
+    if plan.lock is None:
+        return plan
+    pins = {alias: pin for alias, pin in plan.lock.servers.items() if alias in used}
+    return replace(plan, lock=replace(plan.lock, servers=pins, prompts={}))
 
 
 def applied(
-    asked: Applying, plan: Plan, options: RunOptions, run_dir: Path | None, *, quiet: bool
+    asked: Applying,
+    plans: Mapping[str, Plan],
+    options: RunOptions,
+    run_dir: Path | None,
+    *,
+    quiet: bool,
 ) -> tuple[Application, str | None]:
     """Make the calls that are due; also where the run's folder is.
 
@@ -178,44 +196,61 @@ def applied(
         UsageError: the log beside the file cannot be written.
     """
     clock = SystemClock()
-    with ExitStack() as stack:
-        log = stack.enter_context(AppliedLog(log_path(asked.path), clock))
-        again = idempotent_calls(asked.calls, plan.policy)
+    with AppliedLog(log_path(asked.path), clock) as log:
+        again = idempotent_calls(asked, asked.calls)
         require_settled(asked.calls, log.states, asked.wish, again)
         due = [call for call in asked.calls if log.states.get(call.digest) != "applied"]
         if not due:
             return Application((), NOTHING_DUE), None
-        place = RunsPlace(plan.pipeline.file.parent, run_dir)
-        name, mask = f"apply-{plan.pipeline.name}", plan.secrets.mask
-        folder = open_folder(name, place, clock.now(), ephemeral=False, mask=mask)
-        ids = [call.id for call in due]
-        folder.write_plan({"apply": {"run": asked.staged.head.run, "calls": ids}})
-        assert folder.path is not None
-        lost: list[str] = []
-        sinks: list[Sink] = [open_journal(folder.path)]
-        sinks += [] if quiet else [Plain(sys.stderr)]
-        events = EventLog(
-            sinks,
-            clock=clock,
-            secrets=plan.secrets,
-            on_failure=lambda sink, error: lost.append(f"cannot write {sink.name}: {error}"),
-        )
-        stack.callback(events.close)
-        around = Surroundings(
-            emit=events.emit,
-            approver=Unattended(),
-            clock=clock,
-            folder=folder,
-            environ=options.environ,
-            reviewed=ReviewedCalls(due, asked.path.name),
-        )
-        job = Job(folder.id, plan, options, due, asked.staged.head.run, log)
+        folder = _folder(asked, due, run_dir, clock, plans[""].secrets)
+        job = Job(folder.id, plans, options, due, asked.staged.head.run, log)
+        return _told(job, folder, clock, asked.path.name, quiet=quiet), folder.shown
+
+
+def _folder(
+    asked: Applying,
+    due: Sequence[StagedCall],
+    run_dir: Path | None,
+    clock: Clock,
+    secrets: Secrets,
+) -> RunFolder:
+    pipeline = asked.pipeline
+    place, name = RunsPlace(pipeline.file.parent, run_dir), f"apply-{pipeline.name}"
+    folder = open_folder(name, place, clock.now(), ephemeral=False, mask=secrets.mask)
+    ids = [call.id for call in due]
+    folder.write_plan({"apply": {"run": asked.staged.head.run, "calls": ids}})
+    return folder
+
+
+def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool) -> Application:
+    """Do the job, and tell its journal and the person about it."""
+    assert folder.path is not None
+    lost: list[str] = []
+    sinks: list[Sink] = [open_journal(folder.path)]
+    sinks += [] if quiet else [Plain(sys.stderr)]
+    events = EventLog(
+        sinks,
+        clock=clock,
+        secrets=job.secrets,
+        on_failure=lambda sink, error: lost.append(f"cannot write {sink.name}: {error.strerror}"),
+    )
+    around = Surroundings(
+        emit=events.emit,
+        approver=Unattended(),
+        clock=clock,
+        folder=folder,
+        environ=job.options.environ,
+        reviewed=ReviewedCalls(job.calls, source),
+    )
+    try:
         found = anyio.run(apply_calls, job, around)
+    finally:
+        events.close()
     for said in lost:
         say(f"error: {said}")
     if lost and not found.end.code:
         found = replace(found, end=replace(found.end, code=1, name="failed", reason=lost[0]))
-    return found, folder.shown
+    return found
 
 
 def width() -> int:

@@ -9,6 +9,7 @@ from aish.errors import UsageError
 from aish.policy.staging import Staging
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
+from aish.run.staging.wanted import stages
 from aish.sinks.fanout import Sink
 from aish.text import counted
 
@@ -35,7 +36,7 @@ def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
     """
     if wanted is not None:
         check_writable(wanted, "--staged")
-    elif ephemeral and plan.policy.stage:
+    elif ephemeral and stages(plan):
         raise UsageError(
             "`mcp.stage` puts calls down for review, and `--ephemeral` leaves nothing behind",
             hint="`--staged FILE` says where they go",
@@ -48,7 +49,7 @@ def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> Book | None:
     Raises:
         UsageError: the file has the calls of another run.
     """
-    if wanted is None and not plan.policy.stage:
+    if wanted is None and not stages(plan):
         return None
     from aish.run.staging.book import open_book
 

@@ -143,7 +143,7 @@ class Gate:
 
     def _stage(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
         staging, tool = self._staging, proposal.tool
-        why = f"rule {ruling.rule} stages it, and only a run puts calls down for review"
+        why = f"rule {ruling.rule} stages it, and here is no place to put it down for review"
         if staging is not None:
             why = staging.refusal(tool, proposal.arguments) or ""
         if why or staging is None:

@@ -22,8 +22,8 @@ def inner_plans(
 ) -> dict[str, Made]:
     """What `make` plans of each sub-pipeline, by the id of the step that runs it.
 
-    What the outer file denies is denied in it too (P10), and the limits of the whole run want to
-    know of its models what they want to know of the others (B8).
+    What the outer file denies or stages is so in it too (P10), and the limits of the whole run
+    want to know of its models what they want to know of the others (B8).
 
     Raises:
         PipelineError: all that is wrong with one.
@@ -47,6 +47,10 @@ def inner_plans(
             wrong = tuple(problem for problem in found if not problem.warning)
             if inner is None or wrong:
                 raise PipelineError(wrong)
-            rules = replace(inner.rules, deny=inner.rules.deny + outer.rules.deny)
+            rules = replace(
+                inner.rules,
+                deny=inner.rules.deny + outer.rules.deny,
+                stage=inner.rules.stage + outer.rules.stage,
+            )
             plans[step.id] = make(replace(inner, rules=rules), own)
     return plans

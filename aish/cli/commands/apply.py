@@ -12,7 +12,7 @@ from aish.cli.applying import (
     applying,
     expected_code,
     named_pipeline,
-    plan_of,
+    plans_of,
     reviewed_rows,
     width,
 )
@@ -83,11 +83,11 @@ def command(
     wish = Wish(*chosen_ids, retry_unknown=retry_unknown, retry_failed=retry_failed)
     asked = applying(staged, found, pipeline, wish, tuple(deny or ()))
     options = look_options(None, deny, allow_broad_root=broad_root, lock=lock)
-    plan = None if dry_run else plan_of(asked, options)
-    secrets = Secrets() if plan is None else plan.secrets
+    plans = None if dry_run else plans_of(asked, options)
+    secrets = Secrets() if plans is None else plans[""].secrets
     rows = reviewed_rows(asked, secrets)
     text = secrets.mask("\n".join(review_lines(asked.heading, rows, width())))
-    if plan is None:
+    if plans is None:
         code = int(expected_code(asked, rows))
         if format_ is Report.JSON:
             print_json(_report(asked, rows, None, None, code))
@@ -96,7 +96,7 @@ def command(
         return code
     if not quiet:
         say(text)
-    done, folder = applied(asked, plan, options, run_dir, quiet=quiet)
+    done, folder = applied(asked, plans, options, run_dir, quiet=quiet)
     if format_ is Report.JSON:
         print_json(secrets.mask_json(_report(asked, rows, done, folder, done.end.code)))
     else:

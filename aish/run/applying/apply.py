@@ -4,7 +4,8 @@ It is a run like any other, with a journal of its own; what it does is written i
 the file of staged calls, so that no other run does it again.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -26,13 +27,12 @@ from aish.run.resources import Toolbox, lock_errors, open_toolbox, require_lock,
 from aish.run.staging.call import StagedCall
 from aish.run.surroundings import Surroundings
 from aish.run.tool_steps import output_of, tool_record
-from aish.run.tools import AllTools
+from aish.system.secrets import Secrets
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place
 from aish.vocab.events import Event, RunFinished, StepFinished, StepStarted
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
-from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool
 
 GRACE = 10.0
@@ -45,15 +45,21 @@ Outcome = Literal["applied", "failed", "denied", "unknown", "not_tried"]
 class Job:
     """What is to be applied: `calls` are those that are due, `run` is whose calls they are.
 
-    `id` is the run that applies them.
+    `id` is the run that applies them. `plans` has one for each pipeline that calls are of, by
+    `StagedCall.home`; the first is that of the file.
     """
 
     id: str
-    plan: Plan
+    plans: Mapping[str, Plan]
     options: RunOptions
     calls: Sequence[StagedCall]
     run: str
     log: AppliedLog
+
+    @property
+    def secrets(self) -> Secrets:
+        """Those of all plans: they share them."""
+        return self.plans[""].secrets
 
 
 @frozen
@@ -84,7 +90,7 @@ class _Progress:
     started: bool = False
     stopping: bool = False
     error: AishError | None = None
-    tools: AllTools | None = None
+    boxes: dict[str, Toolbox] = field(default_factory=dict)
 
     @property
     def in_flight(self) -> bool:
@@ -119,21 +125,24 @@ async def apply_calls(job: Job, around: Surroundings) -> Application:
 
 async def _open_and_apply(job: Job, around: Surroundings, progress: _Progress) -> None:
     opening = around.with_emit(_held_back(around.emit, progress))
-    async with open_toolbox(job.plan, opening) as box:
-        progress.tools = box.tools
-        _start(job, around, progress, box.servers)
-        require_servers(job.plan, box.servers)
-        require_lock(box.tools)
+    async with AsyncExitStack() as stack:
+        for home, plan in job.plans.items():
+            box = await stack.enter_async_context(open_toolbox(plan, opening))
+            progress.boxes[home] = box
+        _start(job, around, progress)
+        for home, box in progress.boxes.items():
+            require_servers(job.plans[home], box.servers)
+            require_lock(box.tools)
         for call in job.calls:
-            _fitting(call, job, box)
+            _fitting(call, progress.boxes[call.home], job)
         for call in job.calls:
-            if progress.stopping or not await _one(call, job, box, progress):
+            if progress.stopping or not await _one(call, job, progress):
                 return
 
 
-async def _one(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> bool:
+async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
     """Make a call as a step of its own; whether the next one may follow."""
-    place = place_of(call)
+    place, box = place_of(call), progress.boxes[call.home]
     emit = box.equipment.emit
     emit(StepStarted(Place(step=place.step), "call"))
     used = await _sent(call, job, box, progress)
@@ -158,7 +167,7 @@ async def _one(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) ->
 
 async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> UsedCall:
     # Once more: what its server says of the tool may have changed since the last call.
-    tool = _fitting(call, job, box)
+    tool = _fitting(call, box, job)
     ready = await propose(tool, call.arguments, box.equipment, place_of(call))
     if isinstance(ready, UsedCall):
         return ready
@@ -175,12 +184,12 @@ async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -
     return used
 
 
-def _fitting(call: StagedCall, job: Job, box: Toolbox) -> Tool:
+def _fitting(call: StagedCall, box: Toolbox, job: Job) -> Tool:
     """The tool of a call, as it was when the call was staged."""
     tool = box.tools.by_name(call.name)
     if tool is None:
         box.tools.require(call.name)
-    return require_definition(call, tool, job.plan.secrets)
+    return require_definition(call, tool, job.secrets)
 
 
 def _held_back(emit: Emit, progress: _Progress) -> Emit:
@@ -195,11 +204,14 @@ def _held_back(emit: Emit, progress: _Progress) -> Emit:
     return listening
 
 
-def _start(
-    job: Job, around: Surroundings, progress: _Progress, servers: tuple[ServerInfo, ...]
-) -> None:
+def _start(job: Job, around: Surroundings, progress: _Progress) -> None:
     progress.started = True
-    started = run_started(job.plan, job.options, servers, around)
+    servers = tuple(
+        replace(server, alias=f"{home}/{server.alias}" if home else server.alias)
+        for home, box in progress.boxes.items()
+        for server in box.servers
+    )
+    started = run_started(job.plans[""], job.options, servers, around)
     around.emit(replace(started, applies=job.run))
     for event in progress.early:
         around.emit(event)
@@ -210,8 +222,8 @@ def _end(
     job: Job, around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float
 ) -> Application:
     if not progress.started:
-        _start(job, around, progress, ())
-    others = lock_errors(progress.tools)
+        _start(job, around, progress)
+    others = tuple(error for box in progress.boxes.values() for error in lock_errors(box.tools))
     state = FinalState(tuple(progress.records), progress.error, interrupt.code, others)
     end = decide_exit(state)
     attempts = tuple(_attempt(call, progress) for call in job.calls)

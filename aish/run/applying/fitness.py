@@ -3,7 +3,7 @@
 Asked of the file before a server is started, and of the servers before a call is made.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, LockDiffersError
@@ -29,8 +29,10 @@ class Against:
     code: ExitCode
 
 
-def address_problem(call: StagedCall, pipeline: Pipeline, secrets: Secrets) -> str | None:
+def address_problem(call: StagedCall, pipeline: Pipeline | None, secrets: Secrets) -> str | None:
     """In what a call's server is another than it was staged for."""
+    if pipeline is None:
+        return f"the step `{call.home}` does not run a sub-pipeline any more"
     now = pins_of(pipeline, secrets)
     alias = call.name.server
     if alias not in now:
@@ -45,14 +47,16 @@ def address_problem(call: StagedCall, pipeline: Pipeline, secrets: Secrets) -> s
     )
 
 
-def require_addresses(calls: Iterable[StagedCall], pipeline: Pipeline, secrets: Secrets) -> None:
+def require_addresses(
+    calls: Iterable[StagedCall], homes: Mapping[str, Pipeline], secrets: Secrets
+) -> None:
     """Refuse calls whose server is another now, before any is started.
 
     Raises:
         LockDiffersError: names the call and the difference.
     """
     for call in calls:
-        if problem := address_problem(call, pipeline, secrets):
+        if problem := address_problem(call, homes.get(call.home), secrets):
             raise _differs(call, problem)
 
 
@@ -71,11 +75,12 @@ def require_definition(call: StagedCall, tool: Tool | None, secrets: Secrets) ->
 
 
 def expected_problems(
-    call: StagedCall, pipeline: Pipeline, policy: Policy, secrets: Secrets
+    call: StagedCall, pipeline: Pipeline | None, policy: Policy, secrets: Secrets
 ) -> Iterator[Against]:
     """What stands against a call as far as no server is asked."""
-    if problem := address_problem(call, pipeline, secrets):
-        yield Against(problem, ExitCode.LOCK)
+    problem = address_problem(call, pipeline, secrets)
+    if pipeline is None or problem:
+        yield Against(problem or "", ExitCode.LOCK)
         return
     lock = lock_of(pipeline)
     tool = known_tool(call.name, pipeline, lock)

@@ -29,11 +29,9 @@ def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
         if isinstance(step, PromptStep) and step.output is not None:
             path = within(step_path(index, listed=listed), "output.schema")
             yield from broken_schema(step.output.schema, path, "the answer's schema")
-    rules = pipeline.rules
-    for entries in (rules.auto_approve, rules.ask, rules.deny, rules.parallel, rules.idempotent):
-        for rule in entries:
-            if rule.schema is not None:
-                yield from broken_schema(rule.schema, f"{rule.path}.schema", "the rule's schema")
+    for rule in pipeline.rules.all:
+        if rule.schema is not None:
+            yield from broken_schema(rule.schema, f"{rule.path}.schema", "the rule's schema")
 
 
 def broken_schema(schema: JsonObject, path: str, what: str) -> Iterator[Complaint]:

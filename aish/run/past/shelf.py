@@ -20,7 +20,8 @@ _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Whatever else lies in a run's folder was put there by somebody.
 _OURS = re.compile(
-    r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|staged\.json|report\.html|junit\.xml"
+    r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
+    r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
     r"|\.results\.jsonl\.[0-9a-f]{16}|files|servers|\.gitignore|model-.*\.log)\Z"
 )
 

@@ -22,11 +22,14 @@ from aish.sinks.json_text import json_text
 from aish.sinks.lines import rfc3339
 from aish.system.secrets import Secrets
 from aish.text import safe_utf8
-from aish.vocab.events import ItemStarted, Stamped, StepStarted, ToolDecided
+from aish.vocab.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Tool, ToolName
 
 NAME = "staged.json"
+PinsOf = Callable[[str | None], Mapping[str, ServerPin | None]]
+"""Where the servers are that a step may call."""
+
 _Page = tuple[str | None, str | None]
 
 
@@ -43,7 +46,7 @@ class StagedBook:
     def __init__(
         self,
         head: StagedHead,
-        pins: Mapping[str, ServerPin | None],
+        pins: PinsOf,
         secrets: Secrets,
         opened: Callable[[], StagedFile] | None = None,
         path: Path | None = None,
@@ -87,6 +90,9 @@ class StagedBook:
                 self._put_down(decided, rfc3339(stamped.time))
             case StepStarted(place=place) | ItemStarted(place=place):
                 self._forget((place.step, place.item))
+            case Retry(place=place) if place.turn is None:
+                # Not of a request but of the whole step or item.
+                self._forget((place.step, place.item))
 
     def close(self) -> None:
         """Close the file."""
@@ -127,7 +133,7 @@ class StagedBook:
                 step=None if place.step is None else safe_utf8(place.step),
                 item=None if place.item is None else safe_utf8(place.item),
                 name=ToolName(decided.server, decided.name),
-                server=self._pins.get(decided.server),
+                server=self._pins(place.step).get(decided.server),
                 arguments=decided.arguments,
                 definition=decided.definition or "",
                 rule=safe_utf8(decided.rule),
@@ -165,8 +171,7 @@ def open_book(plan: Plan, folder: RunFolder, wanted: Path | None) -> StagedBook:
     def opened() -> StagedFile:
         return open_staged(path, head)
 
-    pins = pins_of(plan.pipeline, plan.secrets)
-    book = StagedBook(head, pins, plan.secrets, opened, path)
+    book = StagedBook(head, _pins(plan), plan.secrets, opened, path)
     if wanted is not None or path.exists():
         book.begin()
     return book
@@ -175,7 +180,19 @@ def open_book(plan: Plan, folder: RunFolder, wanted: Path | None) -> StagedBook:
 def unkept_book(plan: Plan, run: str) -> StagedBook:
     """A book for a run of which nothing is kept: a case of `aish test`."""
     head = head_of(plan.pipeline, run)
-    return StagedBook(head, pins_of(plan.pipeline, plan.secrets), plan.secrets)
+    return StagedBook(head, _pins(plan), plan.secrets)
+
+
+def _pins(plan: Plan) -> PinsOf:
+    """The servers of the sub-pipeline that a step is in: each has its own."""
+
+    def of(step: str | None) -> Mapping[str, ServerPin | None]:
+        inner = plan
+        for id in (step or "").split("/")[:-1]:
+            inner = inner.inner[id]
+        return pins_of(inner.pipeline, plan.secrets)
+
+    return of
 
 
 def head_of(pipeline: Pipeline, run: str) -> StagedHead:

@@ -53,6 +53,11 @@ class StagedCall:
         """A short name for people and command lines."""
         return self.digest[:_SHORT]
 
+    @property
+    def home(self) -> str:
+        """The steps that lead to its sub-pipeline, as `outer/inner`; empty where it is in none."""
+        return (self.step or "").rpartition("/")[0]
+
 
 def sealed(call: StagedCall, head: StagedHead) -> StagedCall:
     """The call with the digest that it has to have."""

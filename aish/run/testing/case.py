@@ -20,6 +20,7 @@ from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.judges import judges_of
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
+from aish.run.staging.wanted import stages
 from aish.run.surroundings import Surroundings
 from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape
 from aish.run.testing.examiner import Examiner, without_snapshots
@@ -119,7 +120,7 @@ def _again(job: Job, path: Path) -> str:
 
 def _unkept(plan: Plan, run: str) -> Staging | None:
     """Calls that a rule stages are put down for nobody."""
-    if not plan.policy.stage:
+    if not stages(plan):
         return None
     from aish.run.staging.book import unkept_book
 
