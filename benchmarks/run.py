@@ -14,8 +14,10 @@ import tempfile
 from dataclasses import asdict
 from pathlib import Path
 
+import batches
 import cassettes
 import journal
+import reports
 import turns
 from figures import PYTHON, ROOT, VENV, Bench, Row
 
@@ -35,6 +37,11 @@ MEASURES = (
     cassettes.cassette_tests,
     journal.journal_writing,
     journal.journal_reading,
+    batches.batch_wall,
+    batches.batch_streams,
+    batches.batch_memory,
+    reports.html_report,
+    reports.junit_report,
 )
 
 

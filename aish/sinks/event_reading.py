@@ -1,6 +1,9 @@
-"""Records of a journal as the events they were: the way back of `lines` (design 11)."""
+"""Records of a journal as the events they were: the way back of `lines` (design 11).
 
-from collections.abc import Mapping, Sequence
+A long journal has many records of few types: how each field is read is found out once.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
 from functools import cache
@@ -11,9 +14,23 @@ from aish.sinks.lines import PLACE, keys_of
 from aish.vocab.event_parts import Place
 from aish.vocab.event_types import EVENT_TYPES
 from aish.vocab.events import Stamped
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 _KINDS: Mapping[str, type] = {word: kind for kind, word in EVENT_TYPES.items()}
+
+Reader = Callable[[Any, str], Any]
+"""Makes what a field holds of a JSON value; raises `ValueError` with the field's name."""
+
+
+@frozen
+class _Slot:
+    """A field of a dataclass: its name, its key in JSON, its reader."""
+
+    name: str
+    key: str
+    read: Reader
+    needed: bool
 
 
 def event_of(record: JsonObject) -> Stamped | None:
@@ -25,80 +42,131 @@ def event_of(record: JsonObject) -> Stamped | None:
     kind = _KINDS.get(str(record.get("type")))
     if kind is None:
         return None
-    place = Place(**{key: _built(hint, record.get(key), key) for key, hint in _PLACE_HINTS.items()})
-    names = dict(keys_of(kind))
-    given = {name: record[key] for name, key in names.items() if key in record}
-    event = _made(kind, given, place=place)
-    seq: int = _built(int, record.get("seq"), "seq")
-    return Stamped(seq, _seconds(_built(str, record.get("time"), "time")), event)
+    place = Place(*[read(record.get(key), key) for key, read in _PLACE])
+    event = _made(kind, _event_slots(kind), record, {"place": place})
+    seq: int = _SEQ(record.get("seq"), "seq")
+    return Stamped(seq, _seconds(_TIME(record.get("time"), "time")), event)
 
 
-def _made(kind: Any, given: Mapping[str, Any], **more: Any) -> Any:
+def _made(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:
     """A dataclass of JSON values; keys that it does not know are left out."""
-    values = dict(more)
-    for field in _fields(kind):
-        if field.name in more:
-            continue
-        if field.name in given:
-            values[field.name] = _built(field.type, given[field.name], field.name)
-        elif field.default is MISSING and field.default_factory is MISSING:
-            raise ValueError(f"`{field.name}` is missing")
+    for slot in slots:
+        if slot.key in given:
+            values[slot.name] = slot.read(given[slot.key], slot.name)
+        elif slot.needed:
+            raise ValueError(f"`{slot.name}` is missing")
     return kind(**values)
 
 
-def _built(hint: Any, value: Any, name: str) -> Any:
-    """`value` as what `hint` says."""
-    origin = get_origin(hint)
-    if hint != JsonValue and origin in {Union, UnionType}:
-        return _one_of(get_args(hint), value, name)
-    if origin is tuple and _is_list(value):
-        return tuple(_built(get_args(hint)[0], item, name) for item in value)
-    if is_dataclass(hint) and isinstance(value, Mapping):
-        return _made(hint, value)
-    if not _fits(hint, origin, value):
-        raise ValueError(f"`{name}` is not what it should be")
-    # What JSON has no number for was written as null.
-    return _number(value) if hint is float else value
+@cache
+def _event_slots(kind: Any) -> tuple[_Slot, ...]:
+    keys = dict(keys_of(kind))
+    return tuple(slot for slot in _slots(kind, keys) if slot.name != "place")
 
 
-def _number(value: float | None) -> float:
-    return float("nan" if value is None else value)
+def _slots(kind: Any, keys: Mapping[str, str]) -> tuple[_Slot, ...]:
+    return tuple(_slot(field, keys.get(field.name, field.name)) for field in fields(kind))
 
 
-def _one_of(hints: Sequence[Any], value: Any, name: str) -> Any:
-    if value is None and NoneType in hints:
-        return None
-    for hint in hints:
-        try:
-            return _built(hint, value, name)
-        except ValueError:
-            continue
-    raise ValueError(f"`{name}` is not what it should be")
-
-
-def _fits(hint: Any, origin: Any, value: Any) -> bool:
-    if hint == JsonValue:
-        return True
-    if origin is Literal:
-        return isinstance(value, str) and value in get_args(hint)
-    if hint is float:
-        return value is None or type(value) in {int, float}
-    if hint == JsonObject:
-        return isinstance(value, Mapping)
-    return hint in {str, int, bool, NoneType} and type(value) is hint
-
-
-def _is_list(value: Any) -> bool:
-    return isinstance(value, Sequence) and not isinstance(value, str)
+def _slot(field: "Field[Any]", key: str) -> _Slot:
+    hint: Any = field.type
+    needed = field.default is MISSING and field.default_factory is MISSING
+    return _Slot(field.name, key, _reader(hint), needed=needed)
 
 
 @cache
-def _fields(kind: Any) -> tuple["Field[Any]", ...]:
-    return fields(kind)
+def _reader(hint: Any) -> Reader:
+    """What reads a value as what `hint` says."""
+    origin = get_origin(hint)
+    if hint == JsonValue:
+        return _as_it_is
+    if origin in {Union, UnionType}:
+        return _one_of(get_args(hint))
+    if origin is tuple:
+        return _list_of(_reader(get_args(hint)[0]))
+    if is_dataclass(hint):
+        return _object_of(hint)
+    return _number if hint is float else _checked(_fits(hint, origin))
+
+
+def _fits(hint: Any, origin: Any) -> Callable[[Any], bool]:
+    """Whether a value is what `hint` says, and nothing has to be made of it."""
+    if origin is Literal:
+        words = frozenset(get_args(hint))
+        return lambda value: isinstance(value, str) and value in words
+    if hint == JsonObject:
+        return lambda value: isinstance(value, Mapping)
+    known = hint in {str, int, bool, NoneType}
+    return lambda value: known and type(value) is hint
+
+
+def _as_it_is(value: Any, name: str) -> Any:
+    del name
+    return value
+
+
+def _checked(fits: Callable[[Any], bool]) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if not fits(value):
+            raise _unfit(name)
+        return value
+
+    return read
+
+
+def _number(value: Any, name: str) -> Any:
+    """What JSON has no number for was written as null."""
+    if value is None:
+        return float("nan")
+    if type(value) not in {int, float}:
+        raise _unfit(name)
+    return value
+
+
+def _list_of(reader: Reader) -> Reader:
+    def read(value: Any, name: str) -> Any:
+        if not isinstance(value, Sequence) or isinstance(value, str):
+            raise _unfit(name)
+        return tuple([reader(item, name) for item in value])
+
+    return read
+
+
+def _object_of(kind: Any) -> Reader:
+    slots = _slots(kind, {})
+
+    def read(value: Any, name: str) -> Any:
+        if not isinstance(value, Mapping):
+            raise _unfit(name)
+        return _made(kind, slots, value, {})
+
+    return read
+
+
+def _one_of(hints: Sequence[Any]) -> Reader:
+    readers = [_reader(hint) for hint in hints if hint is not NoneType]
+    empty = NoneType in hints
+
+    def read(value: Any, name: str) -> Any:
+        if value is None and empty:
+            return None
+        for reader in readers:
+            try:
+                return reader(value, name)
+            except ValueError:
+                continue
+        raise _unfit(name)
+
+    return read
+
+
+def _unfit(name: str) -> ValueError:
+    return ValueError(f"`{name}` is not what it should be")
 
 
 def _seconds(text: str) -> float:
     return datetime.fromisoformat(text).timestamp()
 
 
-_PLACE_HINTS = {field.name: field.type for field in fields(Place) if field.name in PLACE}
+_SEQ, _TIME = _reader(int), _reader(str)
+_PLACE = [(slot.key, slot.read) for slot in _slots(Place, {}) if slot.key in PLACE]

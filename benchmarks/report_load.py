@@ -1,0 +1,73 @@
+"""A process that writes the journal of a run over so many items: `FOLDER COUNT`."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from aish.sinks.journal import open_journal
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Asked, Exit, Failure, Place, StepStatus
+from aish.vocab.events import (
+    Event,
+    ItemFinished,
+    ItemStarted,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    ToolDecided,
+    ToolFinished,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+
+ANSWER = "An answer of some length, as a row of a table that is looked into would get it. " * 8
+RESULT = "What a tool found out about this row, line by line, with names and numbers.\n" * 12
+USAGE = Usage(1200, 150)
+TOOL = "crm__customer_find"
+FAILING = 40
+
+
+def item(n: int) -> Iterator[Event]:
+    """Two turns, and a tool call between them; one item of forty fails."""
+    key = f"customer-{n:06d}"
+    here = Place("classify", key)
+    first, call, second = (Place("classify", key, *more) for more in ((1,), (1, f"c{n}"), (2,)))
+    asked = (Asked(f"c{n}", TOOL, f'{{"id": {n}}}'),)
+    failure = None if n % FAILING else Failure("schema", "`kind` is not one of the three")
+    yield ItemStarted(here, key, n, "0123456789abcdef")
+    yield TurnStarted(first, "cloud", 2)
+    yield TurnFinished(first, "cloud", "tool_calls", "", asked, USAGE, 0.1, 0.4, 0.001)
+    yield ToolDecided(
+        call, TOOL, "crm", "customer_find", {"id": n}, "0" * 64, "auto", "crm__customer_*"
+    )
+    yield ToolStarted(call, TOOL)
+    yield ToolFinished(call, TOOL, "ok", RESULT, None, 0.05)
+    yield TurnStarted(second, "cloud", 4)
+    yield TurnFinished(second, "cloud", "stop", ANSWER, (), USAGE, 0.1, 0.5, 0.001)
+    status: StepStatus = "failed" if failure else "ok"
+    yield ItemFinished(here, key, n, status, ANSWER, None, USAGE, 0.002, 1.0, failure)
+
+
+def events(count: int) -> Iterator[Event]:
+    step = Place("classify")
+    yield RunStarted("0", "batch", "0" * 64, (), (), (), {}, {})
+    yield StepStarted(step, "prompt", count)
+    for n in range(count):
+        yield from item(n)
+    yield StepFinished(step, "failed", None, None, USAGE, None, count / 16)
+    end = Exit(1, "failed", retryable=False, reason="items failed")
+    yield RunFinished("failed", end, None, USAGE, None, count / 16, (), None)
+
+
+def main(folder: Path, count: int) -> None:
+    journal = open_journal(folder)
+    for seq, event in enumerate(events(count), 1):
+        journal(Stamped(seq, 1.8e9 + seq / 150, event))
+    journal.close()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
