@@ -7,19 +7,20 @@ from anyio.lowlevel import checkpoint
 
 from aish.config.steps import Foreach, MaxFailures, PromptStep, Step
 from aish.errors import AishError, ExitCode, UsageError
-from aish.items.items import Item, Items, from_file, from_glob, from_list
+from aish.items.items import Item
 from aish.items.keys import Keys, key_text
 from aish.items.shards import holds
 from aish.items.values import digest_of
 from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
+from aish.run.item_source import count, items_of, value_of
 from aish.run.order import names_item
 from aish.run.records import ItemRecord, StepRecord
 from aish.run.stage import ItemScope, Stage
 from aish.run.surroundings import AnyDone
 from aish.run.together import together
-from aish.run.unit import FATAL, KINDS, failed, run_unit
-from aish.templates.render import evaluate, render, render_value
+from aish.run.unit import KINDS, ends_the_run, failed, run_unit
+from aish.templates.render import evaluate
 from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
@@ -29,6 +30,8 @@ from aish.vocab.json import JsonValue
 
 # Of a total that is not known, a share means something only after some items.
 _FEWEST = 20
+# What a run is told to end with even where it comes to its end (design 1.3).
+_NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # How many items that are done already are passed over before others get a turn.
 _AT_ONCE = 500
 
@@ -48,25 +51,12 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     Raises:
         StepFailedError: the items cannot be read.
     """
-    items = _items(foreach, stage)
-    shard = stage.options.shard
-    total = items.total if shard is None else None
-    stage.resources.equipment.emit(StepStarted(stage.place(step), KINDS[type(step)], count=total))
+    items = items_of(foreach, stage)
+    known = await count(items, stage)
+    stage.resources.equipment.emit(StepStarted(stage.place(step), KINDS[type(step)], count=known))
+    total = items.total if stage.options.shard is None else None
     batch = _Batch(step, foreach, stage, iter(items), total)
     return await batch.run()
-
-
-def _items(foreach: Foreach, stage: Stage) -> Items:
-    if foreach.file is not None:
-        return from_file(foreach.folder / render(foreach.file, stage.context()))
-    if foreach.glob is not None:
-        return from_glob(foreach.glob, foreach.folder)
-    return from_list(_value(foreach.expression or "", stage))
-
-
-def _value(expression: str, stage: Stage) -> JsonValue:
-    # A plain path, as most are, needs no Jinja2.
-    return render_value("{{ " + expression + " }}", stage.context())
 
 
 @dataclass(slots=True)
@@ -150,7 +140,7 @@ class _Batch:
         key = str(item.index)
         if foreach.key is not None:
             scope = ItemScope(key, {foreach.name: item.value, "index": item.index})
-            key = key_text(_value(foreach.key, replace(stage, item=scope)), item.index)
+            key = key_text(value_of(foreach.key, replace(stage, item=scope)), item.index)
             self.keys.add(key, item.index)
         shard = stage.options.shard
         if shard is not None and not holds(shard, key):
@@ -186,7 +176,7 @@ class _Batch:
         stage.spending.forget(place)
         if record.status != "skipped":
             self._bill(record)
-        if record.exit_code in FATAL:
+        if ends_the_run(record):
             # Not finished: with a higher limit, or a repaired cassette, it is run again.
             self._end(record)
             return
@@ -284,7 +274,7 @@ class _Batch:
 
     def _code(self) -> ExitCode:
         """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""
-        if self.over or ExitCode.DENIED in self.codes:
+        if self.over or self.codes & _NAMED:
             return next(code for code in PRECEDENCE if code in self.codes)
         return ExitCode.FAILED
 

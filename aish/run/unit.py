@@ -36,6 +36,8 @@ FATAL = frozenset(
     {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
 )
 TIMEOUT = "timeout"
+# A bound of one conversation, which says nothing of the next one.
+_OF_ONE_CONVERSATION = frozenset({"tool_depth"})
 
 _FIRST_DELAY = 0.5
 _LONGEST_DELAY = 60.0
@@ -84,13 +86,19 @@ async def _told(step: Step, stage: Stage, began: float) -> StepRecord:
     try:
         record = await _WAYS[type(step)](step, stage)
         if step.expect and record.status == "ok":
-            from aish.run.expect_step import held_to
-
-            seconds = stage.resources.equipment.clock.monotonic() - began
-            record = await held_to(step, replace(record, seconds=seconds), stage)
+            return await _held(step, record, stage, began)
     except AishError as error:
         return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
     return record
+
+
+async def _held(step: Step, record: StepRecord, stage: Stage, began: float) -> StepRecord:
+    """Held to what the step expects, which may be about what it took."""
+    from aish.run.expect_step import held_to
+
+    record = _billed(record, stage.spending.of(stage.place(step)))
+    seconds = stage.resources.equipment.clock.monotonic() - began
+    return await held_to(step, replace(record, seconds=seconds), stage)
 
 
 def failed(
@@ -110,9 +118,15 @@ def failed(
     )
 
 
+def ends_the_run(record: StepRecord) -> bool:
+    """Whether no other unit of work is to be begun after this one, whatever the file says."""
+    of_one = record.failure is not None and record.failure.code in _OF_ONE_CONVERSATION
+    return record.exit_code in FATAL and not of_one
+
+
 def _helps(retry: StepRetry, record: StepRecord) -> bool:
     """Whether the step is to be tried again after this."""
-    if record.status != "failed" or record.exit_code in FATAL or record.failure is None:
+    if record.status != "failed" or ends_the_run(record) or record.failure is None:
         return False
     plain: RetryOn = "unavailable" if record.exit_code is ExitCode.UNAVAILABLE else "failed"
     return not retry.on or _OWN_WORDS.get(record.failure.code, plain) in retry.on

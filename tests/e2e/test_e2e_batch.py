@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, of_type
-from model_endpoint import Gate, Reply, text_reply
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import Gate, Reply, text_reply, tool_reply
 
 SHELL = "mcp: {auto_approve: [shell__*]}"
 ROWS = "id,n\nx1,1\nx2,2\nx3,3\n"
@@ -283,3 +283,28 @@ def test_a_batch_is_recorded_and_replayed(project: Project, model_endpoint: Mode
 
     assert again.code == 0, again.stderr
     assert json.loads(again.stdout)["outputs"] == json.loads(live.stdout)["outputs"]
+
+
+@pytest.mark.requirement("L15", "B5", "exit-4")
+def test_an_item_that_calls_tools_without_end_does_not_stop_the_others(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [("c1", "child__echo", '{"text": "again"}')]
+
+    def answer(request: Any) -> Reply:
+        return text_reply("fine") if request["messages"][0]["content"] == "1" else tool_reply(calls)
+
+    project.uses(model_endpoint(answer))
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{child: {{command: {stdio()}}}}}, auto_approve: ["child__*"]}}
+        foreach: "['0', '1']"
+        concurrency: 1
+        on_error: continue
+        max_tool_depth: 1
+        prompt: "{{{{ item }}}}"
+        """
+    )
+
+    assert project.run("-q").code == 4
+    assert items(project) == {"0": "budget", "1": "ok"}
