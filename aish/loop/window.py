@@ -4,6 +4,7 @@ What is over is brought down well below: to shorten a little each turn would mea
 is encoded anew each turn, here and in the endpoint's own cache.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from aish.config.steps import Context
@@ -11,9 +12,9 @@ from aish.loop import wording
 from aish.loop.conversation import Conversation
 from aish.loop.equipment import Equipment
 from aish.loop.rounds import Parted, last_question, part, stub, with_note
-from aish.loop.summary import Record, Summary, summarise
+from aish.loop.summary import Record, summarise
 from aish.loop.usage import add_usage
-from aish.loop.weight import Scales, weigh_rest
+from aish.loop.weight import BYTES_PER_TOKEN, Scales, weigh_rest
 from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure, Place
@@ -22,7 +23,7 @@ from aish.vocab.messages import ToolTurn, Turn, UserTurn
 from aish.vocab.protocols import AnswerSchema, Model, ModelRequest
 from aish.vocab.tools import Tool
 
-# Of `max_tokens`, as a fraction: what is aimed at, and the longest summary.
+# Of `max_tokens`: the fraction that is aimed at, and what part of it a summary may have.
 _GOAL = (3, 4)
 _SUMMARY = 8
 
@@ -69,7 +70,7 @@ class Window:
         if before <= self._most:
             return None
         goal = self._most * _GOAL[0] // _GOAL[1]
-        turns, results, characters = self._stubbed(conversation.history.turns, rest, goal)
+        turns, gone = self._stubbed(conversation.history.turns, rest, goal)
         try:
             turns, rounds = await self._dropped(turns, rest, goal, place, equipment)
         except BaseException:
@@ -77,34 +78,30 @@ class Window:
             self._scales = Scales()
             raise
         after = self._scales.tokens(rest)
-        if results or rounds:
+        if gone or rounds:
             conversation.rewrite(turns)
-            said = [f"{counted(results, 'tool result')} ({characters:,} characters)"] * (
-                results > 0
-            )
-            said += [counted(rounds, "round")] * (rounds > 0)
             text = (
                 f"about {before:,} tokens are more than `max_tokens: {self._most}`:"
-                f" left out {' and '.join(said)}; about {after:,} tokens now"
+                f" left out {_said(gone, rounds)}; about {after:,} tokens now"
             )
             equipment.emit(Notice(place, "info", "context_trimmed", text))
         return None if after <= self._most else self._failure(after)
 
-    def _stubbed(self, turns: list[Turn], rest: int, goal: int) -> tuple[list[Turn], int, int]:
-        """With stubs for old results, oldest first; how many, and of how many characters."""
-        turns = list(turns)
+    def _stubbed(
+        self, turns: Sequence[Turn], rest: int, goal: int
+    ) -> tuple[list[Turn], list[ToolTurn]]:
+        """With stubs for old results, oldest first; and the results."""
+        shorter, gone = list(turns), []
         kept = sum(map(len, part(turns).rounds[-self._keep :]))
-        results = characters = 0
-        for at in range(len(turns) - kept):
+        for at, turn in enumerate(turns[: len(turns) - kept]):
             if self._scales.tokens(rest) <= goal:
                 break
-            turn, short = turns[at], stub(turns[at])
-            if short is not None and isinstance(turn, ToolTurn):
-                turns[at] = short
-                self._scales.put(at, short)
-                results += 1
-                characters += len(turn.content)
-        return turns, results, characters
+            line = stub(turn)
+            if line is not None and isinstance(turn, ToolTurn):
+                shorter[at] = line
+                self._scales.put(at, line)
+                gone.append(turn)
+        return shorter, gone
 
     async def _dropped(
         self, turns: list[Turn], rest: int, goal: int, place: Place, equipment: Equipment
@@ -149,8 +146,8 @@ class Window:
     async def _summarised(
         self, model: Model, record: Record, place: Place, equipment: Equipment
     ) -> None:
-        longest = self._most * 4 // _SUMMARY
-        found: Summary = await summarise(model, record, longest, place, equipment)
+        longest = self._most * BYTES_PER_TOKEN // _SUMMARY
+        found = await summarise(model, record, longest, place, equipment)
         if found.usage is not None:
             self._usage = add_usage(self._usage, found.usage)
         if found.text:
@@ -175,3 +172,13 @@ class Window:
             f" (`context.max_tokens: {self._most}`), and only the prompt and {kept} are left in it",
             hint="raise `context.max_tokens`, or lower `context.keep` or `result_limit`",
         )
+
+
+def _said(results: Sequence[ToolTurn], rounds: int) -> str:
+    parts = []
+    if results:
+        characters = sum(len(turn.content) for turn in results)
+        parts.append(f"{counted(len(results), 'tool result')} ({characters:,} characters)")
+    if rounds:
+        parts.append(counted(rounds, "round"))
+    return " and ".join(parts)
