@@ -9,7 +9,7 @@ from typing import BinaryIO
 
 from aish.items.source import ItemsError, opened
 
-MOST_BYTES = 1 << 30
+MOST_BYTES = 1 << 28
 """A longer file is not counted."""
 
 _LONGEST_LINE = 1 << 24

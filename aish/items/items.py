@@ -34,11 +34,17 @@ class Item:
 class Items:
     """The items of a step, each time from the first one; `total` where it is known already.
 
-    A file is opened when iteration begins and closed when it ends or is given up.
+    `file` is the one they are in: opened when iteration begins, closed when it ends or is given up.
     """
 
-    def __init__(self, values: Callable[[], Iterator[JsonValue]], total: int | None) -> None:
+    def __init__(
+        self,
+        values: Callable[[], Iterator[JsonValue]],
+        total: int | None,
+        file: Path | None = None,
+    ) -> None:
         self.total = total
+        self.file = file
         self._values = values
 
     def __iter__(self) -> Iterator[Item]:
@@ -81,7 +87,7 @@ def from_file(path: Path) -> Items:
     reader = reader_of(path)
     # A file that is not there is said at once, not when the first item is asked for.
     with opened(path):
-        return Items(partial(_read, path, reader), None)
+        return Items(partial(_read, path, reader), None, path)
 
 
 def reader_of(path: Path) -> Reader:

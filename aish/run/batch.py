@@ -26,7 +26,6 @@ from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
 from aish.vocab.events import ItemFinished, ItemStarted, StepStarted
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 # Of a total that is not known, a share means something only after some items.
 _FEWEST = 20

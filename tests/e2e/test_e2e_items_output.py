@@ -378,3 +378,15 @@ def test_a_file_without_items_is_written_as_ever(
 
     assert project.run("-o", "out.csv").code == 0
     assert read(project.folder / "out.csv") == "a,b\n"
+
+
+@pytest.mark.requirement("F5", "B4")
+@pytest.mark.parametrize(("more", "count"), [((), COUNT), (("--shard", "1/2"), None)])
+def test_how_many_items_there_are_is_told_before_the_first_one(
+    project: Project, model_endpoint: ModelEndpoints, more: tuple[str, ...], count: int | None
+) -> None:
+    batch(project, model_endpoint(shouting))
+
+    project.run(*more)
+
+    assert of_type(project.journal, "step.started")[0]["count"] == count
