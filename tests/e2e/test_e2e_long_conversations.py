@@ -70,18 +70,20 @@ def test_a_run_leaves_out_old_results_and_says_so(
 
 
 @pytest.mark.requirement("L19", "C6")
+@pytest.mark.parametrize(("context", "said"), [(SHORT, ""), (CHEAP, "x" * 1200)])
 def test_a_shortened_run_is_replayed_as_it_was(
-    reading: Project, model_endpoint: ModelEndpoints
+    reading: Project, model_endpoint: ModelEndpoints, context: str, said: str
 ) -> None:
-    endpoint = model_endpoint([*reads(12), text_reply("Read.")])
-    reading.uses(endpoint)
-    reading.pipeline(HEAD.format(context=SHORT, more=""))
+    reading.uses(model_endpoint([*reads(12, said), text_reply("Read.")]))
+    reading.aish.env["CHEAP_URL"] = model_endpoint([text_reply("in short")] * 9).base_url
+    reading.pipeline(HEAD.format(context=context, more=""))
 
     recorded = reading.aish("record", "p.yaml", "-o", "c.yaml", "--format", "jsonl")
     again = reading.run("--replay", "c.yaml", "--format", "jsonl")
 
     assert (recorded.code, again.code) == (0, 0), recorded.stderr + again.stderr
     assert trimmed(recorded.stdout) == trimmed(again.stdout) != []
+    assert ('"purpose":"summary"' in again.stdout) is (context == CHEAP)
 
 
 @pytest.mark.requirement("L19")
