@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from aish.loop.usage import add_cost, add_usage
+from aish.run.budget import scopes
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, TurnFinished, TurnStarted
@@ -36,7 +37,9 @@ class Spending:
             return
         step, item = event.place.step, event.place.item
         self.whole = _more(self.whole, event)
-        self.steps[step] = _more(self.steps.get(step, _NOTHING), event)
+        # What runs within a step is the step's too.
+        for id in scopes(step) if step is not None else (None,):
+            self.steps[id] = _more(self.steps.get(id, _NOTHING), event)
         if item is not None:
             self.items[step, item] = _more(self.items.get((step, item), _NOTHING), event)
 
