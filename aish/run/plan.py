@@ -25,6 +25,7 @@ from aish.run.credentials import (
     resolve_model,
     resolve_server,
 )
+from aish.run.free_models import bounded
 from aish.run.inner_plans import inner_plans
 from aish.run.judges import judges_of
 from aish.run.locks.file import lock_of
@@ -136,8 +137,9 @@ def make_plan(
     secrets = Secrets() if secrets is None else secrets
     of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
     declared_secrets(pipeline.secrets, of_models)
+    bounds = (limits, *(step.flow.limits for step in steps))
     models = {
-        alias: resolve_model(pipeline.models[alias], of_models)
+        alias: resolve_model(bounded(pipeline.models[alias], bounds), of_models)
         for alias in used_models(pipeline.models, steps, default, judges)
         if with_models
     }

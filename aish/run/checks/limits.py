@@ -7,6 +7,7 @@ from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PromptStep, Step
 from aish.models.pricing import has_list, is_priced
 from aish.run.checks.complaint import Complaint
+from aish.run.free_models import is_free
 from aish.run.judges import judges_of
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
@@ -72,7 +73,7 @@ def _of_uses(
     key = "`limits.tokens`" if bounds.cost_usd is None else "`limits.cost_usd`"
     for use in uses:
         entry, path = models[use.alias], f"models.{use.alias}"
-        if answer_limit({**entry.params, **use.params}) is None:
+        if answer_limit({**entry.params, **use.params}) is None and not is_free(entry):
             message = f"{key}{whose} needs `max_tokens` in the `params` of the model `{use.alias}`"
             hint = "how long an answer can be is not known otherwise; a step's own `params` do too"
             yield Complaint(f"{path}.params", message, hint)
