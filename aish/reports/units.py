@@ -124,7 +124,7 @@ class Units:
     def take(self, stamped: Stamped) -> Iterator[Unit]:
         """The units that end with this event."""
         event, now = stamped.event, stamped.time
-        if self.segments:
+        if self.segments and not isinstance(event, RunStarted):
             self.segments[-1].ended = now
         if isinstance(event, RunStarted):
             # Whoever wrote the last part was killed in the middle of these.

@@ -185,7 +185,7 @@ def test_of_a_run_in_parts_the_last_end_of_each_item_stands() -> None:
         ("b", "ok", "b at last"),
         ("c", "ok", "about c"),
     ]
-    assert "in 2 parts" in page.shown
+    assert "Duration 1.3 s in 2 parts" in page.shown
     assert "resumed 2026-11-18 12:06:40 UTC" in page.shown
 
 
