@@ -302,7 +302,7 @@ def _in_words(error: httpx.HTTPError, entry: ModelEntry) -> AttemptError:
         case httpx.ConnectTimeout():
             return not_connected(f"none within {entry.timeout.connect:g} s", entry)
         case httpx.ConnectError():
-            return not_connected(why, entry)
+            return not_connected(why, entry, error)
         case httpx.ProxyError():
             hint = f"check `models.{entry.alias}.proxy`"
             return AttemptError(f"the proxy refused: {why}", BROKEN, hint)

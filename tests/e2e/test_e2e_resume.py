@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, of_type, stdio
+from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, text_reply
 
 from aish.sinks.journal_reader import read_journal
@@ -245,15 +245,6 @@ def test_a_secret_input_is_asked_for_again(
     assert "a-very-secret-value" not in project.everything_written()
 
     assert project.run("--resume", "-i", "token=a-very-secret-value").code == 0
-
-
-CALLS = """
-    mcp:
-      servers: {s: {command: SERVER}}
-      auto_approve: ["s__*"]
-    steps:
-      - {id: call, call: s__sleep, with: {seconds: 600}}
-    """
 
 
 @pytest.mark.requirement("B3")

@@ -14,7 +14,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-from cli_process import Aish, Done
+from cli_process import Aish, Done, Running
 from mcp_scenes import HTTP_SERVER, STDIO_SERVER
 from model_endpoint import ModelEndpoint
 
@@ -104,6 +104,13 @@ class Project:
         for pattern, replacement in _VOLATILE:
             text = pattern.sub(replacement, text)
         return text
+
+
+def driven(project: Project, failpoint: str, *arguments: str) -> Running:
+    """The program, started so that it kills itself at a failpoint (`failpoint_driver.py`)."""
+    driver = REPO / "tests" / "support" / "failpoint_driver.py"
+    argv = [sys.executable, str(driver), failpoint, *arguments]
+    return Running(argv, cwd=project.folder, env=project.aish.env, stdin=None)
 
 
 def stdio(*flags: str | Path) -> str:

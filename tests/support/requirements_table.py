@@ -115,6 +115,7 @@ CI: Mapping[str, str] = {
     "B12": "stdout carries the contract only, and may be closed by its reader",
     "B13": "no text of a stranger is a command to GitHub, and secrets are masks there",
     "B15": "the repository ships an action for GitHub and hooks for pre-commit",
+    "B14": "signals, kills, a full disk, no descriptors: said, and nothing acknowledged is lost",
     "B16": "staged calls: put down and not executed, reviewed, applied once",
 }
 

@@ -1,0 +1,324 @@
+"""Calls of a run that was interrupted: none is made twice without anybody's knowledge (B3)."""
+
+import signal
+import sys
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, driven, of_type
+from model_endpoint import Gate, Reply, json_reply, text_reply, tool_reply
+
+from aish.sinks.journal_reader import read_journal
+
+NOTE = """
+    models: {}
+    mcp: {auto_approve: [shell__run] RULES}
+    steps:
+      - {id: note, run: [PYTHON, note.py, once]}
+      - {id: after, needs: [note], run: [cat, notes.txt]}
+    """
+
+
+SCRIPT = """\
+import sys, time
+with open("notes.txt", "a") as file:
+    print(sys.argv[1], file=file)
+if sys.argv[1] == "wait":
+    time.sleep(600)
+"""
+
+
+def notes(project: Project) -> int:
+    """How often the command was run."""
+    path = project.folder / "notes.txt"
+    return len(path.read_text("utf-8").splitlines()) if path.exists() else 0
+
+
+def dies(project: Project, failpoint: str, *flags: str) -> None:
+    done = driven(project, failpoint, "run", "p.yaml", *flags).finish()
+    assert done.code == -signal.SIGKILL, done.stderr
+
+
+def noting(project: Project, rules: str = "") -> None:
+    pipeline(project, NOTE.replace("RULES", rules))
+
+
+def pipeline(project: Project, text: str) -> None:
+    project.write("note.py", SCRIPT)
+    project.pipeline(text.replace("PYTHON", sys.executable))
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_of_which_no_end_is_known_is_named_and_not_made_again(project: Project) -> None:
+    noting(project)
+    dies(project, "after:tool.started:1")
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "1 call began, and the journal does not tell how it ended" in done.stderr
+    assert "`shell__run` in step `note`" in done.stderr
+    assert '"once"' in done.stderr
+    assert "--retry-unknown" in done.stderr
+    assert notes(project) == 0
+
+    assert project.run("--resume", "--retry-unknown").code == 0
+    assert notes(project) == 1
+
+
+@pytest.mark.requirement("B3")
+def test_a_call_that_would_be_made_again_is_named_and_not_made(project: Project) -> None:
+    noting(project)
+    dies(project, "after:tool.finished:1")
+    assert notes(project) == 1
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "1 call would be made again" in done.stderr
+    assert notes(project) == 1
+
+    assert project.run("--resume", "--retry-unknown").code == 0
+    assert notes(project) == 2
+
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize("rule", ["idempotent", "parallel"])
+@pytest.mark.parametrize("event", ["started", "finished"])
+def test_what_may_be_called_again_is_called_again(project: Project, rule: str, event: str) -> None:
+    noting(project)
+    dies(project, f"after:tool.{event}:1")
+    noting(project, f", {rule}: [shell__run]")
+
+    done = project.run("--resume")
+
+    assert done.code == 0, done.stderr
+    assert notes(project) == 1 + (event == "finished")
+
+
+@pytest.mark.requirement("B3")
+def test_a_step_that_is_done_is_not_called_again(project: Project) -> None:
+    noting(project)
+    dies(project, "after:step.finished:1")
+
+    assert project.run("--resume").stdout == "once\n"
+    assert notes(project) == 1
+
+
+@pytest.mark.requirement("B3")
+def test_a_command_that_failed_is_run_again(project: Project) -> None:
+    pipeline(
+        project,
+        """
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps:
+          - {id: first, run: [PYTHON, note.py, first]}
+          - {id: second, needs: [first], run: [cat, wanted.txt]}
+        """,
+    )
+    assert project.run().code == 1
+    project.write("wanted.txt", "here it is\n")
+
+    done = project.run("--resume")
+
+    assert done.stdout == "here it is\n"
+    assert notes(project) == 1
+
+
+@pytest.mark.requirement("B3")
+def test_an_item_is_named_with_the_call_that_it_made(project: Project) -> None:
+    pipeline(
+        project,
+        """
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps:
+          - {id: note, foreach: "['a', 'b', 'c']", key: item, concurrency: 1,
+             run: [PYTHON, note.py, "{{ item }}"]}
+        """,
+    )
+    dies(project, "after:tool.started:2")
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "in step `note`, item `b`" in done.stderr
+    assert project.run("--resume", "--retry-unknown").code == 0
+    assert (project.folder / "notes.txt").read_text() == "a\nb\nc\n"
+
+
+def telling(project: Project, model_endpoint: ModelEndpoints, first: Reply) -> None:
+    """A model that makes a call, then answers `first`; the next time it only answers."""
+    tries = iter([first])
+
+    def answer(body: Any) -> Reply:
+        if body["messages"][-1]["role"] == "tool":
+            return next(tries, text_reply("told"))
+        return tool_reply([("c1", "s__file_write", '{"path": "a.txt", "content": "x"}')])
+
+    project.uses(model_endpoint(answer))
+    project.pipeline(
+        """
+        mcp: {servers: {s: {pack: [fs, edit], root: .}}, auto_approve: [s__file_write]}
+        prompt: Write it down
+        """
+    )
+
+
+@pytest.mark.requirement("B3")
+def test_a_failed_step_whose_model_made_calls_waits_for_a_word(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    telling(project, model_endpoint, json_reply(400, {"error": {"message": "no"}}))
+    assert project.run().code != 0
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "1 call would be made again" in done.stderr
+    assert "`s__file_write`" in done.stderr
+    assert project.run("--resume", "--retry-failed").stdout == "told\n"
+
+
+@pytest.mark.requirement("B3", "B14")
+def test_a_call_that_a_signal_cut_off_is_unknown(project: Project) -> None:
+    pipeline(
+        project,
+        """
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps: [{id: wait, run: [PYTHON, note.py, wait]}]
+        """,
+    )
+    running = project.aish.start("run", "p.yaml")
+    running.wait_for_line("shell__run", where="stderr")
+    running.interrupt(signal.SIGINT)
+    assert running.finish().code == 130
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "1 call began" in done.stderr
+
+
+@pytest.mark.requirement("B3", "B5")
+def test_failed_items_are_run_again_only_if_that_is_asked_for(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    mended = False
+
+    def answer(body: Any) -> Reply:
+        prompt = body["messages"][-1]["content"]
+        bad = not mended and prompt in {"Row 2", "Row 5"}
+        return json_reply(400, {"error": {"message": "no"}}) if bad else text_reply(f"<{prompt}>")
+
+    endpoint = model_endpoint(answer)
+    project.uses(endpoint)
+    project.pipeline(
+        """
+        steps:
+          - {id: rows, foreach: "range(8) | list", on_error: continue, prompt: "Row {{ item }}"}
+        """
+    )
+    assert project.run().code == 1
+    mended = True
+
+    again = project.run("--resume")
+    assert again.code == 1
+    assert len(endpoint.requests) == 8
+
+    done = project.run("--resume", "--retry-failed")
+    assert done.code == 0, done.stderr
+    assert len(endpoint.requests) == 10
+    assert done.stdout == "".join(f"<Row {n}>\n" for n in range(8))
+    (folder,) = project.run_folders
+    with read_journal(folder / "events.jsonl") as reading:
+        finished = of_type(list(reading), "item.finished")
+    assert len(finished) == 10
+
+
+ROWS = """
+    steps:
+      - {id: rows, foreach: "range(40) | list", concurrency: 4, on_error: continue,
+         prompt: "Row {{ item }}"}
+    """
+
+
+def whole(project: Project) -> None:
+    """See that a resumed run has every row once."""
+    done = project.run("--resume")
+    assert done.code == 0, done.stderr
+    assert done.stdout == "".join(f"<Row {n}>\n" for n in range(40))
+
+
+def row(body: Any) -> Reply:
+    return text_reply(f"<{body['messages'][-1]['content']}>")
+
+
+@pytest.mark.requirement("B14")
+@pytest.mark.parametrize(("kind", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_batch_that_a_signal_ended_goes_on(
+    project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals, code: int
+) -> None:
+    gate = Gate()
+
+    def answer(body: Any) -> Reply:
+        return row(body).but(before_head=gate if "Row 9" in str(body) else None)
+
+    endpoint = model_endpoint(answer)
+    project.uses(endpoint)
+    project.pipeline(ROWS)
+    running = project.aish.start("run", "p.yaml")
+    gate.wait_arrived()
+    running.interrupt(kind)
+    if kind is signal.SIGINT:
+        running.wait_for_line("interrupt", where="stderr")
+        gate.open()
+    assert running.finish().code == code
+    gate.open()
+
+    whole(project)
+    assert len(endpoint.requests) <= 40 + 4
+    endpoint.wait_closed()
+
+
+@pytest.mark.requirement("B14")
+def test_a_full_disk_ends_a_batch_that_then_goes_on(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(row)
+    project.uses(endpoint)
+    project.pipeline(ROWS)
+    python = project.aish.python
+    # In blocks of 512 bytes; what is larger fails as on a disk without room.
+    project.through_shell('ulimit -f 24; exec "$@"')
+
+    done = project.run()
+
+    assert done.code == 1
+    assert "cannot write the journal: No space left on device" in done.stderr
+    assert "no more items are begun" in done.stderr
+    assert len(endpoint.requests) < 40
+    project.aish.python = python
+    whole(project)
+    assert len(endpoint.requests) <= 40 + 2 * 4
+
+
+@pytest.mark.requirement("B14")
+def test_without_descriptors_a_run_says_so_and_goes_on_later(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(row))
+    project.pipeline(ROWS.replace("concurrency: 4", "concurrency: 32"))
+    python = project.aish.python
+    project.through_shell('ulimit -n 12; exec "$@"')
+
+    done = project.run()
+
+    assert "too many open files" in done.stderr
+    assert done.code == 1, done.stderr
+    project.aish.python = python
+    again = project.run("--resume", "--retry-failed")
+    assert again.code == 0, again.stderr
+    assert again.stdout == "".join(f"<Row {n}>\n" for n in range(40))
