@@ -9,6 +9,7 @@ import asyncio
 import json
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -17,6 +18,8 @@ from typing import Self
 class Script:
     deltas: int = 200
     per_write: int = 1
+    first_byte: float = 0.0
+    pause: float = 0.0
     turns: int = 0
     calls: int = 1
     tool: str = "mock__echo"
@@ -99,10 +102,27 @@ class _Connection(asyncio.Protocol):
             parts = [_event({"content": f"word{n} "}) for n in range(script.deltas)]
             parts.append(_event({}, "stop"))
         parts.append(_TAIL % tokens)
-        self.transport.write(_HEAD)
-        for start in range(0, len(parts), script.per_write):
-            self.transport.write(_chunked(b"".join(parts[start : start + script.per_write])))
-        self.transport.write(b"0\r\n\r\n")
+        writes = [
+            _chunked(b"".join(parts[start : start + script.per_write]))
+            for start in range(0, len(parts), script.per_write)
+        ]
+        writes[0] = _HEAD + writes[0]
+        writes[-1] += b"0\r\n\r\n"
+        if script.first_byte or script.pause:
+            loop = asyncio.get_running_loop()
+            loop.call_later(script.first_byte, self.write_slowly, iter(writes), script.pause)
+            return
+        for write in writes:
+            self.transport.write(write)
+        self.times.answered.append(time.perf_counter())
+
+    def write_slowly(self, writes: Iterator[bytes], pause: float) -> None:
+        assert self.transport is not None
+        for write in writes:
+            self.transport.write(write)
+            if pause:
+                asyncio.get_running_loop().call_later(pause, self.write_slowly, writes, pause)
+                return
         self.times.answered.append(time.perf_counter())
 
 

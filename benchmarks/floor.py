@@ -3,13 +3,15 @@
 python benchmarks/floor.py text URL
 python benchmarks/floor.py http URL MCP_URL TURNS
 python benchmarks/floor.py stdio URL TURNS COMMAND...
+python benchmarks/floor.py batch URL ITEMS.jsonl RESULTS.jsonl CONCURRENCY
 """
 
 import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable
-from typing import Any
+from pathlib import Path
+from typing import Any, TextIO
 
 import httpx
 
@@ -125,11 +127,30 @@ async def text(url: str) -> None:
         print((await turn(client, url, [PROMPT]))[0])
 
 
+async def batch(url: str, lines: TextIO, out: TextIO, concurrency: int) -> None:
+    """The prompts of a file, some at a time; each answer is one line of another file."""
+    limits = httpx.Limits(max_connections=concurrency, max_keepalive_connections=concurrency)
+    async with httpx.AsyncClient(timeout=60, trust_env=False, limits=limits) as client:
+
+        async def worker() -> None:
+            for line in lines:
+                item = json.loads(line)
+                prompt = {"role": "user", "content": f"Say {item['text']}"}
+                answer, _ = await turn(client, url, [prompt])
+                out.write(json.dumps({"id": item["id"], "text": answer}) + "\n")
+
+        await asyncio.gather(*(worker() for _ in range(concurrency)))
+
+
 if __name__ == "__main__":
     kind, *rest = sys.argv[1:]
     if kind == "text":
         asyncio.run(text(rest[0]))
     elif kind == "http":
         asyncio.run(over_http(rest[0], rest[1], int(rest[2])))
+    elif kind == "batch":
+        given, results = Path(rest[1]), Path(rest[2])
+        with given.open(encoding="utf-8") as lines, results.open("w", encoding="utf-8") as out:
+            asyncio.run(batch(rest[0], lines, out, int(rest[3])))
     else:
         asyncio.run(over_stdio(rest[0], int(rest[1]), rest[2:]))

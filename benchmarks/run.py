@@ -39,6 +39,7 @@ MEASURES = (
     journal.journal_reading,
     batches.batch_wall,
     batches.batch_streams,
+    batches.batch_journal,
     batches.batch_memory,
     reports.html_report,
     reports.junit_report,
