@@ -42,5 +42,5 @@ COMMANDS: tuple[Command, ...] = (
 GROUPS = {
     "policy": "Ask what the approval rules of a file decide.",
     "cassette": "Look at recorded runs: read, compare, check and clean them.",
-    "runs": "Look at the runs that were kept, join shards, and delete old ones.",
+    "runs": "Look at past runs, join shards of one, delete old ones.",
 }

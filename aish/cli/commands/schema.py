@@ -23,7 +23,7 @@ def command(
         Name, typer.Argument(metavar="NAME", help="pipeline, events, result, lock or staged")
     ],
 ) -> int:
-    """Print a JSON Schema: of pipelines, events, results, locks or staged calls.
+    """Print a JSON Schema: pipeline, events, result, lock, staged.
 
     Example: aish schema pipeline > pipeline.schema.json
     """
