@@ -573,3 +573,42 @@ steps:
     assert gone.code == 7
     assert "the step `sub` does not run a sub-pipeline any more" in gone.stderr
     assert "does not run a sub-pipeline" in apply(project, "--dry-run").stdout
+
+
+@pytest.mark.requirement("B16", "B3")
+def test_a_resumed_run_doubles_and_loses_no_staged_call(project: Project) -> None:
+    steps = """
+steps:
+  - {id: one, call: led__write, with: {text: first}}
+  - {id: two, needs: [one], call: led__wait, with: {text: waits}}
+  - {id: three, needs: [two], call: led__write, with: {text: third}}
+"""
+    write(project, steps, rules="stage: [led__write]\n  idempotent: [led__wait]")
+    os.mkfifo(project.folder / "gate")
+    with project.aish.start("run", "p.yaml") as running:
+        wait_file(project.folder / "ledger.txt")
+        os.kill(running.pid, signal.SIGKILL)
+        running.finish()
+    (folder,) = project.run_folders
+    path = folder / "staged.json"
+    before = json.loads(path.read_bytes())
+    assert [call["arguments"]["text"] for call in before["calls"]] == ["first"]
+    # As after a crash of the machine, which may tear the last call.
+    path.write_bytes(path.read_bytes()[:-3])
+
+    (project.folder / "ledger.txt").unlink()
+    with project.aish.start("run", "p.yaml", "--resume") as running:
+        wait_file(project.folder / "ledger.txt")
+        (project.folder / "gate").write_text("go", encoding="utf-8")
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    after = json.loads(path.read_bytes())
+    assert [call["arguments"]["text"] for call in after["calls"]] == ["first", "third"]
+    assert after["calls"][0] == before["calls"][0]
+    assert project.aish("apply", path).code == 0
+    assert ledger(project) == ["waits", "first", "third"]
+    (applied,) = [one for one in project.run_folders if one != folder]
+    refused = project.run("--resume", applied.name)
+    assert refused.code != 0
+    assert "this run applied staged calls" in refused.stderr

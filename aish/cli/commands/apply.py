@@ -18,6 +18,7 @@ from aish.cli.applying import (
 )
 from aish.cli.applying_text import Row, attempt_line, attempt_row, review_lines, review_row
 from aish.cli.boundary import say
+from aish.cli.grouping import grouped
 from aish.cli.loading import load, look_options
 from aish.cli.options import (
     BroadRootOption,
@@ -38,6 +39,7 @@ from aish.run.staging.reading import read_staged
 from aish.sinks.lines import plain
 from aish.system.secrets import Secrets
 from aish.text import counted
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 
@@ -45,24 +47,38 @@ def _ids(flag: str, what: str) -> object:
     return typer.Option(flag, metavar="ID", help=what)
 
 
+@frozen
+class Choosing:
+    """Which of the calls are made."""
+
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only show the calls; no server is started.")
+    ] = False
+    only: Annotated[list[str] | None, _ids("--only", "Only this call; may be repeated.")] = None
+    skip: Annotated[list[str] | None, _ids("--skip", "Not this call; may be repeated.")] = None
+    retry_unknown: Annotated[
+        bool, typer.Option("--retry-unknown", help="Make calls again whose end is not known.")
+    ] = False
+    retry_failed: Annotated[
+        bool, typer.Option("--retry-failed", help="Make calls again that failed before.")
+    ] = False
+
+    @property
+    def wish(self) -> Wish:
+        """The same, as it is applied."""
+        ids = (tuple(self.only or ()), tuple(self.skip or ()))
+        return Wish(*ids, retry_unknown=self.retry_unknown, retry_failed=self.retry_failed)
+
+
+@grouped
 def command(
     staged: Annotated[Path, typer.Argument(metavar="STAGED", help="The file of staged calls.")],
+    choosing: Choosing,
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="The pipeline; else the one that was run."),
     ] = None,
     *,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the calls; no server is started.")
-    ] = False,
-    only: Annotated[list[str] | None, _ids("--only", "Only this call; may be repeated.")] = None,
-    skip: Annotated[list[str] | None, _ids("--skip", "Not this call; may be repeated.")] = None,
-    retry_unknown: Annotated[
-        bool, typer.Option("--retry-unknown", help="Make calls again whose end is not known.")
-    ] = False,
-    retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Make calls again that failed before.")
-    ] = False,
     overrides: SetOption = None,
     deny: DenyOption = None,
     broad_root: BroadRootOption = False,
@@ -79,23 +95,15 @@ def command(
     del verbose
     found = read_staged(staged)
     pipeline = load(file or named_pipeline(found, staged), overrides, quiet=quiet)
-    chosen_ids = (tuple(only or ()), tuple(skip or ()))
-    wish = Wish(*chosen_ids, retry_unknown=retry_unknown, retry_failed=retry_failed)
-    asked = applying(staged, found, pipeline, wish, tuple(deny or ()))
+    asked = applying(staged, found, pipeline, choosing.wish, tuple(deny or ()))
+    if choosing.dry_run:
+        return _review(asked, format_)
     options = look_options(None, deny, allow_broad_root=broad_root, lock=lock)
-    plans = None if dry_run else plans_of(asked, options)
-    secrets = Secrets() if plans is None else plans[""].secrets
+    plans = plans_of(asked, options)
+    secrets = plans[""].secrets
     rows = reviewed_rows(asked, secrets)
-    text = secrets.mask("\n".join(review_lines(asked.heading, rows, width())))
-    if plans is None:
-        code = int(expected_code(asked, rows))
-        if format_ is Report.JSON:
-            print_json(_report(asked, rows, None, None, code))
-        else:
-            print_text(text)
-        return code
     if not quiet:
-        say(text)
+        say(secrets.mask("\n".join(review_lines(asked.heading, rows, width()))))
     done, folder = applied(asked, plans, options, run_dir, quiet=quiet)
     if format_ is Report.JSON:
         print_json(secrets.mask_json(_report(asked, rows, done, folder, done.end.code)))
@@ -104,6 +112,17 @@ def command(
     if quiet and done.end.code:
         say(f"error: {done.end.reason}")
     return done.end.code
+
+
+def _review(asked: Applying, format_: Report) -> int:
+    """Show the calls, and say how applying them would end as far as no server is asked."""
+    rows = reviewed_rows(asked, Secrets())
+    code = int(expected_code(asked, rows))
+    if format_ is Report.JSON:
+        print_json(_report(asked, rows, None, None, code))
+    else:
+        print_text("\n".join(review_lines(asked.heading, rows, width())))
+    return code
 
 
 def _print_end(rows: Sequence[Row], done: Application, secrets: Secrets) -> None:

@@ -111,3 +111,6 @@ def _check_pipeline(started: JsonObject, pipeline: Pipeline, id: str) -> None:
     if name != pipeline.name:
         said = f"this is a run of the pipeline `{name}`, not of `{pipeline.name}`"
         raise ResumeRefusedError(said, where=id, hint=_ANEW)
+    if started.get("applies") is not None:
+        said = "this run applied staged calls, and `aish apply` goes on with them"
+        raise ResumeRefusedError(said, where=id)
