@@ -33,7 +33,7 @@ ENDINGS: Mapping[str, tuple[str, Sequence[Any], int]] = {
         3,
     ),
     "budget": (
-        f"limits: {{turns: 1}}\n{SERVERS[:-1]}, auto_approve: ['*']}}\n{ASK}",
+        f"limits: {{turns: 1}}\n{SERVERS[:-1]}, auto_approve: ['*__*']}}\n{ASK}",
         [DENIED, text_reply("late")],
         4,
     ),
