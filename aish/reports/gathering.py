@@ -4,10 +4,11 @@ What the page has no room for is left out where it is missed least, the conversa
 that went well, and counted.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from aish.reports.conversation import Room, unit_body
+from aish.reports.markup import Markup
 from aish.reports.units import Segment, Turn, Unit, Units
 from aish.reports.verdicts import State, reason_of, state_of
 from aish.text import for_line
@@ -72,6 +73,7 @@ class Gathering:
         self.steps: dict[str, StepPart] = {}
         self._units = Units()
         self._spent = {"well": 0, "badly": 0, "brief": 0}
+        self._empty: set[str] = set()
 
     @property
     def segments(self) -> list[Segment]:
@@ -113,7 +115,9 @@ class Gathering:
     def _add_row(self, part: StepPart, unit: Unit, key: str) -> None:
         older = part.rows.get(key)
         if older is not None:
-            self._spent[_purse(older.state, brief=older.brief)] -= len(older.body)
+            purse = _purse(older.state, brief=older.brief)
+            self._spent[purse] -= len(older.body)
+            self._empty.discard(purse)
         part.rows[key] = self._row(unit, key, None if older is None else older.index)
 
     def _row(self, unit: Unit, key: str, index: int | None) -> Row:
@@ -136,17 +140,23 @@ class Gathering:
         )
 
     def _body(self, unit: Unit, state: State) -> tuple[bytes, bool]:
-        whole = unit_body(unit, _WELL if state == "ok" else _BADLY).encode()
-        if self._pays(_purse(state, brief=False), len(whole)):
+        room = _WELL if state == "ok" else _BADLY
+        whole = self._paid(_purse(state, brief=False), lambda: unit_body(unit, room))
+        if whole is not None:
             return whole, False
-        brief = unit_body(unit, _BRIEF, conversation=False).encode()
-        return (brief if self._pays("brief", len(brief)) else b""), True
+        brief = self._paid("brief", lambda: unit_body(unit, _BRIEF, conversation=False))
+        return brief or b"", True
 
-    def _pays(self, purse: str, price: int) -> bool:
-        if self._spent[purse] + price > getattr(self.budget, purse):
-            return False
-        self._spent[purse] += price
-        return True
+    def _paid(self, purse: str, make: Callable[[], Markup]) -> bytes | None:
+        """What `make` makes, if there is room for it; not made if there was none before."""
+        if purse in self._empty:
+            return None
+        body = make().encode()
+        if self._spent[purse] + len(body) > getattr(self.budget, purse):
+            self._empty.add(purse)
+            return None
+        self._spent[purse] += len(body)
+        return body
 
 
 def _purse(state: State, *, brief: bool) -> str:
