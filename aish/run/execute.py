@@ -29,7 +29,7 @@ from aish.run.resources import (
 )
 from aish.run.slots import slots
 from aish.run.spending import Spending
-from aish.run.stage import Examine, Stage
+from aish.run.stage import Examine, Inner, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tools import AllTools
 from aish.templates.render import render_tree
@@ -159,11 +159,14 @@ async def _open_and_run(
             progress.tools.append(opened.tools)
         stage = _stage(plan, options, around, resources, progress)
         await run_graph(stage)
-        if all(record.exit_code is ExitCode.OK for record in progress.records.values()):
-            outputs = plan.pipeline.outputs
-            progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
-            if progress.examine is not None:
-                await progress.examine(stage, progress.outputs)
+        if progress.course.stopped:
+            return
+        # Also where something failed and the file says to go on.
+        outputs = plan.pipeline.outputs
+        progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
+        went_well = all(one.exit_code is ExitCode.OK for one in progress.records.values())
+        if went_well and progress.examine is not None:
+            await progress.examine(stage, progress.outputs)
 
 
 def _stage(
@@ -173,6 +176,9 @@ def _stage(
     resources: Resources,
     progress: _Progress,
 ) -> Stage:
+    inner: Inner | None = None
+    if plan.inner:
+        from aish.run.inner_run import run_inner as inner
     pipeline = plan.pipeline
     return Stage(
         plan,
@@ -184,6 +190,7 @@ def _stage(
         course=progress.course,
         spending=progress.spending,
         carried=around.carried,
+        inner=inner,
         replayed=around.tape is not None and around.tape.offline,
         # A test may look at any of them.
         needed=steps_read(pipeline)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
-from aish.config.steps import LoopLimits, OnDenied, Step
+from aish.config.steps import LoopLimits, OnDenied, PipelineStep, Step
 from aish.errors import ExitCode
 from aish.loop.equipment import Equipment
 from aish.run.context import template_context
@@ -44,8 +44,8 @@ class Stage:
 
     `slots` bounds how many units of work are in flight in the whole run. `item` is set while the
     step runs for an item, `turn` counts the requests that earlier attempts made. `prefix` goes
-    before the ids of a sub-pipeline's steps, and `within` is the outer item that it runs for.
-    `needed` are the steps whose items anything reads later.
+    before the ids of a sub-pipeline's steps, `within` is the outer item that it runs for, and
+    `inner` runs one. `needed` are the steps whose items anything reads later.
     """
 
     plan: Plan
@@ -62,6 +62,7 @@ class Stage:
     needed: frozenset[str] = frozenset()
     prefix: str = ""
     within: str | None = None
+    inner: "Inner | None" = None
     item: ItemScope | None = None
     turn: int = 0
 
@@ -86,6 +87,9 @@ class Stage:
         """The resources as the loop takes them, under a step's own limits."""
         return replace(self.resources.equipment, limits=limits, on_denied=on_denied)
 
+
+Inner = Callable[[PipelineStep, Stage], Awaitable[StepRecord]]
+"""Runs a sub-pipeline."""
 
 Examine = Callable[[Stage, JsonValue], Awaitable[None]]
 """Looks at a run that has succeeded, and at its outputs: `aish test` does."""

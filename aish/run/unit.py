@@ -159,9 +159,8 @@ async def _command(step: Step, stage: Stage) -> StepRecord:
 
 async def _pipeline(step: Step, stage: Stage) -> StepRecord:
     assert isinstance(step, PipelineStep)
-    from aish.run.inner_run import run_inner
-
-    return await run_inner(step, stage)
+    assert stage.inner is not None, "a run with sub-pipelines has what runs them"
+    return await stage.inner(step, stage)
 
 
 _WAYS: Mapping[type[Step], Callable[[Step, Stage], Awaitable[StepRecord]]] = {
