@@ -260,3 +260,34 @@ def test_a_plain_run_imports_nothing_of_github(job: Project) -> None:
 
     assert done.stdout.splitlines()[-1] == "[]"
     assert Path(job.folder).exists()
+
+
+@pytest.mark.requirement("B13", "B11")
+@pytest.mark.parametrize("form", FORMS)
+def test_no_item_commands_the_runner(project: Project, form: str) -> None:
+    """Keys and values of rows, in every sink, the annotations and the summary included."""
+    rows = [{"key": f"{order}\n::error::{n}", "say": ORDERS} for n, order in enumerate(("a", "b"))]
+    project.write("rows.json", json.dumps(rows))
+    project.pipeline(
+        """
+        mcp: {auto_approve: [shell__run]}
+        steps:
+          - id: say
+            foreach: {file: rows.json}
+            key: item.key
+            run: [sh, -c, "printf %s \\"$1\\"; exit 1", sh, "{{ item.say }}"]
+            on_error: continue
+        """
+    )
+    summary = project.folder / "summary.md"
+    project.aish.env |= {"GITHUB_ACTIONS": "true", "CI": "true"}
+    project.aish.env["GITHUB_STEP_SUMMARY"] = str(summary)
+
+    done = project.run("--format", form, "--github")
+
+    assert done.code == 1, done.stderr
+    assert commands_in(done.stdout) == []
+    found = commands_in(done.stderr)
+    assert {one.name for one in found} == {"error"}
+    assert all(one.properties["title"].startswith("step say") for one in found)
+    read(summary.read_text("utf-8"))
