@@ -198,7 +198,7 @@ def _bounds(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Limits]]:
 
 def _spent(one: AnySpent) -> Spent:
     tokens = one.tokens_in + one.tokens_out
-    return Spent(one.turns, tokens, one.cost_usd or 0.0, one.tool_calls)
+    return Spent(one.turns, tokens, one.known_usd, one.tool_calls)
 
 
 def limit_text(over: Over) -> str:

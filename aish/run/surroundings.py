@@ -112,6 +112,11 @@ class AnySpent(Protocol):
         ...
 
     @property
+    def known_usd(self) -> float:
+        """The parts that are."""
+        ...
+
+    @property
     def tool_calls(self) -> int:
         """Calls that were made."""
         ...

@@ -21,7 +21,7 @@ class Spent:
     """What was used up: it counts for limits and in the totals of the run (B8).
 
     `turns` counts answers. Tokens are those that were told of; `cost_usd` is `None` where one
-    answer's cost is unknown.
+    answer's cost is unknown, `known_usd` what is known of it.
     """
 
     turns: int = 0
@@ -30,6 +30,7 @@ class Spent:
     cost_usd: float | None = 0.0
     tool_calls: int = 0
     seconds: float = 0.0
+    known_usd: float = 0.0
 
 
 @frozen

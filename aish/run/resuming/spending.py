@@ -4,6 +4,7 @@ from calendar import timegm
 from dataclasses import dataclass
 from time import strptime
 
+from aish.run.budget import scopes
 from aish.run.resuming.carried import Spent
 from aish.vocab.deltas import Usage
 
@@ -15,18 +16,26 @@ class _Sum:
     tokens_out: int = 0
     cost_usd: float | None = 0.0
     tool_calls: int = 0
+    known_usd: float = 0.0
 
     def answer(self, usage: Usage, cost_usd: float | None) -> None:
         self.turns += 1
         self.tokens_in += usage.input or 0
         self.tokens_out += usage.output or 0
+        self.known_usd += cost_usd or 0.0
         if self.cost_usd is not None:
             # What one answer cost is not known: then the sum is not (B8).
             self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
 
     def spent(self, seconds: float) -> Spent:
         return Spent(
-            self.turns, self.tokens_in, self.tokens_out, self.cost_usd, self.tool_calls, seconds
+            turns=self.turns,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            cost_usd=self.cost_usd,
+            tool_calls=self.tool_calls,
+            seconds=seconds,
+            known_usd=self.known_usd,
         )
 
 
@@ -52,12 +61,12 @@ class Spending:
 
     def answer(self, step: str, usage: Usage, cost_usd: float | None) -> None:
         """A model has answered."""
-        for total in (self._whole, self._of(step)):
+        for total in (self._whole, *map(self._of, scopes(step))):
             total.answer(usage, cost_usd)
 
     def call(self, step: str) -> None:
         """A tool was called."""
-        for total in (self._whole, self._of(step)):
+        for total in (self._whole, *map(self._of, scopes(step))):
             total.tool_calls += 1
 
     def spent(self) -> Spent:

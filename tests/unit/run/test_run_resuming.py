@@ -119,7 +119,7 @@ def test_a_step_that_went_well_is_carried_with_its_calls(tmp_path: Path) -> None
         "files/1",
     )
     assert (bad.kind, bad.arguments, bad.verdict) == ("bad_arguments", "{bad", None)
-    assert done.spent == Spent(1, 7, 3, 0.5, 1, seconds=2.0)
+    assert done.spent == Spent(1, 7, 3, 0.5, 1, seconds=2.0, known_usd=0.5)
     assert done.by_step["note"].turns == 1
     assert (done.last_seq, done.segments) == (9, 1)
 
