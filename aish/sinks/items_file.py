@@ -18,6 +18,7 @@ from aish.sinks.items_index import MOST_ITEMS, ItemsIndex
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.system.files import open_append
+from aish.vocab.event_parts import Place
 from aish.vocab.events import ItemFinished, ItemStarted, RunFinished, Stamped
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -26,7 +27,10 @@ NAME = "results.jsonl"
 Row = Mapping[str, Any]
 """A line of the file, read back."""
 
-_HEAD = re.compile(rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)","index":([0-9]{1,9}),')
+_HEAD = re.compile(
+    rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)"'
+    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9}),'
+)
 _BLOCK = 1 << 16
 _OWN = frozenset({"v", "seq", "step"})
 
@@ -46,7 +50,7 @@ class ItemsFile:
         self._descriptor = descriptor
         self._path = path
         self._index = ItemsIndex()
-        self._values: dict[tuple[str | None, str], JsonValue] = {}
+        self._values: dict[Place, JsonValue] = {}
         self._superseded = False
         self._ended = False
         self._size = 0
@@ -55,10 +59,10 @@ class ItemsFile:
     def __call__(self, stamped: Stamped) -> None:
         """Write the line of an item that has ended."""
         match stamped.event:
-            case ItemStarted(place=place, key=key, value=value):
-                self._values[place.step, key] = value
+            case ItemStarted(place=place, value=value):
+                self._values[place] = value
             case ItemFinished() as finished:
-                value = self._values.pop((finished.place.step, finished.key), None)
+                value = self._values.pop(finished.place, None)
                 if stamped.seq > self.last:
                     self.broken = True
                     self._append(stamped, finished, value)
@@ -83,6 +87,9 @@ class ItemsFile:
     def rows(self, step: str) -> Iterator[Row]:
         """The result of each item of a step, in the order of the items.
 
+        Not of the items that a pipeline has within an item of the step that runs it: there, each
+        index is there many times.
+
         Raises:
             OSError: a line is not as it was written.
         """
@@ -101,11 +108,12 @@ class ItemsFile:
     def _append(self, stamped: Stamped, event: ItemFinished, value: JsonValue) -> None:
         if event.index >= MOST_ITEMS:
             raise OSError(errno.EFBIG, f"the item {event.index} is more than {MOST_ITEMS} on")
-        step = event.place.step or ""
+        step, within = event.place.step or "", _within(event)
         row: JsonObject = {
             "v": VERSION,
             "seq": stamped.seq,
             "step": step,
+            **({} if within is None else {"within": within}),
             "index": event.index,
             "key": event.key,
             "item": value,
@@ -123,13 +131,15 @@ class ItemsFile:
             # A full disk takes a part; half a line would spoil the next one too.
             os.ftruncate(self._descriptor, self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._note(step, event.index, stamped.seq)
+        self._note(step, None if within is not None else event.index, stamped.seq)
         self._size += written
 
-    def _note(self, step: str, index: int, seq: int) -> None:
+    def _note(self, step: str, index: int | None, seq: int) -> None:
         self.last = max(self.last, seq)
-        # In a pipeline that runs once for each item, other items have the same place.
-        self._superseded |= self._index.put(step, index, self._size) and "/" not in step
+        if index is None:
+            self._index.put_loose(self._size)
+        else:
+            self._superseded |= self._index.put(step, index, self._size)
 
     def _find_lines(self) -> None:
         """Note the lines that are there; cut off where one is not as it was written."""
@@ -138,10 +148,10 @@ class ItemsFile:
             file.seek(0)
             for line in file:
                 head = _HEAD.match(line)
-                if head is None or not line.endswith(b"}\n") or int(head[3]) >= MOST_ITEMS:
+                if head is None or not line.endswith(b"}\n") or int(head[4]) >= MOST_ITEMS:
                     os.ftruncate(self._descriptor, self._size)
                     return
-                self._note(head[2].decode(), int(head[3]), int(head[1]))
+                self._note(head[2].decode(), None if head[3] else int(head[4]), int(head[1]))
                 self._size += len(line)
 
     def _line(self, offset: int) -> bytes:
@@ -182,6 +192,12 @@ def open_items_file(folder: Path | None) -> ItemsFile:
     except OSError:
         os.close(descriptor)
         raise
+
+
+def _within(event: ItemFinished) -> str | None:
+    """The item that this one is within, where a pipeline runs once for each item."""
+    whole = event.place.item or ""
+    return whole.removesuffix(f"/{event.key}") if whole != event.key else None
 
 
 def public(row: Row) -> dict[str, Any]:

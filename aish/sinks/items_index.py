@@ -10,9 +10,10 @@ _NOWHERE = -1
 
 
 class ItemsIndex:
-    """The offset of the last line of each item."""
+    """The offset of the last line of each item; loose lines have none that is newer."""
 
     def __init__(self) -> None:
+        self._loose: array[int] = array("q")
         self._offsets: dict[str, array[int]] = {}
 
     def put(self, step: str, index: int, offset: int) -> bool:
@@ -25,6 +26,10 @@ class ItemsIndex:
         older = offsets[index] != _NOWHERE
         offsets[index] = offset
         return older
+
+    def put_loose(self, offset: int) -> None:
+        """Note a line that no step is asked for."""
+        self._loose.append(offset)
 
     def get(self, step: str, index: int) -> int | None:
         """Where the last line of an item stands."""
@@ -41,5 +46,6 @@ class ItemsIndex:
         return tuple(self._offsets)
 
     def all_offsets(self) -> Iterator[int]:
-        """Of the last lines of all items, in the order of the file."""
-        return iter(sorted(offset for step in self._offsets for offset in self.offsets(step)))
+        """Of the last lines of all items and the loose ones, in the order of the file."""
+        last = (offset for step in self._offsets for offset in self.offsets(step))
+        return iter(sorted([*last, *self._loose]))

@@ -17,7 +17,8 @@ from scripted_events import HOSTILE
 
 from aish.errors import UsageError
 from aish.sinks.items_file import ItemsFile, open_items_file
-from aish.vocab.events import Event, Stamped
+from aish.vocab.event_parts import Place
+from aish.vocab.events import Event, ItemStarted, Stamped
 
 pytestmark = pytest.mark.requirement("B4")
 
@@ -96,6 +97,29 @@ def test_an_item_that_was_tried_again_leaves_one_line(tmp_path: Path) -> None:
 
     assert [(line["index"], line["status"]) for line in lines(tmp_path)] == [(1, "ok"), (0, "ok")]
     assert [path.name for path in tmp_path.iterdir()] == ["results.jsonl"]
+
+
+@pytest.mark.requirement("F2")
+def test_items_within_items_are_kept_apart(tmp_path: Path) -> None:
+    step = "outer/inner"
+    events: list[Event] = []
+    for outer in ("a", "b"):
+        place = Place(step, f"{outer}/0")
+        events.append(ItemStarted(place, "0", 0, "0" * 16, f"value of {outer}"))
+    events.extend(item_finished(0, place=Place(step, f"{outer}/0")) for outer in ("b", "a"))
+    again = [*both(0), item_started(0), item_finished(0)]
+
+    with items_file(tmp_path, run_of([*events, *again])) as file:
+        assert list(file.rows(step)) == []
+    with items_file(tmp_path) as file:
+        assert file.steps() == (STEP,)
+
+    inner = [line for line in lines(tmp_path) if line["step"] == step]
+    assert [(line["within"], line["item"]) for line in inner] == [
+        ("b", "value of b"),
+        ("a", "value of a"),
+    ]
+    assert len(lines(tmp_path)) == 3
 
 
 def test_a_run_goes_on_where_the_file_ends(tmp_path: Path) -> None:
