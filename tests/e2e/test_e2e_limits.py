@@ -410,3 +410,56 @@ def test_a_worst_case_that_nobody_knows_is_unknown_in_the_plan(
 
     assert view["cost_usd"]["at_most"] is None
     assert "cost  unknown\n" in text
+
+
+@pytest.mark.requirement("B8", "B3", "exit-4")
+def test_what_was_spent_before_a_resume_still_counts(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(lambda _: text_reply("x"))
+    project.uses(endpoint)
+    items = "foreach: range(5) | list\nconcurrency: 1\nprompt: Say it\n"
+    project.pipeline(f"{PRICED}limits: {{cost_usd: 0.06}}\n{items}")
+
+    first = project.result()
+    again = project.result("--resume")
+    done = project.result("--resume", "--max-cost-usd", "0.09")
+
+    assert [found["exit"]["code"] for found in (first, again, done)] == [4, 4, 0]
+    assert len(endpoint.asked) == 5
+    assert done["cost_usd"] == pytest.approx(0.05)
+
+
+@pytest.mark.requirement("B8", "F2", "exit-4")
+def test_a_limit_of_a_step_holds_for_the_pipeline_in_it(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("x")] * 3)
+    project.uses(endpoint)
+    project.pipeline(three_steps(PRICED), "inner.yaml")
+    project.pipeline("steps: [{id: all, pipeline: inner.yaml, limits: {turns: 2}}]\n")
+
+    found = project.result()
+
+    assert (found["exit"]["code"], len(endpoint.asked)) == (4, 2)
+    assert "the limit of the step `all` of 2 turns is reached" in found["exit"]["reason"]
+    assert found["cost_usd"] == pytest.approx(0.02)
+
+
+@pytest.mark.requirement("B8", "M11")
+def test_what_a_server_asks_the_model_counts_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    said = [{"role": "user", "content": {"type": "text", "text": "Where?"}}]
+    sampling = {"method": "sampling/createMessage", "params": {"messages": said, "maxTokens": 9}}
+    ask = tool_reply([("c1", "s__ask_client", json.dumps(sampling))])
+    endpoint = model_endpoint([ask, text_reply("There"), text_reply("never asked for")])
+    project.uses(endpoint)
+    server = f"s: {{command: {stdio('--asks')}, sampling: allow}}"
+    tools = f"mcp: {{servers: {{{server}}}, auto_approve: ['s__*']}}\n"
+    project.pipeline(f"{PRICED}{tools}limits: {{turns: 2}}\nprompt: Hi\n")
+
+    found = project.result()
+
+    assert (found["exit"]["code"], len(endpoint.asked)) == (4, 2)
+    assert found["cost_usd"] == pytest.approx(0.02)
