@@ -15,7 +15,7 @@ from aish.vocab.event_parts import StepStatus
 from aish.vocab.events import ItemFinished, ItemStarted
 from aish.vocab.frozen import frozen
 
-KEPT_FAILURES = 10
+KEPT_CAUSES = 10
 LAST_FAILURES = 3
 SLOWEST = 3
 _SAMPLE_SECONDS = 1.0
@@ -30,6 +30,15 @@ class ItemFailure:
     key: str
     status: StepStatus
     message: str
+
+
+@dataclass(slots=True)
+class Cause:
+    """Why items did not go well: what is said of them, how many there are, and two of them."""
+
+    first: str
+    last: str
+    count: int = 1
 
 
 @dataclass(slots=True)
@@ -50,8 +59,8 @@ class Batch:
     cost: float | None = None
     limit: str | None = None
     in_flight: dict[int, tuple[str, float]] = field(default_factory=dict)
-    first_failures: list[ItemFailure] = field(default_factory=list)
-    last_failures: deque[ItemFailure] = field(default_factory=lambda: deque(maxlen=LAST_FAILURES))
+    causes: dict[str, Cause] = field(default_factory=dict)
+    last_causes: dict[str, Cause] = field(default_factory=dict)
     _tokens: list[int | None] = field(default_factory=lambda: [None, None])
     _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
 
@@ -88,10 +97,24 @@ class Batch:
             return None
         said = event.error.message if event.error else event.status
         failure = ItemFailure(event.key, event.status, said)
-        if len(self.first_failures) < KEPT_FAILURES:
-            self.first_failures.append(failure)
-        self.last_failures.append(failure)
+        self._explain(failure)
         return failure
+
+    def _explain(self, failure: ItemFailure) -> None:
+        """Alike failures are one; of the others the first and the last few are kept."""
+        said = failure.message
+        cause = self.causes.get(said) or self.last_causes.get(said)
+        if cause is None:
+            cause = Cause(failure.key, failure.key)
+            if len(self.causes) < KEPT_CAUSES:
+                self.causes[said] = cause
+        else:
+            cause.last = failure.key
+            cause.count += 1
+        self.last_causes.pop(said, None)
+        self.last_causes[said] = cause
+        if len(self.last_causes) > LAST_FAILURES:
+            del self.last_causes[next(iter(self.last_causes))]
 
     def rate(self, now: float) -> float | None:
         """Items a second, of late; `None` before there is anything to say."""

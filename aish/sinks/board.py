@@ -87,8 +87,10 @@ def _block(batch: Batch, look: Look, width: int, now: float) -> Iterator[Rendera
     ]
     if slow:
         yield Text(look.fit(f"{_INDENT}slowest: {', '.join(slow)}", width), "dim")
-    for failure in reversed(batch.last_failures):
-        said = for_line(f"{_INDENT}{look.glyphs.no} {failure.key}: {failure.message}")
+    for message, cause in reversed(list(batch.last_causes.items())):
+        is_counted = cause.count > 1 and message in batch.causes
+        times = f" ({cause.count:,} times)" if is_counted else ""
+        said = for_line(f"{_INDENT}{look.glyphs.no} {cause.last}{times}: {message}")
         yield Text(look.fit(said, width), "red")
 
 

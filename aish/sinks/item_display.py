@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from aish.sinks.batch import KEPT_FAILURES, Batch, closing_parts, folded
+from aish.sinks.batch import Batch, closing_parts, folded
 from aish.sinks.batches import Batches
 from aish.sinks.item_log import ItemLog
 from aish.sinks.screen import Screen
@@ -64,17 +64,22 @@ class ItemDisplay:
         self._screen.line(self._look.paint("bold", name))
         for line in folded(closing_parts(batch, event.seconds), self._look, self._look.width):
             self._screen.line(line)
-        for failure in batch.first_failures if self._log is None else ():
-            mark = for_line(f"  {self._look.glyphs.no} {failure.key}: {failure.message}")
-            self._screen.line(self._look.paint("red", self._look.fit(mark, self._look.width)))
-        more = batch.failed - KEPT_FAILURES
-        if more > 0:
-            self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
+        if self._log is None:
+            self._failures(batch)
         for code, count in self._batches.untold(batch):
             if code != "throttled":
                 self._screen.line(
                     self._look.paint("dim", for_line(f"  {count:,} more of `{code}`"))
                 )
+
+    def _failures(self, batch: Batch) -> None:
+        for message, cause in batch.causes.items():
+            others = "" if cause.count == 1 else f" and {cause.count - 1:,} more"
+            mark = for_line(f"  {self._look.glyphs.no} {cause.first}{others}: {message}")
+            self._screen.line(self._look.paint("red", self._look.fit(mark, self._look.width)))
+        more = batch.failed - sum(cause.count for cause in batch.causes.values())
+        if more > 0:
+            self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
 
     def _item_started(self, event: ItemStarted) -> None:
         is_first = not self._batches.running

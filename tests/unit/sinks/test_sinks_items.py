@@ -113,8 +113,10 @@ def under_way(watched: Watched, step: str = "classify", total: int | None = 2000
     for index in range(412):
         watched.time = index / 20
         watched.take(started(index, step))
-        bad = failed if index % 100 == 33 else finished
-        watched.take(bad(index, step=step))
+        if index % 100 == 33:
+            watched.take(failed(index, f"the answer does not fit {index // 200}", step=step))
+        else:
+            watched.take(finished(index, step=step))
     watched.take(*(started(412 + number, step) for number in range(32)))
     turn = Place(step, "row-412", 1)
     watched.take(Retry(turn, "http://127.0.0.1:8080", 2, 0.5, "HTTP 429"))
@@ -510,8 +512,23 @@ def test_every_item_is_counted_once(ends: list[tuple[str, bool]]) -> None:
     assert batch.ok + batch.failed + batch.skipped == batch.done == len(ends)
     assert not batch.in_flight
     assert batch.unpriced == sum(not priced for _, priced in ends)
-    assert len(batch.first_failures) <= 10
-    assert len(batch.last_failures) <= 3
+    assert len(batch.causes) <= 10
+    assert len(batch.last_causes) <= 3
+
+
+@given(st.lists(st.integers(0, 30), max_size=200))
+def test_alike_failures_are_one_and_only_so_many_are_kept(messages: list[int]) -> None:
+    batch = Batch("s", len(messages), 0.0)
+    for index, message in enumerate(messages):
+        batch.finish(failed(index, f"wrong {message}"), 1.0)
+
+    first = list(dict.fromkeys(f"wrong {message}" for message in messages))[:10]
+    last = list(dict.fromkeys(f"wrong {message}" for message in reversed(messages)))[:3]
+    assert list(batch.causes) == first
+    assert list(reversed(batch.last_causes)) == last
+    assert sum(cause.count for cause in batch.causes.values()) == sum(
+        f"wrong {message}" in first for message in messages
+    )
 
 
 def test_a_cost_that_is_not_known_is_said() -> None:
