@@ -7,14 +7,29 @@ from xml.etree import ElementTree as ET  # ruff: ignore[suspicious-xml-etree-imp
 import pytest
 from e2e_project import ModelEndpoints, Project
 from model_endpoint import Gate, text_reply
+from report_pages import Page
 
 ANSWERING = 'steps: [{id: ask, prompt: Hello, expect: [{contains: "forty"}]}]'
+
+THREE = """
+steps:
+  - id: ask
+    foreach: "['a', 'b', 'c']"
+    concurrency: 1
+    on_error: continue
+    prompt: "Ask {{ item }}"
+    expect: [{contains: "forty"}]
+"""
 
 
 def cases(path: Path) -> dict[str, list[str]]:
     """The names of the cases, each with what befell it."""
     root = ET.parse(path).getroot()  # ruff: ignore[suspicious-xml-element-tree-usage] - the same
     return {case.get("name", ""): [child.tag for child in case] for case in root.iter("testcase")}
+
+
+def page_at(path: Path) -> Page:
+    return Page(path.read_text(encoding="utf-8"))
 
 
 @pytest.fixture
@@ -36,9 +51,7 @@ def test_a_run_writes_the_reports_that_it_is_asked_for(answered: Project) -> Non
 
 
 @pytest.mark.requirement("B11")
-def test_a_failed_run_has_its_reports_too(
-    project: Project, model_endpoint: ModelEndpoints
-) -> None:
+def test_a_failed_run_has_its_reports_too(project: Project, model_endpoint: ModelEndpoints) -> None:
     project.uses(model_endpoint([text_reply("nothing")]))
     project.pipeline(ANSWERING)
 
@@ -48,6 +61,54 @@ def test_a_failed_run_has_its_reports_too(
     told = {"ask": ["failure"], "ask: contains 1": ["failure"]}
     assert cases(project.folder / "junit.xml") == told
     assert "not met" in (project.folder / "report.html").read_text()
+
+
+@pytest.mark.requirement("B11", "B5")
+def test_items_have_their_cases_and_their_rows(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("forty"), text_reply("no"), text_reply("forty")]))
+    project.pipeline(THREE)
+
+    done = project.run("--junit", "junit.xml", "--html", "report.html")
+
+    assert done.code == 1, done.stderr
+    found = cases(project.folder / "junit.xml")
+    assert found.pop("ask") == ["failure"]
+    assert {name: bool(befell) for name, befell in found.items()} == {
+        "0": False,
+        "0: contains 1": False,
+        "1": True,
+        "1: contains 1": True,
+        "2": False,
+        "2: contains 1": False,
+    }
+    page = page_at(project.folder / "report.html")
+    assert [row[1:3] for row in page.rows] == [["0", "ok"], ["1", "failed"], ["2", "ok"]]
+
+
+@pytest.mark.requirement("B11", "B3")
+def test_the_reports_of_a_resumed_run_tell_of_the_whole_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    answers = [text_reply(text) for text in ("forty", "no", "forty", "forty-two")]
+    project.uses(model_endpoint(answers))
+    project.pipeline(THREE)
+    assert project.run().code == 1
+
+    done = project.run(
+        "--resume", "--retry-failed", "--junit", "junit.xml", "--html", "report.html"
+    )
+
+    assert done.code == 0, done.stderr
+    assert not any(cases(project.folder / "junit.xml").values())
+    page = page_at(project.folder / "report.html")
+    assert [row[1:4] for row in page.rows] == [
+        ["0", "ok", "forty"],
+        ["1", "ok", "forty-two"],
+        ["2", "ok", "forty"],
+    ]
+    assert "in 2 parts" in page.shown
 
 
 @pytest.mark.requirement("B11")
