@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import anyio
+import anyio.lowlevel
 
 from aish.errors import AishError, ExitCode, InternalError, StepFailedError
 from aish.loop.dispatch import dispatch, propose
@@ -37,6 +38,8 @@ from aish.vocab.tools import Tool
 
 GRACE = 10.0
 """Seconds that a call in flight has after the first Ctrl-C (B14)."""
+
+_TURNS = 3
 
 Outcome = Literal["applied", "failed", "denied", "unknown", "not_tried"]
 
@@ -136,8 +139,15 @@ async def _open_and_apply(job: Job, around: Surroundings, progress: _Progress) -
         for call in job.calls:
             _fitting(call, progress.boxes[call.home], job)
         for call in job.calls:
+            await _hear_signals()
             if progress.stopping or not await _one(call, job, progress):
                 return
+
+
+async def _hear_signals() -> None:
+    """Let the loop call the handler of a signal that has come: that takes it some turns."""
+    for _ in range(_TURNS):
+        await anyio.lowlevel.checkpoint()
 
 
 async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
