@@ -5,6 +5,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
@@ -40,6 +41,16 @@ def python_server(name: str) -> str:
     if not script.exists():
         pytest.skip(f"{name} is missing; `make test` installs it")
     return str(script)
+
+
+@contextmanager
+def path_with_uvx() -> Generator[str]:
+    """A `PATH` on which `uvx` starts the clock server that pip installed."""
+    with tempfile.TemporaryDirectory() as folder:
+        uvx = Path(folder) / "uvx"
+        uvx.write_text(f'#!/bin/sh\nexec "{python_server("mcp-server-time")}"\n', "ascii")
+        uvx.chmod(0o755)
+        yield f"{folder}{os.pathsep}{os.environ['PATH']}"
 
 
 @contextmanager
