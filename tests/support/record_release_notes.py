@@ -97,12 +97,7 @@ def record(path: str) -> int:
         done = subprocess.run(
             [*command, "-o", str(recorded)],
             cwd=top,
-            env={
-                **os.environ,
-                "PATH": path,
-                "OPENROUTER_API_KEY": KEY,
-                "BOLTZMANN_MCP_TOKEN": TOKEN,
-            },
+            env={**os.environ, "PATH": path, **KEYS},
             check=False,
         )
         if done.returncode == 0:
