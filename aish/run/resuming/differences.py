@@ -89,23 +89,30 @@ def _step(step: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
 
 
 def _line(path: str, what: str, steps: Mapping[str, int], pipeline: Pipeline) -> str:
+    """One thing that is different."""
     first, _, rest = path.partition(" ")
-    if first == "file":
-        return f"the file `{rest}` {what}"
-    if first == "files":
-        return f"which files `{rest}` means {what}"
-    if path == "stdin":
-        return f"what is piped in {what}"
-    if path == "lock":
-        return f"the lock file {what}"
+    if first in _OUTSIDE:
+        return f"{_OUTSIDE[first].format(rest)} {what}"
+    head, _, tail = path.partition(".")
+    if "/" in head:
+        above, _, part = head.rpartition("/")
+        return f"`{part}.{tail}` of the sub-pipeline `{above}` {what}"
     place = path
-    if path.startswith("steps."):
-        _, step, key = path.split(".", 2)
-        if step in steps:
-            place = f"steps[{steps[step]}].{key}"
-    if place not in pipeline.positions or what == "is gone" or place.startswith("inputs."):
+    if head == "steps":
+        step, _, key = tail.partition(".")
+        place = f"steps[{steps[step]}].{key}" if step in steps else path
+    if place not in pipeline.positions or what == "is gone" or head == "inputs":
         return f"`{place}` {what}"
     return f"{lookup_position(pipeline, place)}: `{place}` {what}"
+
+
+# What does not stand in the file itself.
+_OUTSIDE: Mapping[str, str] = {
+    "file": "the file `{}`",
+    "files": "which files `{}` means",
+    "stdin": "what is piped in",
+    "lock": "the lock file",
+}
 
 
 def _numbered(pipeline: Pipeline) -> Mapping[str, int]:

@@ -50,8 +50,21 @@ def fingerprint(plan: Plan, options: RunOptions) -> dict[str, str]:
 
 def _parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
     mask = plan.secrets.mask_json
-    for path, value in (*_of_file(plan), *_given(plan, options)):
+    for path, value in (*_of_file(plan), *_given(plan, options), *_of_inner(plan)):
         yield path, hashed(mask(value))
+
+
+def _of_inner(plan: Plan, above: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """The same of sub-pipelines: `notes/steps.draft.prompt` in the one that `notes` runs."""
+    for id, inner in plan.inner.items():
+        prefix = f"{above}{id}/"
+        for path, value in _of_file(inner):
+            yield f"{prefix}{path}", value
+        for name in inner.pipeline.env:
+            yield f"{prefix}env.{name}", inner.variables.get(name)
+        for name, digest in _named_files(inner):
+            yield f"file {name} ({prefix[:-1]})", digest
+        yield from _of_inner(inner, prefix)
 
 
 def hashed(value: JsonValue) -> str:
@@ -127,12 +140,9 @@ def _mapping(table: JsonObject, key: str) -> JsonObject:
 
 def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
     """The content of the files that the pipeline names, and of those it runs over."""
-    pipeline = plan.pipeline
-    named = set(texts({key: pipeline.data.get(key) for key in pipeline.data if key not in _TESTS}))
-    for name, digest in pipeline.files.items():
-        if name in named:
-            yield f"file {name}", digest[:_SIZE]
-    context = template_context(pipeline, options, {}, plan.variables)
+    for name, digest in _named_files(plan):
+        yield f"file {name}", digest[:_SIZE]
+    context = template_context(plan.pipeline, options, {}, plan.variables)
     for step in plan.steps:
         source = step.flow.foreach
         if source is not None:
@@ -140,6 +150,13 @@ def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
             # one by one.
             with suppress(AishError):
                 yield from _items(source, context)
+
+
+def _named_files(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The prompts and schemas that a file names where no test alone reads them."""
+    pipeline = plan.pipeline
+    named = set(texts({key: pipeline.data.get(key) for key in pipeline.data if key not in _TESTS}))
+    yield from ((name, digest) for name, digest in pipeline.files.items() if name in named)
 
 
 def _items(source: Foreach, context: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:

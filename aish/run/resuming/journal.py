@@ -68,16 +68,48 @@ _ANEW = "nothing is lost by running it anew, without `--resume`"
 
 
 def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
-    wanted = steps_read(plan.pipeline)
-    tolerant = {step.id for step in plan.steps if step.on_denied == "continue"}
+    found = _Plans(plan)
     return Rules(
-        repeatable=RepeatableTools(plan),
-        # What the steps of a sub-pipeline read is known where that is run.
-        needed=lambda step: step in wanted or "/" in step,
-        tolerant=lambda step: step in tolerant,
+        repeatable=found.repeatable,
+        needed=found.needed,
+        tolerant=found.tolerant,
         retry_failed=retry_failed,
         mask=lambda key: safe_utf8(plan.secrets.mask(key)),
     )
+
+
+class _Plans:
+    """What the plan says of a step, or that of the sub-pipeline which it is a step of."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._repeatable: dict[str, RepeatableTools] = {}
+        self._needed: dict[str, bool] = {}
+
+    def repeatable(self, step: str) -> RepeatableTools:
+        """The tools that the step may call again."""
+        above = step.rpartition("/")[0]
+        if above not in self._repeatable:
+            self._repeatable[above] = RepeatableTools(self._of(step))
+        return self._repeatable[above]
+
+    def needed(self, step: str) -> bool:
+        """Whether anything reads the results of the step's items."""
+        if step not in self._needed:
+            read = steps_read(self._of(step).pipeline)
+            self._needed[step] = step.rpartition("/")[2] in read
+        return self._needed[step]
+
+    def tolerant(self, step: str) -> bool:
+        """Whether a denial is no failure of the step."""
+        id = step.rpartition("/")[2]
+        return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
+
+    def _of(self, step: str) -> Plan:
+        plan = self._plan
+        for id in step.split("/")[:-1]:
+            plan = plan.inner.get(id, plan)
+        return plan
 
 
 def _steps(scan: Scan) -> dict[str, StepRecord]:

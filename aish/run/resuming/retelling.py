@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from aish.run.resuming.carried import Carried
+from aish.run.resuming.owners import owners
 from aish.sinks.event_reading import event_of
 from aish.sinks.journal_record import JournalError
 from aish.vocab.events import Stamped
@@ -42,19 +43,17 @@ def retold_whole(records: Iterable[JsonObject], carried: Carried) -> Iterator[St
 
 
 def _stays(record: Any, carried: Carried, known: int) -> bool:
-    step, item, seq = record.get("step"), record.get("item"), record["seq"]
-    while isinstance(step, str):
+    seq = record["seq"]
+    for step, item in owners(record.get("step"), record.get("item")):
         if item is None:
             begun = carried.begun.get(step)
             if begun is not None:
                 return bool(seq >= begun)
-        else:
-            items = carried.items.get(step)
-            between = None if items is None else items.records_of(item)
-            if between is not None:
-                return bool(between[0] <= seq and between[1] > known)
-        # In a sub-pipeline: what it is a part of decides.
-        step = step.rpartition("/")[0] or None
+            continue
+        items = carried.items.get(step)
+        between = None if items is None else items.records_of(item)
+        if between is not None:
+            return bool(between[0] <= seq and between[1] > known)
     return False
 
 

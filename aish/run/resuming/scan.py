@@ -12,12 +12,12 @@ from typing import Any
 from aish.run.records import StepRecord
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.items import DoneItem, DoneItems
+from aish.run.resuming.owners import Unit, owners
 from aish.run.resuming.spending import Spending
 from aish.vocab.deltas import Usage
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
-_Unit = tuple[Any, Any]
 # Statuses that say that something ended by itself, and with a result of its own.
 _WELL = frozenset({"ok", "skipped"})
 _BADLY = frozenset({"failed", "denied"})
@@ -60,7 +60,7 @@ class Rules:
     it is content with a call that was denied; `mask` makes of a key what the journal makes of it.
     """
 
-    repeatable: Repeatable
+    repeatable: Callable[[str], Repeatable]
     needed: Callable[[str], bool]
     tolerant: Callable[[str], bool]
     retry_failed: bool = False
@@ -72,7 +72,7 @@ class Scan:
 
     def __init__(self, rules: Rules) -> None:
         self._rules = rules
-        self._open: dict[_Unit, Open] = {}
+        self._open: dict[Unit, Open] = {}
         self._kinds: dict[str, Any] = {}
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
@@ -128,10 +128,11 @@ class Scan:
     def _step_started(self, record: Any) -> None:
         step, item = record.get("step"), record.get("item")
         self._kinds[step] = record.get("kind")
-        if item is None or self._unit(record) is None:
-            self._begin(Open(self._calls(whole=True), self.last_seq, step, item))
-            self.steps.pop(step, None)
-            self.begun.pop(step, None)
+        if self._is_part(step, item):
+            return
+        self._begin(Open(self._calls(step, whole=True), self.last_seq, step, item))
+        self.steps.pop(step, None)
+        self.begun.pop(step, None)
 
     def _step_finished(self, record: Any) -> None:
         step, item, status = record.get("step"), record.get("item"), record.get("status")
@@ -148,17 +149,19 @@ class Scan:
             self.begun[step] = unit.begun
 
     def _item_started(self, record: Any) -> None:
-        step, key = record.get("step"), record.get("key")
+        step, key = record.get("step"), record.get("item")
+        if self._is_part(step, key):
+            return
         whole = self._rules.needed(step)
         done = self.items.get(step)
         if done is not None:
             # Tried again: what it was before does not count any more.
             done.remove(key)
         index, digest = record.get("index"), str(record.get("digest"))
-        self._begin(Open(self._calls(whole=whole), self.last_seq, step, key, index, digest))
+        self._begin(Open(self._calls(step, whole=whole), self.last_seq, step, key, index, digest))
 
     def _item_finished(self, record: Any) -> None:
-        step, key, status = record.get("step"), record.get("key"), record.get("status")
+        step, key, status = record.get("step"), record.get("item"), record.get("status")
         unit = self._open.get((step, key))
         if unit is None:
             return
@@ -220,17 +223,22 @@ class Scan:
     def _begin(self, unit: Open) -> None:
         self._open[unit.step, unit.item] = unit
 
-    def _calls(self, *, whole: bool) -> Calls:
-        return Calls(self._rules.repeatable, whole=whole)
+    def _calls(self, step: str, *, whole: bool) -> Calls:
+        return Calls(self._rules.repeatable(step), whole=whole)
+
+    def _is_part(self, step: str, item: str | None) -> bool:
+        """Whether this is a part of an item: that is done as a whole, or is run again as one."""
+        if item is None or "/" not in step:
+            return False
+        return any(unit in self._open for unit in owners(step, item) if unit[0] != step)
 
     def _unit(self, record: JsonObject) -> Open | None:
-        """What a record belongs to: its step or item, or that whose sub-pipeline it is in."""
-        step, item = record.get("step"), record.get("item")
-        unit = self._open.get((step, item))
-        while unit is None and isinstance(step, str) and "/" in step:
-            step = step.rpartition("/")[0]
-            unit = self._open.get((step, item))
-        return unit
+        """What a record belongs to."""
+        unit = self._open.get((record.get("step"), record.get("item")))
+        if unit is not None:
+            return unit
+        found = owners(record.get("step"), record.get("item"))
+        return next((self._open[unit] for unit in found if unit in self._open), None)
 
     def _record(self, unit: Open, record: Any) -> StepRecord:
         return StepRecord(

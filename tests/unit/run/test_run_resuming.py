@@ -395,6 +395,41 @@ def test_calls_of_a_sub_pipeline_belong_to_the_item_it_runs_for(tmp_path: Path) 
         taken(plan_of(tmp_path), started, nested, *call(inner, "s__send"))
 
 
+@pytest.mark.requirement("B3", "F2")
+def test_a_sub_pipeline_has_rules_and_needs_of_its_own(tmp_path: Path) -> None:
+    inner = CALLS.replace("idempotent: [s__put]", "idempotent: [s__send]")
+    plan_of(tmp_path, inner, "inner.yaml")
+    plan = plan_of(tmp_path, "steps: [{id: outer, pipeline: inner.yaml}]\n")
+    begun = StepStarted(Place("outer/one"), "prompt")
+
+    def done(tool: str) -> Carried:
+        place = Place("outer/one", turn=1, call="c1")
+        return taken(plan, begun, *call(place, tool, ended=False))
+
+    assert done("s__send").steps == {}
+    with pytest.raises(ResumeRefusedError, match=r"in step `outer/one`"):
+        done("s__put")
+    finished = step_finished("outer/one")
+    assert set(taken(plan, begun, finished).steps) == {"outer/one"}
+
+
+@pytest.mark.requirement("B3", "F2")
+def test_items_within_an_item_that_is_not_done_are_not_done(tmp_path: Path) -> None:
+    plan_of(tmp_path, READS, "inner.yaml")
+    text = 'steps: [{id: rows, foreach: "[1]", key: "\'a\'", pipeline: inner.yaml}]\n'
+    plan = plan_of(tmp_path, text)
+    outer = ItemStarted(Place("rows", "a"), "a", 0, "0" * 16)
+    within = item("a/b", step="rows/rows")
+    made = call(Place("rows/rows", "a/b", 1, "c1"), "s__send")
+
+    assert "rows/rows" not in taken(plan, outer, *within).items
+    with pytest.raises(ResumeRefusedError, match="in step `rows`, item `a`"):
+        taken(plan, outer, *within[:-1], *made, within[-1])
+    whole = taken(plan, StepStarted(Place("rows"), "pipeline"), outer, *within, *item("a")[-1:])
+    lines = records(run_started(), StepStarted(Place("rows"), "pipeline"), outer, *within)
+    assert len(list(retold(lines, whole))) == 1 + len(within)
+
+
 # --- What is told again ----------------------------------------------------------------------
 
 
@@ -576,6 +611,24 @@ def test_whole_steps_that_come_and_go_are_named_once(folder: Path) -> None:
 
     assert new.endswith("the step `three` is new")
     assert gone == "the step `two` is gone"
+
+
+@pytest.mark.requirement("B3", "F2")
+def test_a_sub_pipeline_may_not_change_either(folder: Path) -> None:
+    inner = (
+        "steps: [{id: a, prompt: {file: notes.md.j2}}, {id: b, prompt: B}]\ninputs: {since: {}}\n"
+    )
+    plan_of(folder, inner, "inner.yaml")
+    text = "steps: [{id: outer, pipeline: inner.yaml, with: {since: v1}}]\n"
+    _, before = printed(folder, text, inputs={})
+    plan_of(folder, inner.replace("prompt: B", "prompt: C"), "inner.yaml")
+    (folder / "notes.md.j2").write_text("{{ inputs.since }}", encoding="utf-8")
+    plan, now = printed(folder, text, inputs={})
+
+    assert set(differences(before, now, plan.pipeline)) == {
+        "`steps.b.prompt` of the sub-pipeline `outer` changed",
+        "the file `notes.md.j2 (outer)` changed",
+    }
 
 
 @pytest.mark.requirement("B3", "X4")
