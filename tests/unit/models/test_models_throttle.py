@@ -1,24 +1,26 @@
 """How much an endpoint is asked at a time (B4): the limit itself, and many turns under it."""
 
 import asyncio
-import threading
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import anyio
 import pytest
+from busy_endpoint import Busy
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
-from model_endpoint import ModelEndpoint, Pause, Reply, json_reply, text_reply
+from model_endpoint import ModelEndpoint
 from model_turns import a_model, a_request, an_entry, text_of, turn
 
-from aish.config.models import RetryPolicy
+from aish.config.models import ModelTimeout, RetryPolicy
+from aish.models.retry import Advice
 from aish.models.throttle import Slot, Throttle, Throttles
+from aish.models.turn import Turn
 from aish.vocab.deltas import Delta, Retrying, StreamNotice
 
 ORIGIN = "http://127.0.0.1:1"
-TOO_MANY = json_reply(429, {"error": {"code": "rate_limit_exceeded"}})
 
 
 async def slots(throttle: Throttle, count: int) -> list[Slot]:
@@ -253,35 +255,6 @@ def test_no_number_of_rounds_leaves_the_bounds(in_flight: int, rounds: int) -> N
         assert throttle.limit == max(1, min(before or in_flight, in_flight) // 2)
 
 
-class Busy:
-    """An endpoint that serves `capacity` requests at once and turns everybody else away."""
-
-    def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
-        self._lock = threading.Lock()
-        self._inside = 0
-        self.most = 0
-        self.refused = 0
-        self.served: Counter[str] = Counter()
-
-    def __call__(self, asked: Any) -> Reply:
-        with self._lock:
-            if self._inside >= self.capacity:
-                self.refused += 1
-                return TOO_MANY
-            self._inside += 1
-            self.most = max(self.most, self._inside)
-        word = asked["messages"][-1]["content"]
-        return text_reply(word).but(parts=self._parts(word))
-
-    def _parts(self, word: str) -> Any:
-        yield Pause(0.002)
-        yield from text_reply(word).parts
-        with self._lock:
-            self._inside -= 1
-            self.served[word] += 1
-
-
 @pytest.mark.anyio
 @pytest.mark.requirement("B4", "L8")
 @pytest.mark.parametrize("capacity", [1, 4])
@@ -303,10 +276,59 @@ async def test_no_request_is_lost_at_an_endpoint_that_turns_most_of_them_away(
 
     assert busy.served == Counter(answers.keys())
     assert all(text_of(said) == word for word, said in answers.items())
-    assert busy.most <= capacity
+    assert max(busy.inside) <= capacity
     assert busy.refused
     throttle = throttles.of(endpoint.origin)
     assert throttle.in_flight == throttle.waiting == 0
     notices = [d for said in answers.values() for d in said if isinstance(d, StreamNotice)]
     assert [d.code for d in notices if d.code != "cooldown"] == ["throttled"]
     assert any(isinstance(d, Retrying) for said in answers.values() for d in said)
+
+
+BUSY = Advice(retry=True, cools=True, overload=True)
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("B4", "L8")
+@pytest.mark.parametrize(
+    ("advice", "beside_others", "failures"),
+    [
+        (BUSY, True, 4),
+        (BUSY, False, 20),
+        (replace(BUSY, recorded=True), False, 4),
+        (Advice(retry=True), True, 20),
+    ],
+    ids=["beside others", "alone", "recorded", "not for load"],
+)
+async def test_some_refusals_for_load_are_not_held_against_a_turn(
+    advice: Advice, failures: int, *, beside_others: bool
+) -> None:
+    entry = an_entry("http://127.0.0.1:1/v1", retry=RetryPolicy(attempts=4))
+    turn_ = Turn(a_request(), b"{}", entry)
+
+    await anyio.lowlevel.checkpoint()
+    for _ in range(20):
+        turn_.failed(advice, beside_others=beside_others)
+
+    assert turn_.failures == failures
+
+
+@pytest.mark.anyio
+@pytest.mark.requirement("B4", "L10")
+async def test_the_time_that_is_waited_for_a_slot_is_not_the_turns() -> None:
+    entry = an_entry("http://127.0.0.1:1/v1", timeout=ModelTimeout(turn=5.0))
+    turn_ = Turn(a_request(), b"{}", entry)
+    throttle = Throttle(ORIGIN)
+    (held,) = await slots(throttle, 1)
+    held.refused()
+    before = turn_.ends
+    began = anyio.current_time()
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(turn_.waited, throttle.slot())
+        await anyio.wait_all_tasks_blocked()
+        assert throttle.waiting == 1
+        held.free()
+    waited = anyio.current_time() - began
+
+    assert before < turn_.ends <= before + waited
