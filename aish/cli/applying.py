@@ -10,6 +10,7 @@ import anyio
 
 from aish.cli.applying_text import Row
 from aish.cli.boundary import say
+from aish.cli.masks import register_masks
 from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, UsageError
 from aish.policy.rules import Policy, compile_policy
@@ -225,6 +226,7 @@ def _folder(
 def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool) -> Application:
     """Do the job, and tell its journal and the person about it."""
     assert folder.path is not None
+    register_masks(job.secrets, quiet=quiet)
     lost: list[str] = []
     sinks: list[Sink] = [open_journal(folder.path)]
     sinks += [] if quiet else [Plain(sys.stderr)]
