@@ -121,15 +121,11 @@ def make_plan(
     """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
 
     `judges` are models that are asked beside those of the steps. A sub-pipeline is given the
-    `secrets` of the whole.
-
-    What a `reel` replays needs no key, and sees the variables that were recorded (F7, C6).
+    `secrets` of the whole. What a `reel` replays needs no key and sees recorded variables (F7, C6).
 
     Raises:
-        PipelineError: a variable that the file needs is not set, or a model lacks what a limit
-            needs.
-        UsageError: an option names something the file does not have, or the lock file cannot be
-            used.
+        PipelineError: a variable that the file needs is not set, or what a limit needs is missing.
+        UsageError: an option names what the file does not have, or the lock file cannot be used.
     """
     default, steps = _asked(pipeline, options)
     judges = tuple(judges)
@@ -137,12 +133,10 @@ def make_plan(
     secrets = Secrets() if secrets is None else secrets
     of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
     declared_secrets(pipeline.secrets, of_models)
+    used = used_models(pipeline.models, steps, default, judges) if with_models else ()
     bounds = (limits, *(step.flow.limits for step in steps))
-    models = {
-        alias: resolve_model(bounded(pipeline.models[alias], bounds), of_models)
-        for alias in used_models(pipeline.models, steps, default, judges)
-        if with_models
-    }
+    entries = {alias: bounded(pipeline.models[alias], bounds) for alias in used}
+    models = {alias: resolve_model(entry, of_models) for alias, entry in entries.items()}
     servers = tuple(resolve_server(entry, of_servers) for entry in pipeline.servers.values())
     finish((of_models, of_servers))
     make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets)

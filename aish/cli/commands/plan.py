@@ -35,6 +35,7 @@ from aish.run.looking import Look, look_at_lock
 from aish.run.plan import make_plan
 from aish.run.plan_view import plan_view
 from aish.run.resources import missing_server
+from aish.vocab.json import JsonObject
 
 
 class PlanReport(StrEnum):
@@ -81,12 +82,7 @@ def command(
     found = look_at_lock(plan) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)
-    if format_ is PlanReport.MERMAID:
-        print_text("\n".join(mermaid_lines(view)))
-    elif format_ is PlanReport.JSON:
-        print_json(view)
-    else:
-        print_text("\n".join(plan_lines(view)))
+    _print(view, format_)
     if found is None:
         return 0
     for error in found.locked:
@@ -96,6 +92,14 @@ def command(
     if missing_server(plan, found.servers) is not None:
         return int(ExitCode.UNAVAILABLE)
     return int(ExitCode.USAGE if unmatched and strict else ExitCode.OK)
+
+
+def _print(view: JsonObject, format_: PlanReport) -> None:
+    if format_ is PlanReport.JSON:
+        print_json(view)
+    else:
+        lines = mermaid_lines if format_ is PlanReport.MERMAID else plan_lines
+        print_text("\n".join(lines(view)))
 
 
 def _unmatched(found: Look, *, strict: bool) -> int:
