@@ -84,7 +84,7 @@ async def propose(
         return Approved(proposal, decision)
     if decision.verdict == "staged":
         # Put down by who hears of decisions; the model is told what really became of it.
-        kept = equipment.gate.is_put_down(decision)
+        kept = await equipment.gate.is_put_down(decision)
         kind: ResultKind = "ok" if kept else "transport_error"
         reply = STAGED if kept else NOT_KEPT
         return refuse(str(tool.name), arguments, kind, reply, equipment, place, decision)
@@ -140,9 +140,11 @@ async def dispatch(
     proposal, decision = approved.proposal, approved.decision
     name = str(proposal.tool.name)
     if equipment.meter is not None:
-        equipment.meter.count_call(proposal.place)
+        await equipment.meter.count_call(proposal.place)
     equipment.gate.redeem(decision, proposal)
     equipment.emit(ToolStarted(proposal.place, name))
+    if equipment.written is not None:
+        await equipment.written()
     started = equipment.clock.monotonic()
     result = await _call(proposal, equipment, sampler)
     seconds = equipment.clock.monotonic() - started

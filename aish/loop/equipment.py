@@ -20,6 +20,9 @@ from aish.vocab.tools import Media, ResultKind
 Keep = Callable[[str, bytes], str | None]
 """A suggested file name and content -> the path shown in the reply; `None`: not kept."""
 
+Written = Callable[[], Awaitable[None]]
+"""Waits until all that was emitted is written down, where that happens in another process."""
+
 CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
 
 
@@ -36,6 +39,7 @@ class Equipment:
     keep: Keep
     check_arguments: CheckArguments
     meter: Meter | None = None
+    written: Written | None = None
 
 
 class Bound(Protocol):

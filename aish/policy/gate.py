@@ -127,7 +127,7 @@ class Gate:
         if self._digest(proposal) != decision.digest:
             raise ApprovalError(f"{proposal.tool.name} is not the call that was approved")
 
-    def is_put_down(self, decision: Decision) -> bool:
+    async def is_put_down(self, decision: Decision) -> bool:
         """Whether a call that was decided to be staged has come to where it is reviewed."""
         return self._staging is not None and self._staging.holds(decision.digest)
 

@@ -75,7 +75,7 @@ class RunMeter:
                     self._freed = self._freed or anyio.Event()
                     await self._freed.wait()
 
-    def count_call(self, place: Place) -> None:
+    async def count_call(self, place: Place) -> None:
         """A tool is about to be called.
 
         Raises:
@@ -128,9 +128,9 @@ class InnerMeter:
         """As `RunMeter.reserve`."""
         return await self.meter.reserve_at(self.prices.get(alias), place, size, max_tokens)
 
-    def count_call(self, place: Place) -> None:
+    async def count_call(self, place: Place) -> None:
         """As `RunMeter.count_call`."""
-        self.meter.count_call(place)
+        await self.meter.count_call(place)
 
 
 class RequestHold:

@@ -190,7 +190,7 @@ class Meter(Protocol):
         """
         ...
 
-    def count_call(self, place: Place) -> None:
+    async def count_call(self, place: Place) -> None:
         """A tool is about to be called.
 
         Raises:

@@ -258,7 +258,7 @@ def test_the_limit_of_the_run_that_was_reached_is_remembered() -> None:
         with pytest.raises(BudgetError) as error:
             await found.reserve(PLACE, "m", 1, 1)
         with pytest.raises(BudgetError):
-            found.count_call(PLACE)
+            await found.count_call(PLACE)
         assert found.reached is not None
         return error.value.message, found.reached.message
 
