@@ -62,7 +62,8 @@ class Fold:
             case event if event.place.item is not None or event.place.step is None:
                 pass
             case StepStarted(place=place):
-                self._calls.setdefault(str(place.step), [])
+                # Of a step that a resumed run begins anew, the earlier calls came to nothing.
+                self._calls[str(place.step)] = []
             case StepFinished() as finished:
                 self._finish_step(str(finished.place.step), finished)
             case TurnFinished() as turn:

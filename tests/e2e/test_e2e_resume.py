@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
-from model_endpoint import Gate, Reply, text_reply
+from model_endpoint import Gate, Reply, json_reply, text_reply
 
 from aish.sinks.journal_reader import read_journal
 
@@ -273,6 +273,35 @@ def test_the_newest_run_of_this_very_pipeline_is_taken(
     assert "a run of the pipeline `other`" in wrong.stderr
 
     assert project.run("--resume").stdout == "<Three after <Two after <One, dry>>>\n"
+
+
+@pytest.mark.requirement("B1", "B3")
+def test_a_list_of_runs_has_a_resumed_run_once_and_as_it_ended_last(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    gone = model_endpoint([text_reply("one"), json_reply(400, {"error": {"message": "no"}})])
+    project.uses(gone)
+    assert project.run().code == 1
+    project.uses(model_endpoint(echo))
+    assert project.run("--resume").code == 0
+
+    (row,) = json.loads(project.aish("runs", "list", "--format", "json").stdout)
+    shown = json.loads(project.aish("runs", "show", "latest", "--format", "json").stdout)
+
+    assert (row["status"], row["steps"]) == ("ok", 3)
+    assert [step["status"] for step in shown["steps"].values()] == ["ok", "ok", "ok"]
+
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize("flags", [["--ephemeral"], ["--record", "c.yaml"]])
+def test_what_does_not_go_with_resume_is_said(project: Project, flags: list[str]) -> None:
+    project.pipeline("prompt: Hello")
+
+    done = project.run("--resume", *flags)
+
+    assert done.code == 2
+    assert "exclude each other" in done.stderr
 
 
 @pytest.mark.requirement("B3")

@@ -148,16 +148,17 @@ def _places(shelves: Sequence[Shelf]) -> str | None:
 
 
 def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
-    """Pipeline, steps that were not skipped, end."""
-    pipeline, steps, finished = None, 0, None
+    """Pipeline, steps that were not skipped, end; a run that was gone on with has no end yet."""
+    pipeline, finished = None, None
+    steps: set[str | None] = set()
     for stamped in stream:
         match stamped.event:
             case RunStarted() as started:
-                pipeline = started.pipeline
-            case StepFinished(status=status) if status != "skipped":
-                steps += 1
+                pipeline, finished = started.pipeline, None
+            case StepFinished(status=status, place=place) if status != "skipped":
+                steps.add(place.step)
             case RunFinished() as ended:
                 finished = ended
             case _:
                 pass
-    return pipeline, steps, finished
+    return pipeline, len(steps), finished
