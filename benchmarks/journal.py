@@ -32,3 +32,15 @@ def journal_reading(bench: Bench) -> Iterator[Row]:
     shutil.rmtree(folder)
     yield at_most("journal of 1,000,000 records: read, wall", cost.wall, 15, lambda s: f"{s:.1f} s")
     yield at_most("journal of 1,000,000 records: peak", cost.peak, 300, lambda m: f"{m:.0f} MiB")
+
+
+def journal_resuming(bench: Bench) -> Iterator[Row]:
+    folder = bench.folder / "batch-journal"
+    folder.mkdir()
+    items = str(LONG // 4)
+    bench.cost(PYTHON, LOAD, "batch", str(folder), items)
+    cost = bench.cost(PYTHON, LOAD, "resume", str(folder), items)
+    shutil.rmtree(folder)
+    name = "`--resume` of 1,000,000 records: before the first request"
+    yield at_most(f"{name}, wall", cost.wall, 15, lambda s: f"{s:.1f} s")
+    yield at_most(f"{name}, peak", cost.peak, 300, lambda m: f"{m:.0f} MiB")

@@ -1,13 +1,31 @@
-"""A process that writes a journal of so many records, or reads one: `write|read FOLDER COUNT`."""
+"""A process that writes a journal of so many records, or reads one.
+
+write|read FOLDER COUNT
+batch|resume FOLDER COUNT     four records for each of COUNT items; what a resumed run takes
+"""
 
 import sys
 from pathlib import Path
 
+from aish.run.options import RunOptions
+from aish.run.plan import load_checked, make_plan
+from aish.run.resuming.journal import carried
+from aish.run.resuming.starts import starts
 from aish.sinks.journal import open_journal
 from aish.sinks.journal_reader import read_journal
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Stamped, StepFinished, StepStarted, TurnStarted
+from aish.vocab.events import (
+    Event,
+    ItemFinished,
+    ItemStarted,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TurnFinished,
+    TurnStarted,
+)
 
 TEXT = (
     "An answer of a hundred characters or so, as a row of a table that is classified would get it. "
@@ -31,5 +49,42 @@ def read(folder: Path, count: int) -> None:
         assert sum(1 for _ in reading) == count
 
 
+def batch(folder: Path, count: int) -> None:
+    """Four records an item, each with a key of its own."""
+    journal = open_journal(folder)
+    head = RunStarted("0", "bench", "", (), (), (), {}, {})
+    journal(Stamped(1, 1.8e9, head))
+    journal(Stamped(2, 1.8e9, StepStarted(Place("rows"), "prompt", count=count)))
+    usage = Usage(400, 50)
+    for index in range(count):
+        key = f"customer-{index:08d}"
+        place, turn = Place("rows", key), Place("rows", key, 1)
+        events: tuple[Event, ...] = (
+            ItemStarted(place, key, index, f"{index:016x}", {"id": key}),
+            TurnStarted(turn, "cloud", 1),
+            TurnFinished(turn, "cloud", "stop", TEXT, (), usage, 0.1, 0.5, 0.001),
+            ItemFinished(place, key, index, "ok", TEXT, {"kind": "docs"}, usage, 0.001, 0.5),
+        )
+        for number, event in enumerate(events):
+            journal(Stamped(3 + 4 * index + number, 1.8e9, event))
+    journal.close()
+
+
+def resume(folder: Path, count: int) -> None:
+    """All that `--resume` does before the first request."""
+    file = folder / "bench.yaml"
+    file.write_text(
+        "aish: 1\nmodels: {m: {base_url: http://127.0.0.1:9, model: m}}\n"
+        "steps: [{id: rows, foreach: {file: rows.jsonl}, prompt: Hello}]\n",
+        encoding="utf-8",
+    )
+    plan = make_plan(load_checked(file, ()), RunOptions())
+    assert len(starts(folder / "events.jsonl")) == 1
+    with read_journal(folder / "events.jsonl") as reading:
+        assert len(carried(reading, plan, "bench").items["rows"]) == count
+
+
 if __name__ == "__main__":
-    {"write": write, "read": read}[sys.argv[1]](Path(sys.argv[2]), int(sys.argv[3]))
+    {"write": write, "read": read, "batch": batch, "resume": resume}[sys.argv[1]](
+        Path(sys.argv[2]), int(sys.argv[3])
+    )

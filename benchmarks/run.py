@@ -37,6 +37,7 @@ MEASURES = (
     cassettes.cassette_tests,
     journal.journal_writing,
     journal.journal_reading,
+    journal.journal_resuming,
     batches.batch_wall,
     batches.batch_streams,
     batches.batch_journal,

@@ -75,7 +75,7 @@ class JournalReading:
         if body is None:
             raise self._damage(line)
         try:
-            record: Any = json.loads(body.decode())
+            record: Any = _whole(body.decode())
         except (ValueError, RecursionError) as error:
             raise self._error("is no record", "it was not written by aish") from error
         version, seq = record.get("v"), record.get("seq")
@@ -120,6 +120,15 @@ class JournalReading:
         return JournalError(said, where=self.where, hint=hint)
 
 
+def _whole(text: str) -> Any:
+    # As `json.loads`, which looks for blanks around it twice: a tenth of the time.
+    value, end = _DECODER.raw_decode(text)
+    if end != len(text):
+        raise ValueError(text[end:])
+    return value
+
+
+_DECODER = json.JSONDecoder()
 _COPY = "nothing was skipped or changed; put back a copy of the file, or run anew"
 
 

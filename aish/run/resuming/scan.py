@@ -256,5 +256,5 @@ class Scan:
 
 def _usage(record: JsonObject) -> Usage:
     told: Any = record.get("usage") or {}
-    names = ("input", "output", "cached", "reasoning")
-    return Usage(*(told.get(name) for name in names))
+    get = told.get
+    return Usage(get("input"), get("output"), get("cached"), get("reasoning"))
