@@ -52,7 +52,10 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     """
     items = items_of(foreach, stage)
     known = await count(items, stage)
-    stage.resources.equipment.emit(StepStarted(stage.place(step), KINDS[type(step)], count=known))
+    before = stage.carried.items.get(stage.name(step)) if stage.carried else None
+    done = before.ok + before.failed if before is not None else 0
+    kind = KINDS[type(step)]
+    stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done))
     total = items.total if stage.options.shard is None else None
     batch = _Batch(step, foreach, stage, iter(items), total)
     return await batch.run()

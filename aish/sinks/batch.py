@@ -45,12 +45,13 @@ class Cause:
 class Batch:
     """One `foreach` step while it runs; times are seconds of one clock, whichever it is.
 
-    `total` is `None` where nobody knows it yet, and `took` seconds are known when it is over.
+    `total` is `None` where nobody knows it yet; `before` of them were done by a run before.
     """
 
     step: str
     total: int | None
     began: float
+    before: int = 0
     done: int = 0
     ok: int = 0
     skipped: int = 0
@@ -68,6 +69,11 @@ class Batch:
     def failed(self) -> int:
         """How many items did not go well."""
         return self.done - self.ok - self.skipped
+
+    @property
+    def over(self) -> int:
+        """How many items are over, now or before."""
+        return self.before + self.done
 
     @property
     def usage(self) -> Usage:
@@ -125,9 +131,9 @@ class Batch:
     def eta(self, now: float) -> float | None:
         """Seconds until the end, if it goes on like this."""
         rate = self.rate(now)
-        if self.total is None or not rate or self.done >= self.total:
+        if self.total is None or not rate or self.over >= self.total:
             return None
-        return (self.total - self.done) / rate
+        return (self.total - self.over) / rate
 
     def slowest(self, now: float) -> Sequence[tuple[str, float]]:
         """The items that have been in flight longest, with their age."""
@@ -137,7 +143,7 @@ class Batch:
 
 def count_text(batch: Batch) -> str:
     """`412/2,000`, or `412` where the total is not known."""
-    return f"{batch.done:,}" if batch.total is None else f"{batch.done:,}/{batch.total:,}"
+    return f"{batch.over:,}" if batch.total is None else f"{batch.over:,}/{batch.total:,}"
 
 
 def rate_text(rate: float) -> str:
@@ -201,7 +207,9 @@ def closing_parts(batch: Batch, seconds: float) -> list[str]:
     of = "" if batch.total in {None, batch.ok} else f" of {batch.total or 0:,}"
     rate = batch.done / seconds if seconds > 0 else 0.0
     parts = [f"{batch.ok:,}{of} ok", *trouble_parts(batch)]
-    unfinished = (batch.total or batch.done) - batch.done
+    if batch.before:
+        parts.insert(0, f"{batch.before:,} done before")
+    unfinished = (batch.total or batch.over) - batch.over
     if unfinished > 0:
         parts.append(f"{unfinished:,} not run")
     parts.append(seconds_text(seconds))

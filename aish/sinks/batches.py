@@ -20,7 +20,7 @@ class Batches:
     """The running batches by step, in the order they began."""
 
     running: dict[str, Batch] = field(default_factory=dict)
-    _known: dict[str, tuple[int | None, float]] = field(default_factory=dict)
+    _known: dict[str, tuple[int | None, float, int]] = field(default_factory=dict)
     _notices: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def of(self, place: Place) -> Batch | None:
@@ -37,15 +37,15 @@ class Batches:
     def step_started(self, event: StepStarted, now: float) -> None:
         """A step begins; whether it has items shows when the first of them does."""
         if event.place.item is None and event.place.step is not None:
-            self._known[event.place.step] = (event.count, now)
+            self._known[event.place.step] = (event.count, now, event.done)
 
     def item_started(self, event: ItemStarted, now: float) -> Batch | None:
         """The batch of an item that begins; none where the item is part of another one."""
         step = event.place.step or ""
         batch = self.of(event.place)
         if batch is None:
-            total, began = self._known.get(step, (None, now))
-            batch = self.running[step] = Batch(step, total, began)
+            total, began, before = self._known.get(step, (None, now, 0))
+            batch = self.running[step] = Batch(step, total, began, before)
         elif batch.step != step:
             return None
         batch.start(event, now)

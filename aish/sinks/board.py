@@ -101,7 +101,7 @@ def _head(batch: Batch, look: Look, width: int) -> RenderableType:
     count = Text(count_text(batch))
     if batch.total is None:
         return Text.assemble(name, "  ", count, " done")
-    share = Text(f"{100 * batch.done // max(1, batch.total):3d} %")
+    share = Text(f"{100 * batch.over // max(1, batch.total):3d} %")
     if width < _ROOM_FOR_A_BAR:
         return Text.assemble(name, "  ", count, " ", share)
     line = Table.grid(expand=True, padding=(0, 1))
@@ -111,7 +111,7 @@ def _head(batch: Batch, look: Look, width: int) -> RenderableType:
     line.add_column(width=cells(share.plain), justify="right")
     bar = ProgressBar(
         total=max(1, batch.total),
-        completed=min(batch.done, batch.total),
+        completed=min(batch.over, batch.total),
         complete_style="cyan",
         finished_style="green",
     )

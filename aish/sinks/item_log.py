@@ -34,7 +34,8 @@ class ItemLog:
         if batch.step not in self._told:
             self._told[batch.step] = (now, 0)
             of = "items" if batch.total is None else f"{batch.total:,} items"
-            yield f"{batch.step}: {of}"
+            before = f", {batch.before:,} done before" if batch.before else ""
+            yield f"{batch.step}: {of}{before}"
 
     def finished(self, batch: Batch, failure: ItemFailure | None, now: float) -> Iterator[str]:
         """An item is over."""
@@ -46,7 +47,7 @@ class ItemLog:
                 yield f"{batch.step}: other failures are counted from here on"
         if self._is_due(batch, now):
             self._told[batch.step] = (now, batch.done)
-            share = f" ({100 * batch.done // batch.total} %)" if batch.total else ""
+            share = f" ({100 * batch.over // batch.total} %)" if batch.total else ""
             parts = [f"{count_text(batch)}{share}", *pace_parts(batch, now)]
             parts += [f"{len(batch.in_flight):,} in flight", *trouble_parts(batch)]
             yield f"{batch.step}: {', '.join([*parts, *spent_parts(batch)])}"
@@ -63,7 +64,7 @@ class ItemLog:
         """After ten seconds and a tenth of the items, or of the time where nobody knows the end."""
         since, done = self._told.get(batch.step, (batch.began, 0))
         waited = now - since
-        if waited < _AT_LEAST or batch.done == batch.total:
+        if waited < _AT_LEAST or batch.over == batch.total:
             return False
         if batch.total is None:
             return waited >= (now - batch.began) / _SHARE

@@ -55,11 +55,15 @@ class RunStarted:
 
 @frozen
 class StepStarted:
-    """A step begins; `count` is how many items it has, if that is known before."""
+    """A step begins; `count` is how many items it has, if that is known before.
+
+    `done` of them were done by the parts of the run before this one (B3).
+    """
 
     place: Place
     kind: StepKind
     count: int | None = None
+    done: int = 0
 
 
 @frozen

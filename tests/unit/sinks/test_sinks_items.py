@@ -167,6 +167,21 @@ def test_without_a_known_total_what_is_done_is_shown(watched: Watched) -> None:
     assert "● classify  412 done" in watched.frame()
 
 
+@pytest.mark.requirement("B3", "B4")
+def test_what_a_run_before_has_done_is_done(watched: Watched) -> None:
+    watched.take(StepStarted(Place("classify"), "prompt", 100, 60))
+    for index in range(60, 80):
+        watched.time = index / 10
+        watched.take(started(index), finished(index))
+
+    seen = watched.frame()
+    ended = watched.take(step_finished("classify", seconds=2.0))
+
+    assert "80/100  80 %" in seen
+    assert "ETA 2 s" in seen
+    assert "60 done before · 20 of 100 ok · 20 not run" in ended
+
+
 @pytest.mark.requirement("B4")
 def test_nothing_is_written_between_two_frames_however_many_items_there_are(
     watched: Watched,
