@@ -343,3 +343,98 @@ def test_who_resumes_a_run_that_is_being_written_hears_who_writes_it(
     assert f"is being written by process {running.process.pid}" in done.stderr
     gate.open()
     assert running.finish().code == 0
+
+
+def _damaged(data: bytes) -> bytes:
+    """One letter in the middle is another."""
+    half = data.index(b"One", len(data) // 4)
+    return data[:half] + b"X" + data[half + 1 :]
+
+
+@pytest.mark.requirement("B2", "B3")
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        pytest.param(_damaged, "checksum does not fit", id="damaged"),
+        pytest.param(lambda data: data.replace(b"\n", b"\r\n"), "CRLF", id="crlf"),
+        pytest.param(lambda data: data + b"\0" * 4096, "NUL bytes", id="nul"),
+        pytest.param(lambda data: data[: data.index(b"\n") // 2], "before it began", id="cut"),
+        pytest.param(lambda _: b"", "before it began", id="empty"),
+        pytest.param(lambda _: b"a: 1\n", "no checksum", id="foreign"),
+        pytest.param(
+            lambda data: data + data.splitlines(keepends=True)[-1], "has the number", id="twice"
+        ),
+    ],
+)
+def test_a_journal_that_is_not_as_it_was_written_is_refused_and_left_alone(
+    project: Project, model_endpoint: ModelEndpoints, harm: Any, said: str
+) -> None:
+    project.pipeline(THREE)
+    endpoint = killed_at(project, model_endpoint, "Three")
+    before = len(endpoint.requests)
+    (folder,) = project.run_folders
+    path = folder / "events.jsonl"
+    path.write_bytes(harm(path.read_bytes()))
+    harmed = path.read_bytes()
+
+    done = project.run("--resume", folder.name)
+
+    assert done.code == 2, done.stderr
+    assert said in done.stderr
+    assert path.read_bytes() == harmed
+    assert len(endpoint.requests) == before
+
+
+@pytest.mark.requirement("B2", "B3")
+def test_a_torn_record_is_cut_off_and_kept(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Three")
+    (folder,) = project.run_folders
+    path = folder / "events.jsonl"
+    with path.open("ab") as file:
+        file.write(b'{"v":1,"seq":99,"ti')
+
+    assert project.run("--resume").code == 0
+    assert (folder / "events.jsonl.torn").read_bytes() == b'{"v":1,"seq":99,"ti\n'
+    assert of_type(journal_of(folder), "run.finished")
+
+
+@pytest.mark.requirement("B3")
+def test_an_item_that_is_another_now_is_refused(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    rows(project)
+    project.pipeline(OVER_ROWS)
+    killed_at(project, model_endpoint, "Row r7")
+    project.write("rows.jsonl", (project.folder / "rows.jsonl").read_text() + '{"id": "new"}\n')
+
+    done = project.run("--resume")
+
+    assert done.code == 2
+    assert "the file `rows.jsonl` changed" in done.stderr
+    forced = project.run("--resume", "--force")
+    assert forced.code == 0, forced.stderr
+    assert "<Row new>" in forced.stdout
+
+
+@pytest.mark.requirement("B3", "B4")
+def test_lost_results_of_items_are_written_again_from_the_journal(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    rows(project)
+    project.pipeline(OVER_ROWS)
+    killed_at(project, model_endpoint, "Row r7")
+    (folder,) = project.run_folders
+    (folder / "results.jsonl").unlink()
+
+    assert project.run("--resume").code == 0
+
+    lines = (folder / "results.jsonl").read_text("utf-8").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert sorted(row["index"] for row in found) == list(range(ROWS))
+    assert {row["text"] for row in found} == {f"<Row r{n}>" for n in range(ROWS)}
+    assert {json.dumps(row["item"]) for row in found} == {
+        json.dumps({"id": f"r{n}"}) for n in range(ROWS)
+    }

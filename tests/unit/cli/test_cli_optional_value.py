@@ -1,0 +1,28 @@
+"""`--resume` stands alone or with a value (B3)."""
+
+import pytest
+
+from aish.cli.optional_value import completed
+
+
+@pytest.mark.requirement("B3")
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("run p.yaml --resume", "run p.yaml --resume latest"),
+        ("run --resume p.yaml", "run --resume latest p.yaml"),
+        ("run --resume ./p", "run --resume latest ./p"),
+        ("run p.yaml --resume -q", "run p.yaml --resume latest -q"),
+        ("run p.yaml --resume a1b2", "run p.yaml --resume a1b2"),
+        (
+            "run p.yaml --resume 20261121T120000Z-p-a1b2 -q",
+            "run p.yaml --resume 20261121T120000Z-p-a1b2 -q",
+        ),
+        ("run p.yaml --resume=a1b2", "run p.yaml --resume=a1b2"),
+        ("run -- p.yaml --resume", "run -- p.yaml --resume"),
+        ("plan p.yaml --resume", "plan p.yaml --resume"),
+        ("", ""),
+    ],
+)
+def test_an_option_without_a_value_gets_what_it_means_then(given: str, read: str) -> None:
+    assert completed(given.split()) == read.split()
