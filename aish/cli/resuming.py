@@ -28,6 +28,7 @@ from aish.sinks.json_text import json_text
 from aish.vocab.events import Notice, Stamped
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock
+from aish.vocab.run_parts import Shard
 
 
 def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:
@@ -73,6 +74,11 @@ class Resumption:
         self._past = past
         self._flags = flags
         self._carried: Carried | None = None
+
+    @property
+    def shard(self) -> Shard | None:
+        """Which part of the items the run has."""
+        return self._past.shard
 
     def filled(self, given: Given) -> Given:
         """What the command line gives, with what the run was given when it was begun."""
@@ -139,7 +145,12 @@ class Resumption:
 
 
 def resumption(
-    pipeline: Pipeline, flags: Resuming, filling: Filling, place: RunsPlace, stack: ExitStack
+    pipeline: Pipeline,
+    flags: Resuming,
+    filling: Filling,
+    place: RunsPlace,
+    stack: ExitStack,
+    shard: Shard | None = None,
 ) -> Resumption:
     """The run that is gone on with, held until `stack` is left.
 
@@ -147,7 +158,7 @@ def resumption(
         UsageError: there is none, it is being written, or something is needed once more.
         JournalError: its journal is not as it was written.
     """
-    past = hold_past(pipeline, place, flags.resume or LATEST, stack)
+    past = hold_past(pipeline, place, flags.resume or LATEST, stack, shard)
     given = {text.partition("=")[0] for text in filling.inputs or ()}
     lost = [name for name in _masked(past) if name not in given]
     if lost and filling.inputs_file is None:

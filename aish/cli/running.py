@@ -50,6 +50,11 @@ class Taken(AnyCarried, Protocol):
 class AnyResumption(Protocol):
     """A run that is gone on with, `cli.resuming.Resumption`: its room is imported if needed."""
 
+    @property
+    def shard(self) -> Shard | None:
+        """Which part of the items it has."""
+        ...
+
     def filled(self, given: Given) -> Given:
         """What the command line gives, with what the run was given when it was begun."""
         ...
@@ -137,7 +142,8 @@ def _resumption(
 
     check_flags(asked.resuming, ephemeral=asked.telling.ephemeral, taped=film is not None)
     place = RunsPlace(pipeline.file.parent, asked.telling.run_dir)
-    return resumption(pipeline, asked.resuming, asked.filling, place, stack)
+    shard = _shard(asked.batching.shard)
+    return resumption(pipeline, asked.resuming, asked.filling, place, stack, shard)
 
 
 def _options(pipeline: Pipeline, asked: Asked, resumed: AnyResumption | None) -> RunOptions:
@@ -160,7 +166,7 @@ def _options(pipeline: Pipeline, asked: Asked, resumed: AnyResumption | None) ->
         max_turns=ruling.max_turns,
         force=asked.resuming.force,
         concurrency=asked.batching.concurrency,
-        shard=_shard(asked.batching.shard),
+        shard=_shard(asked.batching.shard) or (resumed.shard if resumed is not None else None),
     )
 
 

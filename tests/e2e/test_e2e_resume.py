@@ -438,3 +438,38 @@ def test_lost_results_of_items_are_written_again_from_the_journal(
     assert {json.dumps(row["item"]) for row in found} == {
         json.dumps({"id": f"r{n}"}) for n in range(ROWS)
     }
+
+
+@pytest.mark.requirement("B3", "B6")
+def test_each_shard_is_gone_on_with_by_itself(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    rows(project)
+    project.pipeline(OVER_ROWS)
+    bad = model_endpoint(lambda body: json_reply(400, {"error": {"message": str(body)[:9]}}))
+    project.uses(bad)
+    for number in (1, 2):
+        assert project.run("--shard", f"{number}/2").code == 1
+    project.uses(model_endpoint(echo))
+
+    first = project.run("--resume", "--shard", "1/2", "--retry-failed")
+    newest = project.run("--resume", "--retry-failed")
+
+    assert (first.code, newest.code) == (0, 0), first.stderr + newest.stderr
+    assert first.stdout != newest.stdout
+    assert all(f"<Row r{n}>" in first.stdout + newest.stdout for n in range(ROWS))
+
+
+@pytest.mark.requirement("B1", "B3")
+def test_a_run_in_a_folder_of_its_own_is_found_there(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(THREE)
+    killed_at(project, model_endpoint, "Two", "--run-dir", "elsewhere")
+
+    assert project.run("--resume").code == 2
+    done = project.run("--resume", "--run-dir", "elsewhere", "-q")
+
+    assert (done.code, done.stderr) == (0, "")
+    assert done.stdout == "<Three after <Two after <One, dry>>>\n"
+    assert len(list((project.folder / "elsewhere").iterdir())) == 1

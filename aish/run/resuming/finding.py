@@ -18,6 +18,7 @@ from aish.sinks.journal_reader import JournalReading, read_journal
 from aish.system.files import open_own
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
+from aish.vocab.run_parts import Shard
 
 LATEST = "latest"
 _ANEW = "`aish run` without `--resume` begins one; `aish runs list` shows what there is"
@@ -43,6 +44,11 @@ class PastPart:
         return dict(inputs) if isinstance(inputs, dict) else {}
 
     @property
+    def shard(self) -> Shard | None:
+        """Which part of the items it has."""
+        return _shard_of(self.started)
+
+    @property
     def fingerprint(self) -> dict[str, Any]:
         """What it was made of."""
         found: Any = self.started.get("fingerprint")
@@ -58,8 +64,12 @@ class PastPart:
             return file.read().decode("utf-8", "surrogatepass")
 
 
-def hold_past(pipeline: Pipeline, place: RunsPlace, name: str, stack: ExitStack) -> PastPart:
+def hold_past(
+    pipeline: Pipeline, place: RunsPlace, name: str, stack: ExitStack, shard: Shard | None = None
+) -> PastPart:
     """The run called `name`, or the newest of `pipeline`; nobody else writes it meanwhile.
+
+    Of runs that each have a part of the items the newest of that `shard`, if one is given.
 
     Raises:
         UsageError: there is none, another process writes it, or it is one of another pipeline.
@@ -67,7 +77,7 @@ def hold_past(pipeline: Pipeline, place: RunsPlace, name: str, stack: ExitStack)
     """
     shelves = _shelves(place, stack)
     if name == LATEST:
-        shelf, id = _newest(pipeline, shelves)
+        shelf, id = _newest(pipeline, shelves, shard)
     else:
         shelf, id = find(shelves, name)
     path = (shelf.path / id).resolve()
@@ -89,14 +99,20 @@ def _shelves(place: RunsPlace, stack: ExitStack) -> Sequence[Shelf]:
         raise UsageError(said, where=str(place.project), hint=_ANEW) from None
 
 
-def _newest(pipeline: Pipeline, shelves: Sequence[Shelf]) -> tuple[Shelf, str]:
+def _newest(pipeline: Pipeline, shelves: Sequence[Shelf], shard: Shard | None) -> tuple[Shelf, str]:
     """The newest run of this pipeline that began at all."""
     for id, shelf in _of_this_name(pipeline, shelves):
         begun = starts(shelf.path.resolve() / id / "events.jsonl")
-        if begun and begun[-1].get("pipeline") == pipeline.name:
+        of_this = begun and begun[-1].get("pipeline") == pipeline.name
+        if of_this and shard in {None, _shard_of(begun[-1])}:
             return shelf, id
     where = ", ".join(str(shelf.path) for shelf in shelves)
     raise UsageError(f"there is no run of `{pipeline.name}`", where=where, hint=_ANEW)
+
+
+def _shard_of(started: JsonObject) -> Shard | None:
+    told: Any = started.get("shard")
+    return None if told is None else Shard(told["index"], told["of"])
 
 
 def _of_this_name(pipeline: Pipeline, shelves: Sequence[Shelf]) -> Iterator[tuple[str, Shelf]]:
