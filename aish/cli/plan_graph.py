@@ -14,12 +14,13 @@ _LONGEST = 60
 def graph_lines(steps: Sequence[JsonObject]) -> Iterator[str]:
     """A tree: each step stands below the last of what it needs, and names the others."""
     parents = _parents(steps)
+    beside = _beside(steps, parents)
     children: dict[str | None, list[JsonObject]] = {}
     for step in steps:
         children.setdefault(parents[str(step["id"])], []).append(step)
     for root in children.get(None, ()):
         yield _label(root)
-        yield from _below(str(root["id"]), children, "")
+        yield from _below(str(root["id"]), children, beside, "")
 
 
 def mermaid_lines(view: JsonObject) -> Iterator[str]:
@@ -40,14 +41,35 @@ def _parents(steps: Sequence[JsonObject]) -> dict[str, str | None]:
     return parents
 
 
-def _below(id: str, children: Mapping[str | None, list[JsonObject]], indent: str) -> Iterator[str]:
+def _beside(steps: Sequence[JsonObject], parents: Mapping[str, str | None]) -> dict[str, list[str]]:
+    """What else each step waits for, without what another of its needs waits for anyway."""
+    needs = {str(step["id"]): [str(need) for need in _list(step["needs"])] for step in steps}
+    before: dict[str, set[str]] = {}
+    for id, own in needs.items():
+        before[id] = {*own, *(one for need in own for one in before[need])}
+    return {
+        id: [
+            need
+            for need in own
+            if need != parents[id] and not any(need in before[other] for other in own)
+        ]
+        for id, own in needs.items()
+    }
+
+
+def _below(
+    id: str,
+    children: Mapping[str | None, list[JsonObject]],
+    beside: Mapping[str, Sequence[str]],
+    indent: str,
+) -> Iterator[str]:
     own = children.get(id, [])
     for step in own:
         last = step is own[-1]
-        others = [f"{need}" for need in _list(step["needs"]) if need != id]
-        also = f"  (and after {', '.join(others)})" if others else ""
+        name = str(step["id"])
+        also = f"  (and after {', '.join(beside[name])})" if beside[name] else ""
         yield f"{indent}{_LAST if last else _BRANCH}{_label(step)}{also}"
-        yield from _below(str(step["id"]), children, indent + (_NOTHING if last else _DOWN))
+        yield from _below(name, children, beside, indent + (_NOTHING if last else _DOWN))
 
 
 def _label(step: JsonObject) -> str:

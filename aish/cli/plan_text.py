@@ -41,11 +41,10 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     yield from _mapping("outputs", view["outputs"])
     requests = view["requests"]
     assert isinstance(requests, Mapping)
-    most = requests["at_most"]
-    known = f"{most:,} at most" if isinstance(most, int) else "the most is not known"
-    yield f"model requests  {requests['at_least']:,} at least, {known}"
-    if requests["at_least"] and isinstance(view["cost_usd"], Mapping):
-        yield f"cost  {_most(view['cost_usd']['at_most'])}"
+    yield f"model requests  {_requests(requests)}"
+    cost = view["cost_usd"]
+    if requests["at_least"] and isinstance(cost, Mapping) and cost["at_most"] != 0:
+        yield f"cost  {_most(cost['at_most'])}"
 
 
 def _tables(rows: JsonValue) -> list[JsonObject]:
@@ -77,6 +76,14 @@ def _amount(key: str, value: JsonValue) -> str:
     return dollars(value) if key == "cost_usd" else f"{value:,}"
 
 
+def _requests(requests: JsonObject) -> str:
+    least, most = requests["at_least"], requests["at_most"]
+    if isinstance(most, int):
+        return f"{least:,} at least, {most:,} at most"
+    step = for_line(str(requests["uncounted"]))
+    return f"{least:,} at least; how many items `{step}` has, only the run can tell"
+
+
 def _most(cost: JsonValue) -> str:
     return f"{dollars(cost)} at most" if isinstance(cost, int | float) else "unknown"
 
@@ -86,14 +93,11 @@ def _model(row: JsonObject) -> str:
 
 
 def _price(price: JsonValue) -> str:
+    """What tokens cost; that a model of our own is free goes without saying."""
     if not isinstance(price, Mapping):
         return "  by the price list" if price else ""
     rates = [dollars(rate) for rate in price.values() if isinstance(rate, int | float)]
-    return (
-        "  free"
-        if set(rates) == {"$0.00"}
-        else "  {} in / {} out per million tokens".format(*rates)
-    )
+    return "  {} in / {} out per million tokens".format(*rates) if any(price.values()) else ""
 
 
 def _server(row: JsonObject) -> str:
@@ -123,6 +127,8 @@ def _flow(step: JsonObject) -> Iterator[str]:
         yield f"     foreach: {for_line(said)}"
     if step.get("retry") is not None:
         yield f"     tried {_times(step['retry'])}"
+    if step.get("timeout") is not None:
+        yield f"     timeout: {step['timeout']:g} s each time"
     if step.get("on_error") is not None:
         yield f"     on_error: {step['on_error']}"
 

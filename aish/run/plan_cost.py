@@ -6,6 +6,7 @@ from aish.config.steps import PipelineStep, PromptStep, Step
 from aish.errors import AishError
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
 from aish.run.plan import Plan
+from aish.run.plan_requests import inner_context
 from aish.templates.references import references
 from aish.templates.render import render
 from aish.vocab.deltas import Usage
@@ -28,17 +29,24 @@ def price_view(plan: Plan, alias: str) -> JsonValue:
 
 def cost_view(plan: Plan, context: Mapping[str, JsonValue]) -> JsonObject:
     """The most that the run may cost; `null` where neither its steps nor a limit bound it."""
+    bounds = [_all(plan, context), plan.limits.cost_usd]
+    return {"at_most": min((bound for bound in bounds if bound is not None), default=None)}
+
+
+def _all(plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
+    """What all steps may cost, if that is known of each."""
     costs = [_most(step, plan, context) for step in plan.steps]
     known = [cost for cost in costs if cost is not None]
-    worst = sum(known) if len(known) == len(costs) else None
-    bounds = [bound for bound in (worst, plan.limits.cost_usd) if bound is not None]
-    return {"at_most": min(bounds, default=None)}
+    return sum(known) if len(known) == len(costs) else None
 
 
 def _most(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
     """What one step may cost; a try that breaks off may be charged for and is not counted."""
     if isinstance(step, PipelineStep):
-        return None
+        inner = _all(plan.inner[step.id], inner_context(step, plan, context))
+        if inner and step.flow.foreach is not None:
+            return None
+        return None if inner is None else inner * step.flow.retry.attempts
     judged = any(one.kind == "judge" for one in step.expect)
     if not isinstance(step, PromptStep):
         return None if judged else 0.0

@@ -5,9 +5,12 @@ from dataclasses import dataclass
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
 from aish.errors import AishError
+from aish.run.context import template_context
+from aish.run.options import RunOptions
+from aish.run.order import texts
 from aish.run.plan import Plan
 from aish.templates.references import references, references_of_expression
-from aish.templates.render import render, render_value
+from aish.templates.render import render, render_tree, render_value
 from aish.vocab.json import JsonObject, JsonValue
 
 Context = Mapping[str, JsonValue]
@@ -15,20 +18,28 @@ Context = Mapping[str, JsonValue]
 
 @dataclass(slots=True)
 class _Requests:
-    """`most` of `None` is unknown."""
+    """`most` of `None` is unknown, because of the items of `uncounted`."""
 
     least: int = 0
     most: int | None = 0
+    uncounted: str | None = None
 
-    def add(self, least: int, most: int | None) -> None:
-        self.least += least
-        self.most = None if most is None or self.most is None else self.most + most
+    def add(self, other: "_Requests") -> None:
+        self.least += other.least
+        self.uncounted = self.uncounted or other.uncounted
+        both = self.most is not None and other.most is not None
+        self.most = (self.most or 0) + (other.most or 0) if both else None
 
 
 def requests(plan: Plan, context: Context) -> JsonObject:
-    """How many model requests the run makes: at least, and at most under its own bounds."""
+    """How many model requests the run makes: at least, and at most under its own bounds.
+
+    `uncounted` is a step of which nobody knows how many items it has, if the most is unknown.
+    """
     counted = _requests(plan, context)
-    return {"at_least": counted.least, "at_most": counted.most}
+    known = [most for most in (counted.most, plan.limits.turns) if most is not None]
+    view: dict[str, JsonValue] = {"at_least": counted.least, "at_most": min(known, default=None)}
+    return view if known else {**view, "uncounted": counted.uncounted}
 
 
 def item_count(foreach: Foreach, context: Context) -> int | None:
@@ -52,28 +63,53 @@ def item_count(foreach: Foreach, context: Context) -> int | None:
         return None
 
 
-def _requests(plan: Plan, context: Context) -> _Requests:
+def inner_context(step: PipelineStep, plan: Plan, context: Context) -> Context:
+    """What the templates of a sub-pipeline see; not the inputs that wait for other steps."""
+    inner = plan.inner[step.id]
+    schemas = inner.pipeline.inputs
+    given = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    for name, value in step.inputs.items():
+        given.pop(name, None)
+        if not any(
+            one.split(".")[0] == "steps" for text in texts(value) for one in references(text)
+        ):
+            try:
+                given[name] = render_tree(value, context)
+            except AishError:
+                continue
+    return template_context(inner.pipeline, RunOptions(inputs=given), {}, inner.variables)
+
+
+def _requests(plan: Plan, context: Context, within: str = "") -> _Requests:
     total = _Requests()
     for step in plan.steps:
-        one = _of_step(step, plan, context)
-        least, most = one.least, one.most
-        if most is not None:
-            most *= step.flow.retry.attempts
-        foreach = step.flow.foreach
-        if foreach is not None and most != 0:
-            count = item_count(foreach, context)
-            least *= count or 0
-            most = None if most is None or count is None else most * count
-        total.add(0 if step.flow.when is not None else least, most)
+        total.add(_with_items(step, _of_step(step, plan, context, within), context, within))
     return total
 
 
-def _of_step(step: Step, plan: Plan, context: Context) -> _Requests:
+def _with_items(step: Step, one: _Requests, context: Context, within: str) -> _Requests:
+    """The requests of all items and attempts of a step."""
+    if one.most is not None:
+        one.most *= step.flow.retry.attempts
+    foreach = step.flow.foreach
+    if foreach is not None and one.most != 0:
+        count = item_count(foreach, context)
+        one.least *= count or 0
+        one.most = None if one.most is None or count is None else one.most * count
+        if count is None:
+            one.uncounted = f"{within}{step.id}"
+    if step.flow.when is not None:
+        one.least = 0
+    return one
+
+
+def _of_step(step: Step, plan: Plan, context: Context, within: str) -> _Requests:
     match step:
         case PromptStep():
             return _Requests(1, _most(step, plan))
         case PipelineStep():
-            return _requests(plan.inner[step.id], context)
+            inside = inner_context(step, plan, context)
+            return _requests(plan.inner[step.id], inside, f"{within}{step.id}/")
         case _:
             return _Requests()
 

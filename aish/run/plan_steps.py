@@ -1,5 +1,6 @@
 """One step as `aish plan` shows it: what it asks, with which tools, and what the rules say."""
 
+import os.path
 from collections.abc import Mapping
 
 from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
@@ -7,13 +8,11 @@ from aish.errors import AishError
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name
 from aish.policy.rules import LOCAL_COMMAND
-from aish.run.context import template_context
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.looking import view
-from aish.run.options import RunOptions
 from aish.run.order import needs_of
 from aish.run.plan import Plan
-from aish.run.plan_requests import item_count
+from aish.run.plan_requests import inner_context, item_count
 from aish.run.presumed import presumed_tool
 from aish.run.prompt_step import visible_tools
 from aish.templates.references import references
@@ -38,8 +37,9 @@ def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...])
             return common | _run(step, plan, context)
         case PipelineStep():
             inner = plan.inner[step.id]
-            row: Row = {"kind": "pipeline", "pipeline": str(step.file)}
-            within = template_context(inner.pipeline, RunOptions(), {}, inner.variables)
+            file = os.path.relpath(step.file, plan.pipeline.file.resolve().parent)
+            row: Row = {"kind": "pipeline", "pipeline": file}
+            within = inner_context(step, plan, context)
             # Its servers are asked when it runs.
             row["steps"] = [step_view(one, inner, within, ()) for one in inner.steps]
             return common | row | {"inputs": _shown(step.inputs, context)}

@@ -230,3 +230,53 @@ def test_a_plan_draws_the_graph(project: Project, form: str, snapshot: SnapshotA
 
     assert done.code == 0, done.stderr
     assert project.tidy(done.stdout) == snapshot
+
+
+@pytest.mark.requirement("F3", "F5")
+def test_a_plan_counts_what_the_inputs_of_a_sub_pipeline_name(project: Project) -> None:
+    project.write("rows.csv", "id\nx1\nx2\n")
+    project.pipeline(
+        """
+        models: {m: {base_url: http://127.0.0.1:9/v1, model: m, price: {input: 0, output: 0}}}
+        inputs: {table: {type: string}}
+        steps:
+          - {id: each, foreach: {file: "{{ inputs.table }}"}, prompt: "{{ item.id }}"}
+        """,
+        "inner.yaml",
+    )
+    outer = """
+        inputs: {{table: {{type: string, default: others.csv}}}}
+        mcp: {{auto_approve: [{{tool: shell__run, command: [echo, "*"]}}]}}
+        steps:
+          - {{id: name, run: [echo, rows.csv]}}
+          - {{id: sub, pipeline: inner.yaml, with: {{table: "{table}"}}}}
+        """
+    project.pipeline(outer.format(table="rows.csv"), "known.yaml")
+    project.pipeline(outer.format(table="{{ steps.name.text | trim }}"), "unknown.yaml")
+
+    known = project.aish("plan", "known.yaml")
+    unknown = project.aish("plan", "unknown.yaml")
+
+    assert "pipeline inner.yaml" in known.stdout
+    assert "model requests  2 at least, 2 at most" in known.stdout
+    assert "cost  unknown" not in known.stdout
+    said = "model requests  0 at least; how many items `sub/each` has, only the run can tell"
+    assert said in unknown.stdout
+
+
+@pytest.mark.requirement("F5", "B8")
+def test_a_plan_takes_a_limit_on_turns_for_the_most_requests(project: Project) -> None:
+    project.pipeline(
+        """
+        models: {m: {base_url: http://127.0.0.1:9/v1, model: m}}
+        mcp: {auto_approve: [{tool: shell__run, command: [echo, "*"]}]}
+        limits: {turns: 7}
+        steps:
+          - {id: list, run: [echo, "[1, 2]"]}
+          - {id: each, foreach: steps.list.output.stdout, prompt: "{{ item }}"}
+        """
+    )
+
+    done = project.aish("plan", "p.yaml")
+
+    assert "model requests  0 at least, 7 at most" in done.stdout
