@@ -1,11 +1,12 @@
 """A step over many items: a window of them in flight, each result told once (F5, B4, B5)."""
 
 from collections.abc import Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 
 from anyio.lowlevel import checkpoint
 
-from aish.config.steps import Foreach, MaxFailures, PromptStep, Step
+from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
 from aish.errors import AishError, ExitCode, UsageError
 from aish.items.items import Item
 from aish.items.keys import Keys, key_text
@@ -19,7 +20,8 @@ from aish.run.records import ItemRecord, StepRecord
 from aish.run.stage import ItemScope, Stage
 from aish.run.surroundings import AnyDone
 from aish.run.together import together
-from aish.run.unit import KINDS, ends_the_run, failed, run_unit
+from aish.run.tolerance import exceeds
+from aish.run.unit import KINDS, cut_off, ends_the_run, failed, run_unit
 from aish.templates.render import evaluate
 from aish.text import counted
 from aish.vocab.deltas import Usage
@@ -27,8 +29,6 @@ from aish.vocab.event_parts import Failure
 from aish.vocab.events import ItemFinished, ItemStarted, StepStarted
 from aish.vocab.frozen import frozen
 
-# Of a total that is not known, a share means something only after some items.
-_FEWEST = 20
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # How many items that are done already are passed over before others get a turn.
@@ -57,19 +57,23 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     kind = KINDS[type(step)]
     stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done))
     total = items.total if stage.options.shard is None else None
-    batch = _Batch(step, foreach, stage, iter(items), total)
+    batch = _Batch(step, foreach, stage, iter(items), total, known)
     return await batch.run()
 
 
 @dataclass(slots=True)
 class _Batch:
-    """The state of one `foreach` step."""
+    """The state of one `foreach` step.
+
+    `total` is how many items there are, `expected` a count of a file that nobody has read yet.
+    """
 
     step: Step
     foreach: Foreach
     stage: Stage
     source: Iterator[Item]
     total: int | None
+    expected: int | None
     keys: Keys = field(default_factory=Keys)
     done: int = 0
     bad: int = 0
@@ -80,6 +84,7 @@ class _Batch:
     first: str = ""
     fatal: StepRecord | None = None
     over: bool = False
+    through: bool = False
     seconds: float = 0.0
 
     async def run(self) -> StepRecord:
@@ -93,7 +98,15 @@ class _Batch:
         async with together() as tasks:
             for _ in range(width):
                 tasks.start_soon(self._worker)
+        self.through = self.through or self._is_empty()
         return self._record()
+
+    def _is_empty(self) -> bool:
+        """Whether no item is left where nobody has looked any more."""
+        try:
+            return next(self.source, None) is None
+        except AishError:
+            return False
 
     def _take_over(self) -> None:
         """What a resumed run has of this step already."""
@@ -111,7 +124,7 @@ class _Batch:
 
     async def _worker(self) -> None:
         while not (self.over or self.stage.course.stopped):
-            async with self.stage.slots:
+            async with self._slot():
                 try:
                     task = await self._next()
                 except AishError as error:
@@ -121,12 +134,17 @@ class _Batch:
                     return
                 await self._run(task)
 
+    def _slot(self) -> AbstractAsyncContextManager[object]:
+        """Room for one unit of work; the steps of a sub-pipeline take their own."""
+        return nullcontext() if isinstance(self.step, PipelineStep) else self.stage.slots
+
     async def _next(self) -> _Task | None:
         """The next item that is to be run, if there still is one and more are wanted."""
         passed = 0
         while not (self.over or self.stage.course.stopped):
             item = next(self.source, None)
             if item is None:
+                self.through = True
                 return None
             task = self._task(item)
             if task is not None:
@@ -235,7 +253,7 @@ class _Batch:
         most = self.foreach.max_failures
         if most is None:
             return self.step.flow.on_error == "fail"
-        return _exceeds(most, self.bad, self.done, self.total)
+        return exceeds(most, self.bad, self.done, self.expected)
 
     def _stop(self) -> None:
         """Begin no more items; what is in flight goes on."""
@@ -257,6 +275,10 @@ class _Batch:
         calls = tuple(call for item in kept for call in item.record.calls)
         if self.fatal is not None:
             record = self.fatal
+        elif not (self.over or self.through):
+            record = cut_off(self.step, self.stage)
+            if self.bad:
+                record = replace(record, exit_code=self._code())
         elif not self.bad:
             record = StepRecord(self.step.id, kind, "ok")
         else:
@@ -279,11 +301,3 @@ class _Batch:
         if self.over or self.codes & _NAMED:
             return next(code for code in PRECEDENCE if code in self.codes)
         return ExitCode.FAILED
-
-
-def _exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
-    if most.count is not None:
-        return bad > most.count
-    if total is None and done < _FEWEST:
-        return False
-    return bad > (most.share or 0.0) * (total if total is not None else done)

@@ -144,6 +144,23 @@ def test_more_failures_than_allowed_stop_the_batch(project: Project, most: str, 
 
 
 @pytest.mark.requirement("B5")
+def test_a_share_of_a_file_is_of_all_of_its_items(project: Project) -> None:
+    project.write("rows.csv", "id\n" + "".join(f"{number}\n" for number in range(60)))
+    project.pipeline(
+        f"""
+        {SHELL}
+        foreach: {{file: rows.csv}}
+        concurrency: 1
+        max_failures: 5%
+        run: [test, "{{{{ index }}}}", -ge, "3"]
+        """
+    )
+
+    assert project.run("-q").code == 1
+    assert len(items(project)) == 60
+
+
+@pytest.mark.requirement("B5")
 def test_the_first_failure_stops_a_batch_that_says_nothing_else(project: Project) -> None:
     project.pipeline(f"{SHELL}\nforeach: '[1, 2, 3]'\nconcurrency: 1\nrun: ['false']\n")
 
