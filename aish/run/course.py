@@ -17,16 +17,18 @@ class Course:
     """Shared by all units of work of a run: the plain steps and the items.
 
     `why` is empty while the run goes on; then it says what ended it, for what was not begun.
+    `apart` is that of an item's sub-pipeline: what is in flight goes on, and the item is.
     """
 
     why: str = ""
     items: int = 0
     plain: set[anyio.CancelScope] = field(default_factory=set)
     above: "Course | None" = None
+    apart: bool = False
 
-    def child(self) -> "Course":
+    def child(self, *, apart: bool) -> "Course":
         """That of a sub-pipeline, which may stop while the rest of the run goes on."""
-        return Course(above=self)
+        return Course(above=self, apart=apart)
 
     @property
     def stopped(self) -> bool:
@@ -36,7 +38,7 @@ class Course:
     @property
     def reason(self) -> str:
         """What ended the run, or this part of it; empty while it goes on."""
-        return self.why or (self.above.reason if self.above is not None else "")
+        return self.why or ("" if self.above is None or self.apart else self.above.reason)
 
     def stop(self, why: str) -> None:
         """Begin nothing new; what is in flight goes on."""
@@ -44,7 +46,14 @@ class Course:
 
     @contextmanager
     def plain_unit(self) -> Generator[None]:
-        """A step in flight: a signal ends it at once."""
+        """A step in flight: a signal ends it at once, unless it is a part of an item.
+
+        Raises:
+            CutOffError: a signal has ended it.
+        """
+        if self.in_item:
+            yield
+            return
         root = self.root()
         with anyio.CancelScope() as scope:
             root.plain.add(scope)
@@ -68,6 +77,20 @@ class Course:
     def root(self) -> "Course":
         """That of the whole run."""
         return self if self.above is None else self.above.root()
+
+    def check_whole(self, *, ended: bool) -> None:
+        """See that a sub-pipeline came to its end: all of it has `ended`, or it stopped itself.
+
+        Raises:
+            CutOffError: the run around it was stopped before that.
+        """
+        if not ended and not self.why and self.stopped:
+            raise CutOffError
+
+    @property
+    def in_item(self) -> bool:
+        """Whether all of it is a part of one item."""
+        return self.apart or (self.above is not None and self.above.in_item)
 
     def interrupt(self, whole: anyio.CancelScope, code: ExitCode) -> None:
         """A signal came: end `whole` in the way that is right for it."""

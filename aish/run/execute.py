@@ -56,21 +56,27 @@ class _Progress:
     denials: list[str] = field(default_factory=list)
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
+    carriers: OpenCarrier | None = None
     tools: list[AllTools] = field(default_factory=list)
     course: Course = field(default_factory=Course)
     spending: Spending = field(default_factory=Spending)
 
 
 async def execute(
-    plan: Plan, options: RunOptions, around: Surroundings, examine: Examine | None = None
+    plan: Plan,
+    options: RunOptions,
+    around: Surroundings,
+    examine: Examine | None = None,
+    carriers: OpenCarrier | None = None,
 ) -> Exit:
     """Run `plan` to its end and say how it ended; every failure becomes part of the answer.
 
     The stream of events begins with `run.started` and ends with `run.finished`, whatever happens
     in between (B12). A run that succeeded is shown to `examine` while everything is still open.
+    `carriers` opens what runs items elsewhere.
     """
     begun = around.clock.monotonic()
-    progress = _Progress(examine=examine)
+    progress = _Progress(examine=examine, carriers=carriers)
     if around.tape is not None:
         around = around.with_emit(around.tape.followed(around.emit))
     course = progress.course
@@ -184,7 +190,7 @@ def _stage(
         plan,
         options,
         resources,
-        anyio.CapacityLimiter(slots(plan.steps, options)),
+        anyio.CapacityLimiter(slots(plan, options)),
         progress.records,
         progress.ends,
         course=progress.course,

@@ -15,7 +15,7 @@ from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 from aish.run.together import together
-from aish.run.unit import KINDS, failed, run_unit
+from aish.run.unit import KINDS, cut_off, failed, run_unit
 from aish.templates.render import evaluate
 from aish.vocab.event_parts import Failure, Place
 from aish.vocab.events import StepFinished, StepStarted
@@ -168,8 +168,7 @@ def _cut_off(step: Step, stage: Stage, now: float) -> StepRecord:
     if stage.ends is not None and now >= stage.ends:
         late = Failure("time", "the time limit of the run is over")
         return failed(step, stage, late, ExitCode.BUDGET)
-    gone = Failure("interrupted", "the run ended during this step")
-    return failed(step, stage, gone, ExitCode.OK)
+    return cut_off(step, stage)
 
 
 def finished(record: StepRecord, place: Place) -> StepFinished:

@@ -12,6 +12,7 @@ from aish.run.graph import leave_out_the_rest, run_graph
 from aish.run.order import steps_read
 from aish.run.records import StepRecord, total_usage
 from aish.run.stage import Stage
+from aish.run.unit import CUT_OFF
 from aish.system.schema_problem import spell_path
 from aish.templates.render import render_tree
 from aish.vocab.event_parts import Failure, StepStatus
@@ -26,6 +27,7 @@ async def run_inner(step: PipelineStep, stage: Stage) -> StepRecord:
     Raises:
         StepFailedError: an input does not fit, or an output cannot be rendered.
         BudgetError: its own limit on time is over.
+        CutOffError: the run was stopped while it was on its way.
     """
     inner = _stage(step, stage)
     limit = inner.plan.pipeline.limits.time
@@ -38,8 +40,15 @@ async def run_inner(step: PipelineStep, stage: Stage) -> StepRecord:
             where=step.file.name,
             hint=f"raise `limits.time` in `{step.file.name}`",
         )
+    ended = all(_has_ended(inner.records.get(one.id)) for one in inner.plan.steps)
     leave_out_the_rest(inner.plan, inner.records, inner.course, emit, inner.place)
+    inner.course.check_whole(ended=ended)
     return _record(step, inner)
+
+
+def _has_ended(record: StepRecord | None) -> bool:
+    """Whether a step has come to an end of its own."""
+    return record is not None and (record.failure is None or record.failure.code != CUT_OFF)
 
 
 def _stage(step: PipelineStep, stage: Stage) -> Stage:
@@ -52,7 +61,7 @@ def _stage(step: PipelineStep, stage: Stage) -> Stage:
         options=replace(stage.options, inputs=_inputs(step, stage), stdin=None),
         resources=resources,
         records={},
-        course=stage.course.child(),
+        course=stage.course.child(apart=stage.item is not None),
         # What is done of an item that is not done is done again.
         carried=stage.carried if whole else None,
         needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),

@@ -36,6 +36,8 @@ FATAL = frozenset(
     {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
 )
 TIMEOUT = "timeout"
+CUT_OFF = "interrupted"
+"""The code of a step that something else has ended."""
 # A bound of one conversation, which says nothing of the next one.
 _OF_ONE_CONVERSATION = frozenset({"tool_depth"})
 
@@ -116,6 +118,11 @@ def failed(
         exit_code=code,
         retryable=retryable,
     )
+
+
+def cut_off(step: Step, stage: Stage) -> StepRecord:
+    """The record of a step that the end of the run has ended: no failure of its own."""
+    return failed(step, stage, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
 
 
 def ends_the_run(record: StepRecord) -> bool:

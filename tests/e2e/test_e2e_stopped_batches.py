@@ -1,0 +1,177 @@
+"""A batch that is stopped before it is through: by a signal, or by a step that failed (F3, B14).
+
+What was begun comes to its end, what was not is not forgotten: a resumed run does the rest.
+"""
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type
+from model_endpoint import Gate, Reply, json_reply, text_reply
+
+ITEMS = [f"r{number}" for number in range(10)]
+ROWS = f"inputs: {{rows: {{default: {json.dumps(ITEMS)}}}}}"
+INNER = """
+inputs: {n: {type: string}}
+steps:
+  - {id: one, prompt: "one {{ inputs.n }}"}
+  - {id: two, prompt: "two {{ steps.one.text }}"}
+outputs: {said: "{{ steps.two.text }}"}
+"""
+
+
+@dataclass
+class Endpoint:
+    """Answers with what it is asked, once the gate is open; `broken` prompts are refused."""
+
+    gate: Gate = field(default_factory=Gate)
+    broken: bool = True
+
+    def __call__(self, request: Any) -> Reply:
+        text = request["messages"][-1]["content"]
+        if self.broken and text == "be broken":
+            return json_reply(400, {"error": {"message": "no"}})
+        reply = text_reply(f"<{text}>")
+        return reply.but(parts=(self.gate, *reply.parts))
+
+    def mend(self) -> None:
+        self.broken = False
+        self.gate.open()
+
+
+def finished(project: Project) -> dict[tuple[str, str | None], Any]:
+    """The ends of steps and items as the journal has them, the last one of each."""
+    kinds = ("step.finished", "item.finished")
+    ends = [event for event in project.journal if event["type"] in kinds]
+    return {(event["step"], event.get("item")): event for event in ends}
+
+
+def check_whole(project: Project, outputs: list[Any]) -> None:
+    """Go on with the run, and hold what comes out against all items."""
+    found = project.result("--resume")
+    assert found["exit"]["code"] == 0
+    rows = found["steps"]["each"]["items"]
+    assert [row["output"] for row in rows] == outputs
+    keys = [event["key"] for event in of_type(project.journal, "item.finished")]
+    assert sorted(keys) == sorted(set(keys))
+    assert found["steps"]["after"]["text"] == "<10>"
+
+
+@pytest.mark.requirement("B14", "B3")
+def test_an_interrupted_batch_is_not_through_and_goes_on_where_it_was(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = Endpoint()
+    served = model_endpoint(endpoint)
+    project.uses(served)
+    project.pipeline(
+        f"""
+        {ROWS}
+        steps:
+          - {{id: each, foreach: inputs.rows, concurrency: 2, prompt: "{{{{ item }}}}"}}
+          - {{id: alone, prompt: be alone}}
+          - {{id: after, prompt: "{{{{ steps.each | length }}}}"}}
+        """
+    )
+    with project.aish.start("run", "p.yaml") as running:
+        served.wait_requests(3)
+        running.interrupt()
+        running.wait_for_line("alone: failed")
+        endpoint.gate.open()
+        assert running.finish().code == 130
+
+    ends = finished(project)
+    assert ends["each", None]["status"] == "failed"
+    assert ends["each", None]["error"]["code"] == "interrupted"
+    check_whole(project, [f"<{item}>" for item in ITEMS])
+
+
+@pytest.mark.requirement("F3", "B3")
+def test_a_batch_that_a_failure_elsewhere_has_stopped_is_not_through(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = Endpoint()
+    project.uses(model_endpoint(endpoint))
+    project.pipeline(
+        f"""
+        {ROWS}
+        steps:
+          - {{id: each, foreach: inputs.rows, concurrency: 2, prompt: "{{{{ item }}}}"}}
+          - {{id: broken, prompt: be broken}}
+          - {{id: after, prompt: "{{{{ steps.each | length }}}}"}}
+        """
+    )
+    with project.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("broken: failed")
+        endpoint.gate.open()
+        assert running.finish().code == 1
+
+    ends = finished(project)
+    assert ends["each", None]["status"] == "failed"
+    assert sorted(item for step, item in ends if item is not None) == ["0", "1"]
+    endpoint.mend()
+    check_whole(project, [f"<{item}>" for item in ITEMS])
+
+
+@pytest.mark.requirement("F2", "F5")
+@pytest.mark.parametrize("width", [(), ("--concurrency", "1")])
+def test_more_pipelines_than_slots_do_not_wait_for_each_other(
+    project: Project, model_endpoint: ModelEndpoints, width: tuple[str, ...]
+) -> None:
+    endpoint = Endpoint()
+    endpoint.gate.open()
+    project.uses(model_endpoint(endpoint))
+    project.pipeline(INNER, "inner.yaml")
+    project.pipeline(
+        f"""
+        {ROWS}
+        steps:
+          - {{id: each, foreach: inputs.rows, pipeline: inner.yaml, with: {{n: "{{{{ item }}}}"}}}}
+        """
+    )
+
+    rows = project.result(*width)["steps"]["each"]["items"]
+
+    assert [row["output"]["said"] for row in rows] == [f"<two <one {item}>>" for item in ITEMS]
+
+
+@pytest.mark.requirement("F2", "B14", "F3")
+@pytest.mark.parametrize("stopped_by", ["a signal", "a failure"])
+def test_a_pipeline_of_an_item_comes_to_its_end_and_another_one_does_not(
+    project: Project, model_endpoint: ModelEndpoints, stopped_by: str
+) -> None:
+    endpoint = Endpoint()
+    served = model_endpoint(endpoint)
+    project.uses(served)
+    project.pipeline(INNER, "inner.yaml")
+    broken = "- {id: broken, prompt: be broken}" if stopped_by == "a failure" else ""
+    project.pipeline(
+        f"""
+        {ROWS}
+        steps:
+          - {{id: each, foreach: inputs.rows, concurrency: 2, pipeline: inner.yaml,
+             with: {{n: "{{{{ item }}}}"}}}}
+          - {{id: alone, pipeline: inner.yaml, with: {{n: x}}}}
+          - {{id: after, prompt: "{{{{ steps.each | length }}}}"}}
+          {broken}
+        """
+    )
+    with project.aish.start("run", "p.yaml") as running:
+        served.wait_requests(3)
+        if stopped_by == "a signal":
+            running.interrupt()
+            running.wait_for_line("alone: failed")
+        else:
+            running.wait_for_line("broken: failed")
+        endpoint.gate.open()
+        assert running.finish().code == (130 if stopped_by == "a signal" else 1)
+
+    ends = finished(project)
+    done = {item: ends["each", item]["output"] for step, item in ends if step == "each" and item}
+    assert done == {key: {"said": f"<two <one r{key}>>"} for key in ("0", "1")}
+    assert ends["alone", None]["status"] == "failed"
+    assert ends["alone", None]["error"]["code"] == "interrupted"
+    endpoint.mend()
+    check_whole(project, [{"said": f"<two <one {item}>>"} for item in ITEMS])
