@@ -44,7 +44,7 @@ def csv_pieces(rows: Rows) -> Iterator[bytes]:
     text = not outputs.seen
     taken = {"key", "status", "error"}
     header = ["key", *items.header(taken), "status", "error"]
-    header += ["text"] if text else outputs.header(taken)
+    header += [_free("text", "output", taken)] if text else outputs.header(taken)
     buffer = StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\r\n")
     writer.writerow([cell(name) for name in header])
@@ -87,11 +87,7 @@ class _Columns:
         """The names, each other than those that are `taken`, to which they are added."""
         found = []
         for wanted in self.names if self.flat else (self.name,):
-            name = wanted
-            while name in taken:
-                name = f"{self.name}.{name}"
-            taken.add(name)
-            found.append(name)
+            found.append(_free(wanted, self.name, taken))
         return found
 
     def cells(self, value: JsonValue) -> list[JsonValue]:
@@ -103,6 +99,14 @@ class _Columns:
             if isinstance(value, Mapping)
             else [None] * len(self.names)
         )
+
+
+def _free(name: str, prefix: str, taken: set[str]) -> str:
+    """A name of a column other than those that are `taken`, to which it is added."""
+    while name in taken:
+        name = f"{prefix}.{name}"
+    taken.add(name)
+    return name
 
 
 def _emptied(buffer: StringIO) -> bytes:

@@ -97,6 +97,17 @@ def test_columns_of_the_same_name_are_told_apart() -> None:
     ]  # fmt: skip
 
 
+def test_a_column_of_the_items_may_be_called_text_where_nothing_has_an_output() -> None:
+    names = dict.fromkeys(("text", "status", "error", "key", "output", "output.text"), "x")
+    rows = csv_of([(names, {"status": "failed", "text": None})])
+
+    assert rows[0] == [
+        *("key", "text", "item.status", "item.error", "item.key", "output", "output.text"),
+        *("status", "error", "output.output.text"),
+    ]  # fmt: skip
+    assert len(set(rows[0])) == len(rows[0])
+
+
 def test_a_failed_item_has_its_error_in_place() -> None:
     events: list[Event] = [item_started(0, "a"), item_failed(0, "the endpoint said no")]
     with filled(run_of(events)) as file:
@@ -285,7 +296,7 @@ def test_texts_come_in_the_order_of_the_items_each_with_a_line_end() -> None:
     text, said = texts_of(events)
 
     assert text == 'one\nthree\n{"a":1}\n'
-    assert said == ["note: 1 item did not succeed and are left out"]
+    assert said == ["note: 1 item without a result is left out"]
 
 
 @pytest.mark.requirement("B13")
