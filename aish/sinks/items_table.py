@@ -85,10 +85,8 @@ class _Columns:
 
     def header(self, taken: set[str]) -> list[str]:
         """The names, each other than those that are `taken`, to which they are added."""
-        found = []
-        for wanted in self.names if self.flat else (self.name,):
-            found.append(_free(wanted, self.name, taken))
-        return found
+        wanted = tuple(self.names) if self.flat else (self.name,)
+        return [_free(name, self.name, taken) for name in wanted]
 
     def cells(self, value: JsonValue) -> list[JsonValue]:
         """A value's part of a row."""
