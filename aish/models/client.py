@@ -1,6 +1,5 @@
 """A model behind an endpoint: encode, send, decode, and try again where that may help (L8)."""
 
-from asyncio import get_running_loop
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -87,7 +86,7 @@ class ChatModel:
             slot, shown = None, False
             try:
                 slot = await turn.waited(self._throttle.slot())
-                while (wait := self._cooling(turn.ends)) > 0:
+                while (wait := self._cooling(turn)) > 0:
                     if wait > _NOTICED_SECONDS:
                         yield [StreamNotice("cooldown", f"waiting {wait:.0f} s for {self._origin}")]
                     await self._pace.sleep(wait)
@@ -149,7 +148,7 @@ class ChatModel:
         if turn.failures >= policy.attempts:
             tries = f" (after {turn.tries} tries)" if turn.tries > 1 else ""
             raise failure.final(self.alias, tries)
-        if self._is_too_late(delay, turn.ends):
+        if turn.is_too_late(delay):
             raise failure.final(self.alias, " (and there is no time left for another try)")
         return Retrying(self._origin, turn.tries + 1, delay, failure.message)
 
@@ -157,21 +156,15 @@ class ChatModel:
         said = self._throttle.news(self._pace.clock.monotonic())
         return () if said is None else [said]
 
-    def _cooling(self, turn_ends: float) -> float:
+    def _cooling(self, turn: Turn) -> float:
         """Seconds that the endpoint's cool-down still asks for; raises where that is too long."""
         wait = self._throttle.until - self._pace.clock.monotonic()
         if wait <= 0:
             return 0.0
-        if wait > MAX_HINT * 2 or self._is_too_late(wait, turn_ends):
+        if wait > MAX_HINT * 2 or turn.is_too_late(wait):
             said = f"{self._origin} has asked for a pause of {wait:.0f} s"
             raise AttemptError(said, Advice(retry=False)).final(self.alias)
         return wait + self._pace.chance() * min(wait, 1.0)
-
-    @staticmethod
-    def _is_too_late(delay: float, turn_ends: float) -> bool:
-        """Whether a deadline, the step's or the turn's, would pass while waiting."""
-        ends = min(turn_ends, anyio.current_effective_deadline())
-        return get_running_loop().time() + delay >= ends
 
     async def _reserved(self, turn: Turn) -> Hold | None:
         """What the next try may use, set aside (B8)."""

@@ -15,6 +15,7 @@ import httpx
 from anyio.abc import TaskGroup
 
 from aish.config.models import ModelEntry
+from aish.models.clients import Clients
 from aish.models.failure import AttemptError, hint_for, not_connected, too_late
 from aish.models.intake import Intake
 from aish.models.reader import Reader
@@ -67,37 +68,6 @@ def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
     )
 
 
-class Clients:
-    """One client for each connection, opened as needed.
-
-    For each request that begins or ends, an httpx pool looks at all of its connections and, for
-    each of these, at all of them again: with 32 in a pool that is five milliseconds a request.
-    """
-
-    def __init__(self, make: Callable[[], httpx.AsyncBaseTransport]) -> None:
-        self._make = make
-        self._all: list[httpx.AsyncBaseTransport] = []
-        self._idle: list[httpx.AsyncBaseTransport] = []
-
-    def take(self) -> httpx.AsyncBaseTransport:
-        """A client that nobody else uses; the one that was used last is most likely connected."""
-        if self._idle:
-            return self._idle.pop()
-        client = self._make()
-        self._all.append(client)
-        return client
-
-    def give_back(self, client: httpx.AsyncBaseTransport) -> None:
-        """It may be used again."""
-        self._idle.append(client)
-
-    async def aclose(self) -> None:
-        """Close every connection."""
-        clients, self._all = self._all, []
-        for client in clients:
-            await client.aclose()
-
-
 class Exchange:
     """One request and its answer, spoken by a task of its own (`run`).
 
@@ -116,7 +86,9 @@ class Exchange:
         "_watch",
     )
 
-    def __init__(self, clients: Clients, entry: ModelEntry, turn_ends: float) -> None:
+    def __init__(
+        self, clients: Clients[httpx.AsyncBaseTransport], entry: ModelEntry, turn_ends: float
+    ) -> None:
         self._clients = clients
         self._client = clients.take()
         self._entry = entry

@@ -4,6 +4,8 @@ import asyncio
 from collections.abc import Awaitable
 from typing import TypeVar
 
+import anyio
+
 from aish.config.models import ModelEntry
 from aish.models.retry import Advice
 from aish.vocab.protocols import ModelRequest
@@ -34,6 +36,11 @@ class Turn:
         got = await wanted
         self.ends += self._loop.time() - since
         return got
+
+    def is_too_late(self, delay: float) -> bool:
+        """Whether a deadline, the step's or the turn's, would pass while waiting."""
+        ends = min(self.ends, anyio.current_effective_deadline())
+        return self._loop.time() + delay >= ends
 
     def failed(self, advice: Advice, *, beside_others: bool) -> None:
         """A try came to nothing.

@@ -10,6 +10,7 @@ from itertools import islice
 
 from aish.sinks.look import Look, cells
 from aish.sinks.tally import seconds_text, tokens_text
+from aish.text import dollars
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import StepStatus
 from aish.vocab.events import ItemFinished, ItemStarted
@@ -20,7 +21,6 @@ LAST_FAILURES = 3
 SLOWEST = 3
 _SAMPLE_SECONDS = 1.0
 _SAMPLES = 30
-_CENT = 0.01
 
 
 @frozen
@@ -183,9 +183,9 @@ def spent_parts(batch: Batch) -> list[str]:
     tokens = tokens_text(batch.usage)
     if not tokens:
         return []
-    if batch.cost is None:
+    if batch.cost is None or (batch.unpriced and not batch.cost):
         return [tokens, "cost unknown"]
-    money = f"${batch.cost:.4f}" if batch.cost < _CENT else f"${batch.cost:,.2f}"
+    money = dollars(batch.cost)
     return [tokens, f"{money} ({batch.unpriced:,} unpriced)" if batch.unpriced else money]
 
 

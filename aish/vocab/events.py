@@ -55,10 +55,7 @@ class RunStarted:
 
 @frozen
 class StepStarted:
-    """A step begins; `count` is how many items it has, if that is known before.
-
-    `done` of them were done by the parts of the run before this one (B3).
-    """
+    """A step begins; `count` items, if that is known, of which `done` were done before (B3)."""
 
     place: Place
     kind: StepKind
