@@ -1,9 +1,10 @@
 """A step over many items: a window of them in flight, each result told once (F5, B4, B5)."""
 
-from collections.abc import Iterator
-from contextlib import AbstractAsyncContextManager, nullcontext
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 
+import anyio
 from anyio.lowlevel import checkpoint
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
@@ -14,34 +15,23 @@ from aish.items.shards import holds
 from aish.items.values import digest_of
 from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
+from aish.run.item import Task, run_item
 from aish.run.item_source import count, items_of, value_of
-from aish.run.order import names_item
 from aish.run.records import ItemRecord, StepRecord
-from aish.run.stage import ItemScope, Stage
+from aish.run.stage import Entrance, ItemScope, Stage
 from aish.run.surroundings import AnyDone
 from aish.run.together import together
 from aish.run.tolerance import exceeds
-from aish.run.unit import KINDS, cut_off, ends_the_run, failed, run_unit
-from aish.templates.render import evaluate
+from aish.run.unit import KINDS, cut_off, ends_the_run, failed
 from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
-from aish.vocab.events import ItemFinished, ItemStarted, StepStarted
-from aish.vocab.frozen import frozen
+from aish.vocab.events import StepStarted
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # How many items that are done already are passed over before others get a turn.
 _AT_ONCE = 500
-
-
-@frozen
-class _Task:
-    """An item to be run."""
-
-    item: Item
-    key: str
-    digest: str
 
 
 async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
@@ -85,6 +75,8 @@ class _Batch:
     fatal: StepRecord | None = None
     over: bool = False
     through: bool = False
+    dropped: bool = False
+    places: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     seconds: float = 0.0
 
     async def run(self) -> StepRecord:
@@ -93,12 +85,15 @@ class _Batch:
         width = self.foreach.concurrency
         if self.stage.options.concurrency is not None:
             width = min(width, self.stage.options.concurrency)
+        self.places.total_tokens = max(1, width)
+        if self.stage.carrier is not None:
+            width = self.stage.carrier.window(width)
         if self.total is not None:
             width = min(width, self.total)
         async with together() as tasks:
             for _ in range(width):
                 tasks.start_soon(self._worker)
-        self.through = self.through or self._is_empty()
+        self.through = not self.dropped and (self.through or self._is_empty())
         return self._record()
 
     def _is_empty(self) -> bool:
@@ -135,10 +130,14 @@ class _Batch:
                 await self._run(task)
 
     def _slot(self) -> AbstractAsyncContextManager[object]:
-        """Room for one unit of work; the steps of a sub-pipeline take their own."""
-        return nullcontext() if isinstance(self.step, PipelineStep) else self.stage.slots
+        """Room for one unit of work; the steps of a sub-pipeline take their own.
 
-    async def _next(self) -> _Task | None:
+        What is handed over takes its place when it begins.
+        """
+        elsewhere = self.stage.carrier is not None or isinstance(self.step, PipelineStep)
+        return nullcontext() if elsewhere else self.stage.slots
+
+    async def _next(self) -> Task | None:
         """The next item that is to be run, if there still is one and more are wanted."""
         passed = 0
         while not (self.over or self.stage.course.stopped):
@@ -154,7 +153,7 @@ class _Batch:
                 await checkpoint()
         return None
 
-    def _task(self, item: Item) -> _Task | None:
+    def _task(self, item: Item) -> Task | None:
         """What is to be done for an item; nothing if it is done, or another shard's."""
         foreach, stage = self.foreach, self.stage
         key = str(item.index)
@@ -169,7 +168,7 @@ class _Batch:
         before = stage.carried.items.get(stage.name(self.step)) if stage.carried else None
         found = before.get(key) if before is not None else None
         if found is None:
-            return _Task(item, key, digest)
+            return Task(item, key, digest)
         self._carry(key, digest, found)
         return None
 
@@ -183,16 +182,17 @@ class _Batch:
         if found.record is not None:
             self.kept.append(ItemRecord(key, found.index, found.record))
 
-    async def _run(self, task: _Task) -> None:
+    async def _run(self, task: Task) -> None:
         stage = self.stage
         emit = stage.resources.equipment.emit
         names = {self.foreach.name: task.item.value, "index": task.item.index}
         here = replace(stage, item=ItemScope(task.key, names))
         place = here.place(self.step)
-        index = task.item.index
-        emit(ItemStarted(place, task.key, index, task.digest, task.item.value))
-        with stage.course.item_unit():
-            record = await self._outcome(here)
+        entrance = Entrance(self._entered, lambda: emit(task.started(place)))
+        record = await run_item(self.step, here, entrance)
+        if record is None:
+            self.dropped = True
+            return
         stage.spending.forget(place)
         if record.status != "skipped":
             self._bill(record)
@@ -200,33 +200,18 @@ class _Batch:
             # Not finished: with a higher limit, or a repaired cassette, it is run again.
             self._end(record)
             return
-        emit(
-            ItemFinished(
-                place=place,
-                key=task.key,
-                index=index,
-                status=record.status,
-                text=record.text,
-                output=record.output,
-                usage=record.usage,
-                cost_usd=record.cost_usd,
-                seconds=record.seconds,
-                error=record.failure,
-            )
-        )
-        self._count(ItemRecord(task.key, index, record))
+        emit(task.finished(place, record))
+        self._count(ItemRecord(task.key, task.item.index, record))
 
-    async def _outcome(self, here: Stage) -> StepRecord:
-        """The item's end; one that the step's `when` leaves out is skipped."""
-        when = self.step.flow.when
-        try:
-            if when is not None and names_item(self.step) and not evaluate(when, here.context()):
-                why = Failure("when", f"`when` is not so: {when}")
-                kind = KINDS[type(self.step)]
-                return StepRecord(self.step.id, kind, "skipped", failure=why)
-        except AishError as error:
-            return failed(self.step, here, failure_of(error), error.exit_code)
-        return await run_unit(self.step, here)
+    @asynccontextmanager
+    async def _entered(self) -> AsyncGenerator[bool]:
+        """A place in flight for an item that was handed over, if it is still to be begun."""
+        async with self.places, self.stage.slots:
+            if self.over or self.stage.course.stopped:
+                yield False
+                return
+            with self.stage.course.item_unit():
+                yield True
 
     def _bill(self, record: StepRecord) -> None:
         self.cost_usd = add_cost(self.cost_usd, record.cost_usd)

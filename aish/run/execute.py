@@ -10,7 +10,7 @@ from aish.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.loop.usage import add_cost, add_usage
 from aish.run.course import Course
 from aish.run.final import FinalState, decide_exit, status_of
-from aish.run.graph import leave_out_the_rest, run_graph
+from aish.run.graph import leave_out_the_rest, run_whole
 from aish.run.interrupt import Interrupt, interruptible
 from aish.run.metering import open_meter
 from aish.run.opening import run_started
@@ -29,7 +29,7 @@ from aish.run.resources import (
 )
 from aish.run.slots import slots
 from aish.run.spending import Spending
-from aish.run.stage import Examine, Inner, Stage
+from aish.run.stage import Examine, Inner, OpenCarrier, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tools import AllTools
 from aish.templates.render import render_tree
@@ -164,7 +164,7 @@ async def _open_and_run(
             require_lock(opened.tools)
             progress.tools.append(opened.tools)
         stage = _stage(plan, options, around, resources, progress)
-        await run_graph(stage)
+        await run_whole(stage, progress.carriers)
         if progress.course.stopped:
             return
         # Also where something failed and the file says to go on.

@@ -76,6 +76,13 @@ class RunFolder:
         write_private(place, _masked(content, self.mask))
         return f"files/{place.name}"
 
+    def keep_as(self, name: str, content: bytes) -> None:
+        """As `keep`, under a name that a worker has chosen (B7)."""
+        if self.path is not None:
+            write_private(
+                private_folder(self.path / "files") / Path(name).name, _masked(content, self.mask)
+            )
+
     def keep_stdin(self, text: str) -> None:
         """Keep what was piped in, so that a resumed run need not be given it again (B3)."""
         if self.path is not None:

@@ -13,13 +13,23 @@ from aish.run.final import failure_of
 from aish.run.order import names_item, needs_of
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
-from aish.run.stage import Stage
+from aish.run.stage import OpenCarrier, Stage, has_items
 from aish.run.together import together
 from aish.run.unit import KINDS, cut_off, failed, run_unit
 from aish.templates.render import evaluate
 from aish.vocab.event_parts import Failure, Place
 from aish.vocab.events import StepFinished, StepStarted
 from aish.vocab.protocols import Emit
+
+
+async def run_whole(stage: Stage, carriers: OpenCarrier | None) -> None:
+    """Run every step that is to run, and the items of steps on workers, if there are any."""
+    if carriers is None or not has_items(stage.plan):
+        await run_graph(stage)
+        return
+    async with carriers(stage) as carrier:
+        stage.carrier = carrier
+        await run_graph(stage)
 
 
 async def run_graph(stage: Stage) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Protocol
 
 import anyio
 
@@ -15,6 +16,7 @@ from aish.text import dollars
 from aish.vocab.deltas import Finish, Usage
 from aish.vocab.event_parts import Place
 from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Meter
 
 _BYTES_PER_TOKEN = 4
 _NOUNS: Mapping[Kind, str] = {
@@ -168,6 +170,14 @@ class RequestHold:
         if self._open:
             self._open = False
             self._meter.settle(self._reserved, used)
+
+
+class PlanMeter(Meter, Protocol):
+    """The meter of a plan, whose sub-pipelines have models of their own."""
+
+    def inner(self, plan: Plan) -> "PlanMeter":
+        """The same, to a sub-pipeline."""
+        ...
 
 
 def open_meter(plan: Plan, carried: AnyCarried | None = None) -> RunMeter:

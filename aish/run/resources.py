@@ -18,7 +18,7 @@ from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
 from aish.run.credentials import ResolvedModel
 from aish.run.local_command import LocalCommands
-from aish.run.metering import InnerMeter, RunMeter
+from aish.run.metering import PlanMeter
 from aish.run.plan import Plan
 from aish.run.surroundings import Surroundings
 from aish.run.tools import AllTools, Servers, Watch
@@ -88,7 +88,7 @@ async def open_toolbox(
 async def open_resources(
     plan: Plan,
     around: Surroundings,
-    meter: RunMeter | InnerMeter | None = None,
+    meter: PlanMeter | None = None,
     throttles: Throttles | None = None,
 ) -> AsyncGenerator[Resources]:
     """Open the servers and then the models; what they are asked is counted by `meter`.

@@ -2,7 +2,9 @@
 
 import random
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 import anyio
 
@@ -45,7 +47,8 @@ class Stage:
     `slots` bounds how many units of work are in flight in the whole run. `item` is set while the
     step runs for an item, `turn` counts the requests that earlier attempts made. `prefix` goes
     before the ids of a sub-pipeline's steps, `within` is the outer item that it runs for, and
-    `inner` runs one. `needed` are the steps whose items anything reads later.
+    `inner` runs one. `carrier` runs items elsewhere, where that is wanted. `needed` are the steps
+    whose items anything reads later.
     """
 
     plan: Plan
@@ -63,6 +66,7 @@ class Stage:
     prefix: str = ""
     within: str | None = None
     inner: "Inner | None" = None
+    carrier: "Carrier | None" = None
     item: ItemScope | None = None
     turn: int = 0
 
@@ -90,6 +94,41 @@ class Stage:
 
 Inner = Callable[[PipelineStep, Stage], Awaitable[StepRecord]]
 """Runs a sub-pipeline."""
+
+
+@frozen
+class Entrance:
+    """What an item passes when it begins, wherever that is.
+
+    `enter` waits for a place among all that is in flight, and gives whether the item is still
+    wanted; it is left when the item has ended. `begin` tells that the item begins, once.
+    """
+
+    enter: Callable[[], AbstractAsyncContextManager[bool]]
+    begin: Callable[[], None]
+
+
+class Carrier(Protocol):
+    """Runs items on workers (B7): a `cluster.driver.Driver`, which other runs do not import."""
+
+    def window(self, width: int) -> int:
+        """How many items are handed over at a time where `width` may be in flight."""
+        ...
+
+    async def carry(self, step: Step, stage: Stage, entrance: Entrance) -> StepRecord | None:
+        """The end of the item that `stage` is for; nothing if it was not begun."""
+        ...
+
+
+OpenCarrier = Callable[[Stage], AbstractAsyncContextManager[Carrier]]
+"""Opens what runs the items of a run elsewhere."""
+
+
+def has_items(plan: Plan) -> bool:
+    """Whether a step of it, or of a sub-pipeline, has items."""
+    own = any(step.flow.foreach is not None for step in plan.steps)
+    return own or any(map(has_items, plan.inner.values()))
+
 
 Examine = Callable[[Stage, JsonValue], Awaitable[None]]
 """Looks at a run that has succeeded, and at its outputs: `aish test` does."""
