@@ -81,7 +81,7 @@ $(VENV)/.runtime: pyproject.toml $(VENV)/.model
 	@touch $@
 
 $(VENV)/.development: pyproject.toml $(VENV)/.runtime
-	$(PY) -m pip install --quiet --editable '.[local,git,otel]' --group test --group lint --group peers
+	$(PY) -m pip install --quiet --editable '.[local,git,otel,dask,prices]' --group test --group lint --group peers
 	@touch $@
 
 # Without npm the tests and scenarios that need it are skipped, each with a message of its own.
