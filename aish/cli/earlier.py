@@ -1,6 +1,7 @@
 """What sinks are told of the part of a run that came before a `--resume` (B3)."""
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterator, Mapping
+from dataclasses import field
 
 from aish.cli.options import Format
 from aish.sinks.fanout import Sink
@@ -20,7 +21,7 @@ class Before:
     """What an earlier part of the run has left.
 
     `journal` is open, and `after` its last number; a run that is only shown again has none.
-    `steps` are done, and so are items up to the number `items`.
+    `steps` are done, and so are items up to the number `items`; `counts` are those of each step.
     """
 
     journal: Sink | None
@@ -28,11 +29,15 @@ class Before:
     steps: Container[str]
     items: int
     events: Retold
+    counts: Mapping[str, int] = field(default_factory=dict)
 
     def told(
         self, items: ItemsFile | None, result: Sink, form: Format, last_step: str
     ) -> Iterator[tuple[Sink, Stamped]]:
         """Each sink with what it has to be told; of a million items that are few."""
+        if items is not None and any(items.count(id) < n for id, n in self.counts.items()):
+            # Somebody has taken lines out of it: it is made anew from the journal.
+            items.clear()
         behind = items is not None and items.last < self.items
         known = 0 if items is None else items.last
         if self.journal is None or form is Format.JSON:

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from aish.cli.boundary import say
-from aish.cli.earlier import Before
+from aish.cli.earlier import Before, Retold
 from aish.cli.loading import Given
 from aish.cli.option_groups import Filling, Resuming
 from aish.cli.outlets import Outlets, Shape
@@ -24,6 +24,7 @@ from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.unknown import tags
+from aish.sinks.fanout import Sink
 from aish.sinks.json_text import json_text
 from aish.vocab.events import Notice, Stamped
 from aish.vocab.json import JsonValue
@@ -118,18 +119,17 @@ class Resumption:
     def go_on(self) -> Before:
         """What the sinks of this part begin with."""
         assert self._carried is not None, "asked for first"
-        done = self._carried
-        last = max((items.last for items in done.items.values()), default=0)
-        journal = self._past.journal.go_on()
-        return Before(journal, done.last_seq, done.begun, last, self._retold)
+        done, journal = self._carried, self._past.journal.go_on()
+        return _before(done, journal, done.last_seq, self._retold)
 
     def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
         """Print the result of a run that has ended well; the exit code."""
         folder = reopen_folder(self._past.path, plan.secrets.mask)
         if not quiet:
             say(f"note: run {self._past.id} is complete: nothing is left to do")
-        nothing = Before(None, 0, (), 0, self._retold_whole)
-        with Outlets(plan, folder, replace(shape, quiet=True), clock, before=nothing):
+        assert self._carried is not None, "asked for first"
+        before = _before(self._carried, None, 0, self._retold_whole)
+        with Outlets(plan, folder, replace(shape, quiet=True), clock, before=before):
             return 0
 
     def _retold(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
@@ -142,6 +142,12 @@ class Resumption:
         assert self._carried is not None, "asked for first"
         with self._past.read() as reading:
             yield from retold_whole(reading, self._carried)
+
+
+def _before(done: Carried, journal: Sink | None, after: int, told: Retold) -> Before:
+    last = max((items.last for items in done.items.values()), default=0)
+    counts = {step: len(items) for step, items in done.items.items()}
+    return Before(journal, after, done.begun, last, told, counts)
 
 
 def resumption(

@@ -29,8 +29,9 @@ Row = Mapping[str, Any]
 
 _HEAD = re.compile(
     rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)"'
-    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9}),'
+    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9}),"key":("(?:[^"\\]|\\.)*"),'
 )
+_LONGEST_HEAD = 1 << 13
 _BLOCK = 1 << 16
 _OWN = frozenset({"v", "seq", "step"})
 
@@ -79,6 +80,20 @@ class ItemsFile:
                 self._compact(self._path)
         finally:
             os.close(self._descriptor)
+
+    def count(self, step: str) -> int:
+        """How many items of a step have results."""
+        return self._index.count(step)
+
+    def clear(self) -> None:
+        """Forget all results, which are told of again.
+
+        Raises:
+            OSError: the file cannot be cut.
+        """
+        os.ftruncate(self._descriptor, 0)
+        self._index = ItemsIndex()
+        self._superseded, self._size, self.last = False, 0, 0
 
     def steps(self) -> tuple[str, ...]:
         """The steps whose items have results."""
@@ -131,15 +146,30 @@ class ItemsFile:
             # A full disk takes a part; half a line would spoil the next one too.
             os.ftruncate(self._descriptor, self._size)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        self._note(step, None if within is not None else event.index, stamped.seq)
+        self._note(line)
         self._size += written
 
-    def _note(self, step: str, index: int | None, seq: int) -> None:
-        self.last = max(self.last, seq)
-        if index is None:
+    def _note(self, line: bytes) -> bool:
+        """Note a line that stands at the end; whether it is one of ours."""
+        head = _HEAD.match(line)
+        if head is None or int(head[4]) >= MOST_ITEMS:
+            return False
+        self.last = max(self.last, int(head[1]))
+        if head[3]:
             self._index.put_loose(self._size)
-        else:
-            self._superseded |= self._index.put(step, index, self._size)
+            return True
+        step = head[2].decode()
+        older = self._index.put(step, int(head[4]), self._size)
+        if older is not None and self._key_at(older) == head[5]:
+            self._superseded = True
+        elif older is not None:
+            # `--force` goes on with items that have moved: what is done of the others stays.
+            self._index.displace(step, older)
+        return True
+
+    def _key_at(self, offset: int) -> bytes | None:
+        head = _HEAD.match(os.pread(self._descriptor, _LONGEST_HEAD, offset))
+        return None if head is None else head[5]
 
     def _find_lines(self) -> None:
         """Note the lines that are there; cut off where one is not as it was written."""
@@ -147,11 +177,9 @@ class ItemsFile:
         with os.fdopen(held, "rb", buffering=_BLOCK) as file:
             file.seek(0)
             for line in file:
-                head = _HEAD.match(line)
-                if head is None or not line.endswith(b"}\n") or int(head[4]) >= MOST_ITEMS:
+                if not line.endswith(b"}\n") or not self._note(line):
                     os.ftruncate(self._descriptor, self._size)
                     return
-                self._note(head[2].decode(), None if head[3] else int(head[4]), int(head[1]))
                 self._size += len(line)
 
     def _line(self, offset: int) -> bytes:

@@ -15,17 +15,26 @@ class ItemsIndex:
     def __init__(self) -> None:
         self._loose: array[int] = array("q")
         self._offsets: dict[str, array[int]] = {}
+        self._displaced: dict[str, array[int]] = {}
 
-    def put(self, step: str, index: int, offset: int) -> bool:
-        """Note where a line stands; whether there was an older one of the item."""
+    def put(self, step: str, index: int, offset: int) -> int | None:
+        """Note where a line stands; where an older one of that place stands, if there is one."""
         offsets = self._offsets.get(step)
         if offsets is None:
             offsets = self._offsets[step] = array("q")
         if index >= len(offsets):
             offsets.extend([_NOWHERE] * (index + 1 - len(offsets)))
-        older = offsets[index] != _NOWHERE
+        older = offsets[index]
         offsets[index] = offset
-        return older
+        return None if older == _NOWHERE else older
+
+    def displace(self, step: str, offset: int) -> None:
+        """Note a line whose place another item has by now: it comes after all others."""
+        self._displaced.setdefault(step, array("q")).append(offset)
+
+    def count(self, step: str) -> int:
+        """How many items of a step have a line."""
+        return sum(1 for _ in self.offsets(step))
 
     def put_loose(self, offset: int) -> None:
         """Note a line that no step is asked for."""
@@ -39,7 +48,8 @@ class ItemsIndex:
 
     def offsets(self, step: str) -> Iterator[int]:
         """Of the lines of a step, in the order of its items."""
-        return (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)
+        yield from (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)
+        yield from self._displaced.get(step, ())
 
     def steps(self) -> tuple[str, ...]:
         """The steps that have lines, in the order of the first one of each."""
