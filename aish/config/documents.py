@@ -1,7 +1,7 @@
 """The other files a pipeline names: prompts and schemas, read when it is loaded (F8)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from json import JSONDecodeError
 
@@ -10,12 +10,13 @@ from aish.config.nodes import to_data
 from aish.config.reading import Table
 from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
 from aish.strict_json import strict_json
+from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonObject, JsonValue
 
 MAX_DEPTH = 64
 
 
-@dataclass(slots=True)
+@slotted
 class Documents:
     """Reads each file when it is asked for and remembers what was in it, for the digest."""
 

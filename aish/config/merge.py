@@ -1,18 +1,19 @@
 """`extends`: files under files, merged into one tree in which each value keeps its place (F8)."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at
 from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, read_text, reason
 from aish.errors import Position, Problem
+from aish.vocab.frozen import slotted
 
 MAX_FILES = 64
 
 
-@dataclass(slots=True)
+@slotted
 class Gathered:
     """The merged tree of a file and its bases, and everything that was wrong on the way."""
 
@@ -45,7 +46,7 @@ def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Proble
     return None, [Problem(root.position, "", f"a mapping is expected here, and this is {kind}")]
 
 
-@dataclass(slots=True)
+@slotted
 class _Reader:
     """Reads each file once, however many name it."""
 

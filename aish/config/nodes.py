@@ -6,10 +6,10 @@ The tree is made by `source`, put together by `merge` and `overrides`, and read 
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.errors import Position, Problem
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonValue
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
@@ -23,7 +23,7 @@ class ScalarNode:
     value: bool | int | float | str | None
 
 
-@dataclass(slots=True)
+@slotted
 class ListNode:
     """A list; filled while it is read, left alone afterwards."""
 
@@ -31,7 +31,7 @@ class ListNode:
     items: list["Node"] = field(default_factory=list)
 
 
-@dataclass(slots=True)
+@slotted
 class MappingNode:
     """A mapping; `keys` says where each key stands."""
 

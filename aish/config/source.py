@@ -6,14 +6,14 @@ Nothing here recurses.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
 from aish.config.scalars import plain_value
 from aish.config.syntax import syntax_problem, tab_problem, template_problem
 from aish.errors import Position, Problem
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
@@ -52,7 +52,7 @@ class _StopReading(Exception):  # ruff: ignore[error-suffix-on-exception-name] -
     """More of this file would only cost time."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Open:
     """A collection that is being filled."""
 
@@ -65,7 +65,7 @@ class _Open:
     height: int = 1
 
 
-@dataclass(slots=True)
+@slotted
 class _Builder:
     """Events to nodes."""
 

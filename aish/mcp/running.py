@@ -1,12 +1,12 @@
 """A request of ours on its way: what belongs to it, and what the server asks before it answers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 
 from aish.mcp.transport import Headers
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.protocols import Progress, Sampler
 
 
@@ -22,7 +22,7 @@ class Call:
 NO_CALL = Call()
 
 
-@dataclass(slots=True)
+@slotted
 class Running:
     """A request without its answer."""
 

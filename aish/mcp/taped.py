@@ -7,7 +7,6 @@ once something goes live, so never in replay.
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import anyio
 from anyio.abc import TaskGroup
@@ -22,13 +21,14 @@ from aish.mcp.failures import LeftError, McpError, TransportError
 from aish.mcp.messages import Answer, Asked, NotAMessageError, Noted
 from aish.mcp.taped_words import answered, failure_of, in_words, readable, said
 from aish.mcp.transport import Headers, Inbox, Outgoing, Transport, hears_already
+from aish.vocab.frozen import slotted
 
 CALL = "tools/call"
 PATIENCE = 2.0
 """Seconds that a failure waits for what had been asked before it when it was recorded."""
 
 
-@dataclass(slots=True)
+@slotted
 class _Running:
     """A request without its answer, while it is recorded."""
 

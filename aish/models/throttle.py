@@ -9,9 +9,10 @@ import asyncio
 import math
 from collections import deque
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.vocab.deltas import StreamNotice
+from aish.vocab.frozen import slotted
 
 QUIET_SECONDS = 10.0
 """How long it says nothing new of its limit after it has said something."""
@@ -181,7 +182,7 @@ class Throttle:
             self._is_used = True
 
 
-@dataclass(slots=True)
+@slotted
 class Throttles:
     """The throttles of a run, by origin: two aliases of one endpoint share one."""
 

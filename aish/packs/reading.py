@@ -3,11 +3,10 @@
 import codecs
 import io
 import os
-from dataclasses import dataclass
 from typing import BinaryIO
 
 from aish.packs.results import TEXT_LIMIT, PackError
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 SCAN_LIMIT = 64 * 1024 * 1024
 """Bytes of a file that are looked at to count its lines."""
@@ -93,7 +92,7 @@ def text_stream(descriptor: int, path: str) -> tuple[BinaryIO, str]:
     return stream, "utf-8"
 
 
-@dataclass(slots=True)
+@slotted
 class _Kept:
     content: bytes
     cut: bool

@@ -7,14 +7,14 @@ cannot. Files are opened here in either case: the child sees bytes, never a path
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.packs.beneath import Folder, Where, shown
 from aish.packs.reading import text_stream
 from aish.packs.results import PackError
 from aish.packs.walking import Budget, Entry, walk
 from aish.system.globs import matches_path, matches_word
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 MOST_MATCHES = 200
 MOST_FILES = 5_000
@@ -33,7 +33,7 @@ class Match:
     text: str
 
 
-@dataclass(slots=True)
+@slotted
 class Found:
     """All matches, and how much was looked at; `stopped` says why not everything was."""
 

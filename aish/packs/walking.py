@@ -3,7 +3,6 @@
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Literal
 
@@ -11,7 +10,7 @@ from aish.packs.beneath import Folder, Where, segments_of
 from aish.packs.denied import is_denied
 from aish.packs.results import PackError
 from aish.text import for_line
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 Kind = Literal["file", "folder", "link", "other"]
 DEEPEST = 64
@@ -58,7 +57,7 @@ class Listing:
     incomplete: bool
 
 
-@dataclass(slots=True)
+@slotted
 class Budget:
     """How many names a walk may still see; `spent` once there were more."""
 

@@ -5,7 +5,7 @@ that went well, and counted.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.reports.conversation import Room, unit_body
 from aish.reports.markup import Markup
@@ -14,7 +14,7 @@ from aish.reports.verdicts import State, reason_of, state_of
 from aish.text import for_line
 from aish.vocab.deltas import Usage
 from aish.vocab.events import Notice, Stamped
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 _PREVIEW = 160
 _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(600, 0, 0)
@@ -33,7 +33,7 @@ class Budget:
     rows: int = 20_000
 
 
-@dataclass(slots=True)
+@slotted
 class Row:
     """An item: what its row shows, and the HTML below it."""
 
@@ -52,7 +52,7 @@ class Row:
     brief: bool
 
 
-@dataclass(slots=True)
+@slotted
 class StepPart:
     """A step; `unit` is its own end, `rows` are its items by their keys."""
 

@@ -8,7 +8,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import IO, Literal, Self
 
 from aish.reports.figures import iso_text
@@ -17,6 +17,7 @@ from aish.reports.verdicts import WORDS, Reason, State, reason_of, state_of
 from aish.sinks.junit import CaseResult, Trouble, attributes, case_xml
 from aish.text import for_line
 from aish.vocab.events import ExpectChecked, Stamped
+from aish.vocab.frozen import slotted
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9
@@ -30,7 +31,7 @@ _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
 }
 
 
-@dataclass(slots=True)
+@slotted
 class _Place:
     """Where the cases of a unit stand, and what they count for."""
 
@@ -43,7 +44,7 @@ class _Place:
     seconds: float
 
 
-@dataclass(slots=True)
+@slotted
 class _Suite:
     began: float
     places: dict[str | None, _Place] = field(default_factory=dict)

@@ -5,7 +5,7 @@ unit is handed on, and whoever gathers them lets the last one stand.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.vocab.event_parts import Place, StepKind
 from aish.vocab.events import (
@@ -27,13 +27,14 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonValue
 
 Key = tuple[str, str | None]
 Finished = StepFinished | ItemFinished
 
 
-@dataclass(slots=True)
+@slotted
 class Call:
     """A tool call: as the model wrote it, as it was decided, and what came of it."""
 
@@ -44,7 +45,7 @@ class Call:
     finished: ToolFinished | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class Turn:
     """An answer of a model."""
 
@@ -53,7 +54,7 @@ class Turn:
     said: TurnFinished
 
 
-@dataclass(slots=True)
+@slotted
 class Aside:
     """Something that happened between the two."""
 
@@ -64,7 +65,7 @@ class Aside:
 Entry = Turn | Call | Aside
 
 
-@dataclass(slots=True)
+@slotted
 class Unit:
     """A step or an item: what happened in it, in order, and how it ended.
 
@@ -93,7 +94,7 @@ class Unit:
         return (entry for entry in self.entries if isinstance(entry, Call))
 
 
-@dataclass(slots=True)
+@slotted
 class Segment:
     """One process's part in a run: a run that was resumed has several."""
 
@@ -103,7 +104,7 @@ class Segment:
     finished: RunFinished | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class _Open:
     """A unit that goes on, with what is needed to put its events together."""
 

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -27,6 +27,7 @@ from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
 from aish.vocab.events import StepStarted
+from aish.vocab.frozen import slotted
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
@@ -51,7 +52,7 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     return await batch.run()
 
 
-@dataclass(slots=True)
+@slotted
 class _Batch:
     """The state of one `foreach` step.
 

@@ -12,11 +12,11 @@ Money is counted in whole millionths of a millionth of a dollar, so that sums ar
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from typing import Literal
 
 from aish.config.steps import Limits
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 Kind = Literal["turns", "tokens", "cost_usd", "tool_calls"]
 
@@ -68,7 +68,7 @@ class Over:
     need: float | None
 
 
-@dataclass(slots=True)
+@slotted
 class _Amount:
     """As `Spent`, in whole units."""
 
@@ -85,7 +85,7 @@ class _Amount:
 _KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Amount))  # type: ignore[misc]  # the names are those of `Kind`
 
 
-@dataclass(slots=True)
+@slotted
 class _Purse:
     """One set of limits, what is spent of it, and what is held for requests under way."""
 

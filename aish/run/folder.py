@@ -6,12 +6,12 @@ import secrets
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 
 from aish.errors import UsageError
 from aish.system.files import atomic_write, private_folder, write_private
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonValue
 
 _ELSEWHERE = "`--run-dir DIR` puts it elsewhere, `--ephemeral` does without"
@@ -39,7 +39,7 @@ class RunsPlace:
     wanted: Path | None = None
 
 
-@dataclass(slots=True)
+@slotted
 class RunFolder:
     """An open run folder. `path` is `None` for `--ephemeral`, and then nothing is kept."""
 

@@ -1,7 +1,7 @@
 """Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,6 +19,7 @@ from aish.run.unit import KINDS, cut_off, failed, run_unit
 from aish.templates.render import evaluate
 from aish.vocab.event_parts import Failure, Place
 from aish.vocab.events import StepFinished, StepStarted
+from aish.vocab.frozen import slotted
 from aish.vocab.protocols import Emit
 
 
@@ -54,7 +55,7 @@ def leave_out_the_rest(
             emit(finished(record, place(step)))
 
 
-@dataclass(slots=True)
+@slotted
 class _Graph:
     stage: Stage
     begun: set[str] = field(default_factory=set)

@@ -5,9 +5,9 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 
 from aish.errors import ExitCode
+from aish.vocab.frozen import slotted
 
 # A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
 _CODES = {
@@ -17,7 +17,7 @@ _CODES = {
 }
 
 
-@dataclass(slots=True)
+@slotted
 class Interrupt:
     """Which signal came, if one did."""
 

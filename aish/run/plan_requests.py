@@ -1,7 +1,6 @@
 """How many items a step runs over, and how many model requests a run makes, as far as is known."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
 from aish.errors import AishError
@@ -11,12 +10,13 @@ from aish.run.order import texts
 from aish.run.plan import Plan
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_tree, render_value
+from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonObject, JsonValue
 
 Context = Mapping[str, JsonValue]
 
 
-@dataclass(slots=True)
+@slotted
 class _Requests:
     """`most` of `None` is unknown, because of the items of `uncounted`."""
 

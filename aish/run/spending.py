@@ -1,13 +1,13 @@
 """What each step and item has used so far, told from the events of its turns."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.loop.usage import add_cost, add_usage
 from aish.run.budget import scopes
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, TurnFinished, TurnStarted
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 
 @frozen
@@ -23,7 +23,7 @@ _NOTHING = Used()
 _Unit = tuple[str | None, str]
 
 
-@dataclass(slots=True)
+@slotted
 class Spending:
     """Counts while a unit of work is in flight; a step that ends by an error has no other count."""
 

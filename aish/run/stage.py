@@ -3,7 +3,7 @@
 import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Protocol
 
 import anyio
@@ -20,7 +20,7 @@ from aish.run.resources import Resources
 from aish.run.spending import Spending
 from aish.run.surroundings import AnyCarried
 from aish.vocab.event_parts import Place, StepStatus
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonValue
 
 EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
@@ -40,7 +40,7 @@ class ItemScope:
     names: Mapping[str, JsonValue]
 
 
-@dataclass(slots=True)
+@slotted
 class Stage:
     """A run in progress; `records` grows as steps finish, `ends` is when its time is over.
 

@@ -5,7 +5,7 @@ What a display, a log and a closing line show of it; how they show it is theirs.
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 
 from aish.sinks.look import Look, cells
@@ -14,7 +14,7 @@ from aish.text import dollars
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import StepStatus
 from aish.vocab.events import ItemFinished, ItemStarted
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 KEPT_CAUSES = 10
 LAST_FAILURES = 3
@@ -32,7 +32,7 @@ class ItemFailure:
     message: str
 
 
-@dataclass(slots=True)
+@slotted
 class Cause:
     """Why items did not go well: what is said of them, how many there are, and two of them."""
 
@@ -41,7 +41,7 @@ class Cause:
     count: int = 1
 
 
-@dataclass(slots=True)
+@slotted
 class Batch:
     """One `foreach` step while it runs; times are seconds of one clock, whichever it is.
 

@@ -5,17 +5,18 @@ What happens inside an item is counted and not told one by one: there may be a m
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.sinks.batch import Batch
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, ItemStarted, Notice, Retry, StepStarted
+from aish.vocab.frozen import slotted
 
 TOLD = 3
 """How many notices of one kind are told; the others are counted."""
 
 
-@dataclass(slots=True)
+@slotted
 class Batches:
     """The running batches by step, in the order they began."""
 

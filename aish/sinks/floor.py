@@ -4,12 +4,13 @@ One step alone is shown piece by piece. Where others want to be seen too, an ans
 once it is there, under the name of its step; one that was begun before that is ended there.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.vocab.event_parts import Place
+from aish.vocab.frozen import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class Floor:
     """`speaking` is the turn whose text stands last on the screen, in a line that goes on."""
 

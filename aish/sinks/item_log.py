@@ -4,7 +4,7 @@ One at the start, one now and then, one for each failure up to a bound, and what
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.sinks.batch import (
     Batch,
@@ -15,6 +15,7 @@ from aish.sinks.batch import (
     spent_parts,
     trouble_parts,
 )
+from aish.vocab.frozen import slotted
 
 TOLD_FAILURES = 20
 _AT_LEAST = 10.0
@@ -22,7 +23,7 @@ _AT_MOST = 300.0
 _SHARE = 10
 
 
-@dataclass(slots=True)
+@slotted
 class ItemLog:
     """Remembers of each running batch when it last said something."""
 

@@ -6,12 +6,13 @@ them: the rows are gone through twice, for the columns and for the cells.
 
 import csv
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from io import StringIO
 
 from aish.sinks.csv_cells import cell
 from aish.sinks.items_file import Row, public
 from aish.sinks.json_text import json_text
+from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonValue
 
 Rows = Callable[[], Iterator[Row]]
@@ -63,7 +64,7 @@ def csv_pieces(rows: Rows) -> Iterator[bytes]:
 WRITERS: Mapping[str, Writer] = {".csv": csv_pieces, ".jsonl": jsonl_pieces}
 
 
-@dataclass(slots=True)
+@slotted
 class _Columns:
     """The columns that some values need: one for each property if all are objects, else one."""
 

@@ -1,13 +1,14 @@
 """What is waited for, in the words of a spinner."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.text import for_line
 from aish.vocab.event_parts import Place
 from aish.vocab.events import ToolProgress
+from aish.vocab.frozen import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class Waits:
     """Models by step, calls by place."""
 

@@ -3,7 +3,8 @@
 The standard decorator compiles six methods for each class, half a millisecond; a run imports over
 a hundred of them before its first request, which was a fifth of its start (docs/decisions/0003).
 `frozen` compiles `__init__` alone and shares the rest. The result is a dataclass to everybody who
-asks: `fields`, `replace`, `is_dataclass`, pattern matching and type checkers.
+asks: `fields`, `replace`, `is_dataclass`, pattern matching and type checkers. `slotted` does the
+same for `dataclasses.dataclass(slots=True)`, for what changes while a run goes on.
 """
 
 import dataclasses
@@ -20,6 +21,23 @@ def frozen(cls: type[Kind]) -> type[Kind]:
     Not for what needs more of `dataclass` than that: `__post_init__`, `InitVar`, `kw_only`,
     inherited fields.
     """
+    methods = {
+        "__setattr__": _refuse,
+        "__delattr__": _refuse,
+        "__getstate__": _get_state,
+        "__setstate__": _set_state,
+        "__hash__": _hash,
+    }
+    return _made_again(cls, methods, "_set_{0}(self, {1})")
+
+
+@dataclass_transform(field_specifiers=(field,))
+def slotted(cls: type[Kind]) -> type[Kind]:
+    """Make `cls` a dataclass with slots that may change; what `frozen` cannot do, this cannot."""
+    return _made_again(cls, {"__hash__": None}, "self.{0} = {1}")
+
+
+def _made_again(cls: type[Kind], methods: dict[str, Any], setting: str) -> type[Kind]:
     namespace = dict(cls.__dict__)
     made = {
         name: _field(name, note, namespace.pop(name, MISSING))
@@ -28,20 +46,12 @@ def frozen(cls: type[Kind]) -> type[Kind]:
     for leftover in ("__dict__", "__weakref__"):
         namespace.pop(leftover, None)
     names = tuple(made)
-    namespace |= {
-        "__slots__": names,
-        "__match_args__": names,
-        "__dataclass_fields__": made,
-        "__setattr__": _refuse,
-        "__delattr__": _refuse,
-        "__getstate__": _get_state,
-        "__setstate__": _set_state,
-    }
-    for name, method in (("__eq__", _equal), ("__hash__", _hash), ("__repr__", _repr)):
+    namespace |= {"__slots__": names, "__match_args__": names, "__dataclass_fields__": made}
+    for name, method in (methods | {"__eq__": _equal, "__repr__": _repr}).items():
         namespace.setdefault(name, method)
     kind: Any = type(cls)
     new: Any = kind(cls.__name__, cls.__bases__, namespace)
-    new.__init__ = _initializer(new, made)
+    new.__init__ = _initializer(new, made, setting)
     result: type[Kind] = new
     return result
 
@@ -55,7 +65,7 @@ def _field(name: str, note: Any, given: Any) -> "Field[Any]":
     return made  # type: ignore[no-any-return]  # a `Field`, by both branches
 
 
-def _initializer(cls: Any, made: "dict[str, Field[Any]]") -> Any:
+def _initializer(cls: Any, made: "dict[str, Field[Any]]", setting: str) -> Any:
     """The one method that is compiled: each field goes straight into its slot."""
     scope: dict[str, Any] = {"_missing": MISSING}
     parameters, body = [], []
@@ -71,7 +81,7 @@ def _initializer(cls: Any, made: "dict[str, Field[Any]]") -> Any:
             parameters.append(f"{name}=_default_{name}")
         else:
             parameters.append(name)
-        body.append(f" _set_{name}(self, {value})")
+        body.append(f" {setting.format(name, value)}")
     lines = "\n".join(body) or " pass"
     exec(f"def __init__(self, {', '.join(parameters)}):\n{lines}", scope)  # ruff: ignore[exec-builtin] - as `dataclasses` does, on names of our own classes
     return scope["__init__"]

@@ -5,10 +5,10 @@ finished calls are worth is decided by `ending` and the loop.
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.wire.arguments import as_text, is_whole
 from aish.wire.extras import merge_field
 
@@ -18,7 +18,7 @@ _KNOWN_FIELDS: Final = frozenset({"index", "id", "type", "function"})
 _MOST_LOOKS: Final = 32
 
 
-@dataclass(slots=True)
+@slotted
 class Slot:
     """One call in the making."""
 

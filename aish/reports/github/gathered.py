@@ -3,7 +3,7 @@
 Bounded however many items there are: of those that went well only the number is kept.
 """
 
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.reports.units import Unit, Units
 from aish.reports.verdicts import WORDS, Reason, State, reason_of, state_of
@@ -17,6 +17,7 @@ from aish.vocab.events import (
     Stamped,
     ToolDecided,
 )
+from aish.vocab.frozen import slotted
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})
@@ -24,7 +25,7 @@ _REFUSED = frozenset({"deny", "ask-no"})
 _MANY = 1000
 
 
-@dataclass(slots=True)
+@slotted
 class Row:
     """A step: how it ended, and what became of its items, if it has any.
 
@@ -50,7 +51,7 @@ class Row:
         return self.items_ok + len(self.trouble)
 
 
-@dataclass(slots=True)
+@slotted
 class Gathered:
     """Everything worth telling; `finished` stays `None` where the run has no end."""
 

@@ -5,7 +5,7 @@ messages, item keys) is in them only where it was asked for.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from aish.reports.otel import facts, names
 from aish.reports.otel.span import (
@@ -37,13 +37,14 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.frozen import slotted
 
 _GONE = "it has no end"
 _CUT_OFF: Attributes = {names.ERROR_TYPE: "interrupted"}
 _WELL = frozenset({"ok", "skipped"})
 
 
-@dataclass(slots=True)
+@slotted
 class _Open:
     """A span that goes on."""
 

@@ -6,7 +6,7 @@ the file of staged calls, so that no other run does it again.
 
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 import anyio
@@ -32,7 +32,7 @@ from aish.system.secrets import Secrets
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place
 from aish.vocab.events import Event, RunFinished, StepFinished, StepStarted
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.protocols import Emit
 from aish.vocab.tools import Tool
 
@@ -82,7 +82,7 @@ class Application:
     end: Exit
 
 
-@dataclass(slots=True)
+@slotted
 class _Progress:
     """What is known so far; read at the end, however it comes."""
 

@@ -1,10 +1,10 @@
 """The calls of a step or an item, as its journal has them."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any
 
 from aish.loop.equipment import UsedCall
+from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonObject, JsonValue
 
 Repeatable = Callable[[str], bool]
@@ -13,7 +13,7 @@ Repeatable = Callable[[str], bool]
 _Key = tuple[int, Any, Any]
 
 
-@dataclass(slots=True)
+@slotted
 class Call:
     """One call; `began` is when it left for its server, if it did."""
 

@@ -5,7 +5,6 @@ journal with a million of them may take.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from sys import intern
 from typing import Any
 
@@ -15,7 +14,7 @@ from aish.run.resuming.items import DoneItem, DoneItems
 from aish.run.resuming.owners import Unit, owners
 from aish.run.resuming.spending import Spending
 from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonObject
 
 # Statuses that say that something ended by itself, and with a result of its own.
@@ -26,7 +25,7 @@ _REFUSED = frozenset({"deny", "ask-no"})
 _CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
 
 
-@dataclass(slots=True)
+@slotted
 class Open:
     """A step or an item that was begun, and is not known to be done.
 

@@ -1,15 +1,15 @@
 """What a run has used up, from the records of its journal (B8)."""
 
 from calendar import timegm
-from dataclasses import dataclass
 from time import strptime
 
 from aish.run.budget import scopes
 from aish.run.resuming.carried import Spent
 from aish.vocab.deltas import Usage
+from aish.vocab.frozen import slotted
 
 
-@dataclass(slots=True)
+@slotted
 class _Sum:
     turns: int = 0
     tokens_in: int = 0

@@ -8,7 +8,6 @@ parent never meets an event loop that is being set up.
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from multiprocessing import connection, get_context
 from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
@@ -16,6 +15,7 @@ from typing import Self
 
 from aish.errors import ExitCode
 from aish.run.testing.outcome import Outcome
+from aish.vocab.frozen import slotted
 
 Run = Callable[[int], Outcome]
 """Runs the case of a number."""
@@ -25,7 +25,7 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG = 1
 
 
-@dataclass(slots=True)
+@slotted
 class _Worker:
     process: ForkProcess
     pipe: "Connection[int | None, Outcome]"

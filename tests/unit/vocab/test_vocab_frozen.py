@@ -1,4 +1,4 @@
-"""`frozen` classes behave as `dataclass(frozen=True, slots=True)` ones do."""
+"""`frozen` and `slotted` classes behave as dataclasses with slots do."""
 
 import copy
 import pickle  # ruff: ignore[suspicious-pickle-import] - our own bytes
@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, is_datacl
 
 import pytest
 
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 
 @frozen
@@ -70,3 +70,32 @@ def test_it_survives_copies_and_pickles() -> None:
     one = Ours(1, "y", [2])
     assert pickle.loads(pickle.dumps(one)) == one  # ruff: ignore[suspicious-pickle-usage] - our own bytes
     assert copy.deepcopy(one) == one
+
+
+@slotted
+class Growing:
+    number: int
+    rows: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class GrowingToo:
+    number: int
+    rows: list[int] = field(default_factory=list)
+
+
+def test_one_that_may_change_is_like_the_standard_one() -> None:
+    one = Growing(1)
+    one.number = 2
+    one.rows.append(3)
+
+    assert one == Growing(2, [3])
+    assert Growing(2).rows == []
+    assert repr(one) == repr(GrowingToo(2, [3])).replace("GrowingToo", "Growing")
+    assert replace(one, number=4) == Growing(4, [3])
+    assert copy.copy(one) == one
+    assert pickle.loads(pickle.dumps(one)) == one  # ruff: ignore[suspicious-pickle-usage] - our own bytes
+    with pytest.raises(TypeError):
+        hash(one)
+    with pytest.raises(AttributeError):
+        one.other = 1  # type: ignore[attr-defined]  # that it is refused is the point
