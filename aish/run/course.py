@@ -2,17 +2,19 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import anyio
 
 from aish.errors import ExitCode
+from aish.text import counted
+from aish.vocab.frozen import slotted
 
 GRACE_SECONDS = 10.0
 """How long items in flight may go on after a Ctrl-C (B14)."""
 
 
-@dataclass(slots=True)
+@slotted
 class Course:
     """Shared by all units of work of a run: the plain steps and the items.
 
@@ -105,3 +107,10 @@ class Course:
 
 class CutOffError(Exception):
     """A step was ended by a signal while the items of another one go on."""
+
+
+def last_words(items: int) -> str:
+    """What a person is told who pressed Ctrl-C once."""
+    has = "has" if items == 1 else "have"
+    under_way = f"{counted(items, 'item')} under way {has} {GRACE_SECONDS:g} s to end"
+    return f"nothing new is begun, {under_way}; Ctrl-C again leaves at once"

@@ -2,13 +2,13 @@
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import anyio
 
 from aish.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.loop.usage import add_cost, add_usage
-from aish.run.course import Course
+from aish.run.course import Course, last_words
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.graph import leave_out_the_rest, run_whole
 from aish.run.interrupt import Interrupt, interruptible
@@ -36,6 +36,7 @@ from aish.templates.render import render_tree
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place, Verdict
 from aish.vocab.events import Event, Notice, RunFinished, ToolDecided
+from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Emit
 from aish.vocab.run_parts import CassetteUse, ServerInfo
@@ -43,7 +44,7 @@ from aish.vocab.run_parts import CassetteUse, ServerInfo
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
 
-@dataclass(slots=True)
+@slotted
 class _Progress:
     """What is known so far; read by the final state however the run ends."""
 
@@ -83,6 +84,8 @@ async def execute(
 
     def end(code: ExitCode) -> None:
         course.interrupt(scope, code)
+        if code is ExitCode.INTERRUPTED and course.items:
+            around.emit(Notice(Place(), "warning", "interrupted", last_words(course.items)))
 
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
         try:
@@ -232,7 +235,7 @@ def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -
             emit(Notice(Place(), "warning", "server_missing", text))
 
 
-@dataclass(slots=True)
+@slotted
 class _Listening:
     """Holds events back until the run has started, and notes which calls were denied.
 
