@@ -154,7 +154,7 @@ class Outlets:
     def exit_code(self, end: Exit) -> int:
         """The run's exit code, or 1 where the run went well and its result was lost."""
         if self._shape.quiet and end.code:
-            say(f"error: {end.reason}")
+            say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
         return end.code or int(self._lost)
 
     def _out(self) -> BinaryIO:

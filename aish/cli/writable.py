@@ -22,6 +22,8 @@ def check_writable(path: Path, option: str = "-o") -> None:
     Raises:
         UsageError: no file can be written there.
     """
+    if str(path) == "-":
+        raise UsageError("names no file", where=f"{option} -", hint="give it a path")
     if path.is_dir():
         raise UsageError("is a folder", where=f"{option} {path}")
     parent = path.parent

@@ -29,6 +29,11 @@ _LATER: Mapping[str, frozenset[str]] = {
     "": frozenset({"shell"}),
     "mcp": frozenset({"stage"}),
 }
+# How what people write there in another form is written.
+_MEANT: Mapping[str, str] = {
+    "foreach": "a list is an expression, as text: `foreach: \"['a', 'b']\"`",
+    "retry": "`retry: {attempts: 3}`",
+}
 _LATER_IN_STEPS = frozenset({"attach"})
 
 
@@ -65,7 +70,8 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
     if found.keyword == "type":
         schema = SchemaPlace(pipeline_schema(), pipeline_schema()).along(found.path).resolved()
         expected = schema.get("title") or _either(found.allowed)
-        return f"{expected} is expected here, and this is {_kind(node)}", None
+        meant = _MEANT.get(str(found.path[-1]) if found.path else "")
+        return f"{expected} is expected here, and this is {_kind(node)}", meant
     if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
         given = node.value if isinstance(node.value, str) else json.dumps(node.value)
         choices = [choice.strip("'\"") for choice in found.allowed]
@@ -74,6 +80,8 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
         return message, did_you_mean(given, choices)
     if found.keyword == "pattern" and found.path:
         wanted = _titles().get(found.message.partition(" does not match ")[2])
+        if found.path[-1] == "max_failures":
+            wanted = "a number, or a share such as `5%`"
         if wanted is not None:
             return f"`{_given(node, found)}` is not {wanted}", None
     if found.keyword == "minLength":

@@ -11,7 +11,7 @@ from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PipelineStep, Step
 from aish.errors import Problem
-from aish.run.checks.complaint import Complaint, step_path
+from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.names import name_complaints
 from aish.run.checks.schemas import schema_complaints
 from aish.run.checks.templates import template_complaints
@@ -127,6 +127,10 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
             found += _placed(pipeline, (circle,))
             continue
         inner, problems = check_file(step.file, locked=locked, above=trail)
+        if inner is None and not step.file.exists():
+            missing = Complaint(within(path, "pipeline"), f"there is no file `{step.file.name}`")
+            found += _placed(pipeline, (missing,))
+            continue
         found += problems
         if inner is not None:
             found += _placed(pipeline, inner_complaints(step, path, inner, pipeline))

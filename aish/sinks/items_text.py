@@ -45,7 +45,8 @@ class ItemTexts:
                 left_out += 1
         self._out.flush()
         if left_out:
-            self._say(f"note: {counted(left_out, 'item')} did not succeed and are left out")
+            are = "is" if left_out == 1 else "are"
+            self._say(f"note: {counted(left_out, 'item')} without a result {are} left out")
 
     def close(self) -> None:
         """Nothing is held back."""

@@ -83,7 +83,7 @@ class Plain:
                 yield from _run_started(event)
             case StepStarted():
                 self._batches.step_started(event, stamped.time)
-                yield f"{at}started ({event.kind})"
+                yield f"{at}started ({event.kind}{', no items' if event.count == 0 else ''})"
             case StepFinished():
                 self._hint = event.error.hint if event.error else self._hint
                 yield from self._batch_finished(event)

@@ -1,12 +1,14 @@
 """What went wrong in a template, as a sentence about it."""
 
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any
 
 from aish.errors import StepFailedError, did_you_mean
 from aish.templates.limits import TemplateLimitError
 
 _MOST_SHOWN = 60
+_MOST_NAMED = 8
 _DEEPEST_LOOK = 8
 
 
@@ -51,8 +53,20 @@ def _not_defined(error: Any, source: str, names: Mapping[str, Any]) -> tuple[str
     if path is None:
         return f"`{name}` is not defined", None
     dot = "." if path else ""
-    near = did_you_mean(str(name), map(str, known)) if isinstance(known, Mapping) else None
-    return f"`{path}{dot}{name}` is not defined", near and near.replace("`", f"`{path}{dot}", 1)
+    said = f"`{path}{dot}{name}` is not defined"
+    if not isinstance(known, Mapping):
+        return said, None
+    near = did_you_mean(str(name), map(str, known))
+    if near is None and path:
+        return said, _there_is(path, known)
+    return said, near and near.replace("`", f"`{path}{dot}", 1)
+
+
+def _there_is(path: str, known: Mapping[str, Any]) -> str:
+    """What there is instead, as far as it is soon said."""
+    names = [f"`{str(name)[:_MOST_SHOWN]}`" for name in islice(known, _MOST_NAMED)]
+    more = " and others" if len(known) > len(names) else ""
+    return f"`{path}` has {', '.join(names)}{more}" if names else f"`{path}` is empty"
 
 
 def _path_to(wanted: Any, names: Mapping[str, Any], source: str) -> str | None:

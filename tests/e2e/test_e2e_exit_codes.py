@@ -95,6 +95,7 @@ def test_a_request_the_endpoint_refuses_is_1_and_not_tried_again(
         (["--allow", "echo"], "__"),
         (["--format", "xml"], "xml"),
         (["-o", "no/such/folder/x"], "its folder does not exist"),
+        (["-o", "-"], "-o -: names no file"),
         (["--no-such-flag"], "--no-such-flag"),
     ],
 )

@@ -62,7 +62,9 @@ def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[Shelf, str
         whole = folder.resolve()
         return stack.enter_context(open_shelf(whole.parent, folder.parent)), whole.name
     if folder.is_dir():
-        raise UsageError("the folder has no journal of a run", where=name)
+        within = any(folder.glob(f"*/{JOURNAL}"))
+        hint = f"runs are in it: `{name.rstrip('/')}/*` names them" if within else None
+        raise UsageError("the folder has no journal of a run", where=name, hint=hint)
     return find(open_shelves(run_dir, stack), name)
 
 

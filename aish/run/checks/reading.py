@@ -27,7 +27,7 @@ def undefined(
         return
     if root not in ROOTS and root not in more:
         if root not in _GIVEN:
-            near = _dashed(root, ids) or _anywhere(root, pipeline)
+            near = _dashed(root, ids) or _anywhere(root, pipeline) or _item(root, more)
             yield Complaint(path, f"`{root}` is not defined", near or _near(root, (*ROOTS, *more)))
         return
     if root not in {"inputs", "env", "steps", "outputs"} or not rest or rest[0] in METHODS:
@@ -95,6 +95,14 @@ def _dashed(root: str, ids: Iterable[str]) -> str | None:
 def _near(name: str, known: Iterable[str], before: str = "") -> str | None:
     found = did_you_mean(name, known)
     return found and found.replace("`", f"`{before}", 1)
+
+
+def _item(name: str, more: Sequence[str]) -> str | None:
+    """The usual name of an item, where it has another one or where there is none."""
+    if name != "item":
+        return None
+    own = [known for known in more if known != "index"]
+    return f"the item is called `{own[0]}` here" if own else "items are in steps with `foreach`"
 
 
 def _anywhere(name: str, pipeline: Pipeline) -> str | None:

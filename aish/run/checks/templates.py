@@ -81,13 +81,10 @@ def _expressions(pipeline: Pipeline) -> Iterator[Complaint]:
         more = item_names(step)
         if flow.when is not None:
             yield from expression_complaints(flow.when, within(path, "when"), pipeline, more)
-        if flow.foreach is None:
-            continue
-        if flow.foreach.expression is not None:
-            where = within(path, "foreach")
-            yield from expression_complaints(flow.foreach.expression, where, pipeline)
-        if flow.foreach.key is not None:
-            yield from expression_complaints(flow.foreach.key, within(path, "key"), pipeline, more)
+        if flow.foreach is not None:
+            from aish.run.checks.items import foreach_complaints
+
+            yield from foreach_complaints(flow.foreach, path, more, pipeline)
 
 
 def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:

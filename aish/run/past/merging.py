@@ -169,8 +169,9 @@ def _check_shards(parts: Sequence[Part]) -> None:
     if missing:
         shown = ", ".join(f"{index}/{of}" for index in missing[:_SHOWN])
         more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
-        verb = "are" if len(missing) > 1 else "is"
-        raise MergeError(f"the shard {shown}{more} {verb} missing")
+        noun, verb = ("shards", "are") if len(missing) > 1 else ("shard", "is")
+        hint = f"`aish run FILE --shard {missing[0]}/{of}` runs it, with what the others were given"
+        raise MergeError(f"the {noun} {shown}{more} {verb} missing", hint=hint)
 
 
 def _step_of(steps: Sequence[str], wanted: str | None) -> str:

@@ -131,7 +131,8 @@ def find(shelves: Sequence[Shelf], name: str) -> tuple[Shelf, str]:
     """
     found = dict(newest_first(shelves))
     if not found:
-        raise UsageError("there are no runs", where=_places(shelves))
+        hint = "`--run-dir DIR` looks in another place"
+        raise UsageError("there are no runs", where=_places(shelves), hint=hint)
     if name == "latest":
         name = next(iter(found))
     fitting = [name] if name in found else [id for id in found if name and id.endswith(name)]

@@ -96,7 +96,7 @@ def _shelves(place: RunsPlace, stack: ExitStack) -> Sequence[Shelf]:
         return [stack.enter_context(open_project(place.project.resolve()))]
     except FileNotFoundError:
         said = "there are no runs to go on with"
-        raise UsageError(said, where=str(place.project), hint=_ANEW) from None
+        raise UsageError(said, where=str(place.project / ".aish" / "runs"), hint=_ANEW) from None
 
 
 def _newest(pipeline: Pipeline, shelves: Sequence[Shelf], shard: Shard | None) -> tuple[Shelf, str]:
