@@ -55,7 +55,9 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
     origin = origin_of(entry.base_url)
     if error is not None and _lacks_descriptors(error):
         said = f"no connection to {origin}: too many open files"
-        return AttemptError(said, BROKEN, "lower `--concurrency`, or raise `ulimit -n`")
+        # As with an endpoint that has too much to do: less at a time will do.
+        advice = Advice(retry=True, cools=True, overload=True)
+        return AttemptError(said, advice, "lower `--concurrency`, or raise `ulimit -n`")
     if "CERTIFICATE_VERIFY_FAILED" in why:
         hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
         return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)

@@ -112,7 +112,7 @@ class _Batch:
             return
         self.done, self.bad = before.ok + before.failed, before.failed
         if self.bad:
-            self.codes.add(ExitCode.FAILED)
+            self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
             self.first = "in the part of the run before this one"
         if self.done and isinstance(self.step, PromptStep):
             self.usage = before.usage

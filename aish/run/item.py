@@ -1,8 +1,11 @@
 """One item of a step: its beginning, its end, here or on a worker (F5, B7)."""
 
+from contextlib import suppress
+
 from aish.config.steps import Step
 from aish.errors import AishError
 from aish.items.items import Item
+from aish.run.course import CutOffError
 from aish.run.final import failure_of
 from aish.run.order import names_item
 from aish.run.records import StepRecord
@@ -43,13 +46,14 @@ class Task:
 
 
 async def run_item(step: Step, stage: Stage, entrance: Entrance) -> StepRecord | None:
-    """The end of the item of `stage`; nothing if it was handed over and then not begun."""
+    """The end of the item of `stage`; nothing if it has none, because the run was stopped."""
     left_out = _left_out(step, stage)
     if stage.carrier is not None and left_out is None:
         return await stage.carrier.carry(step, stage, entrance)
     entrance.begin()
-    with stage.course.item_unit():
+    with stage.course.item_unit(), suppress(CutOffError):
         return left_out or await run_unit(step, stage)
+    return None
 
 
 def _left_out(step: Step, stage: Stage) -> StepRecord | None:

@@ -78,6 +78,11 @@ class AnyDoneItems(Protocol):
         ...
 
     @property
+    def denied(self) -> int:
+        """How many of these were denied a call."""
+        ...
+
+    @property
     def usage(self) -> Usage:
         """Their tokens."""
         ...

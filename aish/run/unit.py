@@ -15,6 +15,7 @@ from aish.config.steps import (
     StepRetry,
 )
 from aish.errors import AishError, ExitCode
+from aish.run.course import CutOffError
 from aish.run.final import failure_of
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord
@@ -51,7 +52,11 @@ _OWN_WORDS: Mapping[str, RetryOn] = {
 
 
 async def run_unit(step: Step, stage: Stage) -> StepRecord:
-    """The end of a step or an item, after as many attempts as its `retry` allows."""
+    """The end of a step or an item, after as many attempts as its `retry` allows.
+
+    Raises:
+        CutOffError: the run was stopped between two attempts at an item, which has no end so far.
+    """
     retry = step.flow.retry
     attempt = 0
     while True:
@@ -59,7 +64,11 @@ async def run_unit(step: Step, stage: Stage) -> StepRecord:
         begun = stage.spending.of(stage.place(step))
         here = stage if attempt == 1 else replace(stage, turn=begun.turns)
         record = _billed(await _attempt(step, here), stage.spending.of(stage.place(step)))
-        if attempt >= retry.attempts or not _helps(retry, record) or stage.course.stopped:
+        if attempt >= retry.attempts or not _helps(retry, record):
+            return record
+        if stage.course.stopped:
+            if stage.item is not None:
+                raise CutOffError
             return record
         await _wait(step, stage, attempt + 1, record)
 

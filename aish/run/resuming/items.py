@@ -89,6 +89,11 @@ class DoneItems:
         return sum(self._statuses.count(_STATUSES.index(status)) for status in self._bad)
 
     @property
+    def denied(self) -> int:
+        """How many of these were denied a call."""
+        return self._statuses.count(_STATUSES.index("denied")) if "denied" in self._bad else 0
+
+    @property
     def usage(self) -> Usage:
         """The tokens of all of them; what one does not know is not known."""
         return self._usage or Usage()
