@@ -2,9 +2,10 @@
 
 The standard decorator compiles six methods for each class, half a millisecond; a run imports over
 a hundred of them before its first request, which was a fifth of its start (docs/decisions/0003).
-`frozen` compiles `__init__` alone and shares the rest. The result is a dataclass to everybody who
-asks: `fields`, `replace`, `is_dataclass`, pattern matching and type checkers. `slotted` does the
-same for `dataclasses.dataclass(slots=True)`, for what changes while a run goes on.
+`frozen` compiles `__init__` alone, when it is first called, and shares the rest. The result is a
+dataclass to everybody who asks: `fields`, `replace`, `is_dataclass`, pattern matching and type
+checkers. `slotted` does the same for `dataclasses.dataclass(slots=True)`, for what changes while a
+run goes on.
 """
 
 import dataclasses
@@ -66,6 +67,16 @@ def _field(name: str, note: Any, given: Any) -> "Field[Any]":
 
 
 def _initializer(cls: Any, made: "dict[str, Field[Any]]", setting: str) -> Any:
+    """Makes way for the real one when the first instance is made: a run needs half of them."""
+
+    def make_first(self: Any, *values: Any, **named: Any) -> None:
+        cls.__init__ = _compiled(cls, made, setting)
+        cls.__init__(self, *values, **named)
+
+    return make_first
+
+
+def _compiled(cls: Any, made: "dict[str, Field[Any]]", setting: str) -> Any:
     """The one method that is compiled: each field goes straight into its slot."""
     scope: dict[str, Any] = {"_missing": MISSING}
     parameters, body = [], []
