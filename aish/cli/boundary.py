@@ -12,6 +12,7 @@ from typing import TextIO
 import typer
 
 from aish.errors import AishError, ExitCode, PipelineError
+from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 from aish.text import for_ci_log
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
@@ -84,7 +85,10 @@ def _usage(error: typer.TyperException) -> None:
 
 
 def _surroundings(error: OSError, *, verbose: bool) -> int:
-    """A full disk is no bug; any other error of the system that comes this far is one."""
+    """A full disk and too many open files are no bug; any other error of the system is one."""
+    if lacks_descriptors(error):
+        report(AishError(MANY_FILES, hint=MANY_FILES_HINT))
+        return int(ExitCode.FAILED)
     if error.errno not in _NO_ROOM:
         return _internal(error, verbose=verbose)
     where = f"{error.filename}: " if error.filename else ""

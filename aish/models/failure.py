@@ -1,15 +1,14 @@
 """One try at a model request that came to nothing: what `transport` raises and `client` weighs."""
 
-import errno
 from urllib.parse import urlsplit
 
 from aish.config.models import ModelEntry
 from aish.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, Advice
+from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _CREDENTIALS = frozenset({401, 403})
 _NOT_THERE = frozenset({404, 405})
-_NO_DESCRIPTORS = frozenset({errno.EMFILE, errno.ENFILE})
 _REDIRECTS = range(300, 400)
 # As endpoints word it that they do not take a schema beside tools.
 _TOOLS = ("tool", "function")
@@ -53,33 +52,16 @@ def too_late(deadline: str, entry: ModelEntry) -> AttemptError:
 def not_connected(why: str, entry: ModelEntry, error: BaseException | None = None) -> AttemptError:
     """No connection came about; `error` is what knows why."""
     origin = origin_of(entry.base_url)
-    if error is not None and _lacks_descriptors(error):
-        said = f"no connection to {origin}: too many open files"
+    if error is not None and lacks_descriptors(error):
+        said = f"no connection to {origin}: {MANY_FILES}"
         # As with an endpoint that has too much to do: less at a time will do.
         advice = Advice(retry=True, cools=True, overload=True)
-        return AttemptError(said, advice, "lower `--concurrency`, or raise `ulimit -n`")
+        return AttemptError(said, advice, MANY_FILES_HINT)
     if "CERTIFICATE_VERIFY_FAILED" in why:
         hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
         return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)
     hint = f"is the server running at {origin}?"
     return AttemptError(f"no connection to {origin}: {why}", BROKEN, hint)
-
-
-def _lacks_descriptors(error: BaseException) -> bool:
-    """Whether this process may not open anything more, somewhere in the causes of an error."""
-    seen: set[int] = set()
-    waiting: list[BaseException | None] = [error]
-    while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, OSError) and one.errno in _NO_DESCRIPTORS:
-            return True
-        waiting += [one.__cause__, one.__context__]
-        if isinstance(one, BaseExceptionGroup):
-            waiting += one.exceptions
-    return False
 
 
 def hint_for(status: int, entry: ModelEntry) -> str | None:

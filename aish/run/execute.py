@@ -32,6 +32,7 @@ from aish.run.spending import Spending
 from aish.run.stage import Examine, Inner, OpenCarrier, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tools import AllTools
+from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 from aish.templates.render import render_tree
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place, Verdict
@@ -94,6 +95,9 @@ async def execute(
         except AishError as error:
             progress.error = error
         except Exception as error:
+            if lacks_descriptors(error):
+                progress.error = AishError(MANY_FILES, hint=MANY_FILES_HINT)
+                return _end(plan, options, around, progress, interrupt, begun)
             # A bug: the stream ends as it has to, and the boundary writes the log.
             progress.error = InternalError(f"{type(error).__name__}: {error}")
             _end(plan, options, around, progress, interrupt, begun)

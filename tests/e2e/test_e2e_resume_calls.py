@@ -319,19 +319,22 @@ def test_a_full_disk_ends_a_batch_that_then_goes_on(
 
 
 @pytest.mark.requirement("B14")
-def test_without_descriptors_a_run_says_so_and_goes_on_later(
-    project: Project, model_endpoint: ModelEndpoints
+@pytest.mark.parametrize("files", [8, 10, 20])
+def test_without_descriptors_a_run_copes_or_says_so_and_goes_on_later(
+    project: Project, model_endpoint: ModelEndpoints, files: int
 ) -> None:
     project.uses(model_endpoint(row))
     model = 'models: {m: {base_url: "${MODEL_URL}", model: s, retry: {attempts: 1}}}'
     project.pipeline(f"    {model}" + ROWS.replace("concurrency: 4", "concurrency: 32"))
     python = project.aish.python
-    project.through_shell('ulimit -n 12; exec "$@"')
+    project.through_shell(f'ulimit -n {files}; exec "$@"')
 
     done = project.run()
 
-    assert "too many open files" in done.stderr
-    assert done.code == 1, done.stderr
+    # With few of them it sends less at a time, which may be enough.
+    assert done.code in {0, 1}, done.stderr
+    assert done.code == 0 or "too many open files" in done.stderr
+    assert "bug" not in done.stderr
     project.aish.python = python
     again = project.run("--resume", "--retry-failed")
     assert again.code == 0, again.stderr
