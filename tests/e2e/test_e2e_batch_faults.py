@@ -1,7 +1,6 @@
 """A batch where something is short: descriptors, tries, permission (B4, B5, B14)."""
 
 import json
-import signal
 import threading
 from typing import Any
 
@@ -51,7 +50,8 @@ def test_an_item_that_is_interrupted_between_two_tries_has_not_failed(
             return json_reply(500, {"error": {"message": "not yet"}}, {"x-should-retry": "false"})
         return echo(request)
 
-    project.uses(model_endpoint(answer))
+    served = model_endpoint(answer)
+    project.uses(served)
     project.pipeline(
         """
         inputs: {rows: {default: [a, b, c]}}
@@ -59,8 +59,8 @@ def test_an_item_that_is_interrupted_between_two_tries_has_not_failed(
         """
     )
     with project.aish.start("run", "p.yaml") as running:
-        running.wait_for_line("not yet")
-        running.interrupt(signal.SIGINT)
+        served.wait_requests(4)
+        running.interrupt()
         assert running.finish().code == 130
     assert not of_type(project.journal, "item.finished")
 
