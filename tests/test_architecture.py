@@ -23,6 +23,7 @@ ALLOWED = {
     "cli/": {"typer", "anyio"},
     "cli/imported.py": {"ruamel"},
     "run/": {"anyio"},
+    "run/cluster/": {"anyio", "distributed"},
     "loop/": {"anyio"},
     "models/": {"anyio"},
     "models/pricing.py": {"genai_prices"},

@@ -133,6 +133,33 @@ class Batching:
     ] = None
 
 
+def _certificate(flag: str, what: str) -> object:
+    return typer.Option(flag, metavar="FILE", help=what)
+
+
+@frozen
+class Spreading:
+    """Where items are run, if not here (B7)."""
+
+    cluster: Annotated[
+        str | None,
+        typer.Option(
+            "--cluster",
+            metavar="WHERE",
+            help="Run items on workers: local:4 here, tls://host:8786 on a Dask cluster.",
+        ),
+    ] = None
+    cluster_ca: Annotated[
+        Path | None, _certificate("--cluster-ca", "With `tls://`: who signs certificates.")
+    ] = None
+    cluster_cert: Annotated[
+        Path | None, _certificate("--cluster-cert", "With `tls://`: the certificate we show.")
+    ] = None
+    cluster_key: Annotated[
+        Path | None, _certificate("--cluster-key", "With `tls://`: the key of that certificate.")
+    ] = None
+
+
 def _report(flag: str, what: str) -> object:
     return typer.Option(flag, metavar="FILE", help=what)
 

@@ -1,6 +1,7 @@
 """What `run` and `record` share: from the loaded file to the exit code."""
 
 import gc
+from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,15 @@ import anyio
 from aish.cli.earlier import Before
 from aish.cli.loading import Given, run_options
 from aish.cli.masks import register_masks
-from aish.cli.option_groups import Batching, Filling, Reporting, Resuming, Ruling, Telling
+from aish.cli.option_groups import (
+    Batching,
+    Filling,
+    Reporting,
+    Resuming,
+    Ruling,
+    Spreading,
+    Telling,
+)
 from aish.cli.outlets import Outlets, Shape
 from aish.cli.staging import book_of, check_staging, tell_of
 from aish.cli.tables import table_step
@@ -21,6 +30,7 @@ from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, Played, make_plan
+from aish.run.stage import OpenCarrier
 from aish.run.surroundings import AnyCarried, AnyTape, Surroundings
 from aish.system.clock import SystemClock
 from aish.vocab.frozen import frozen
@@ -88,11 +98,13 @@ class Asked:
     resuming: Resuming = Resuming()
     reporting: Reporting = Reporting()
     batching: Batching = Batching()
+    spreading: Spreading = Spreading()
 
 
 def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
     ruling, telling = asked.ruling, asked.telling
+    carriers = _cluster(asked, film)
     with ExitStack() as stack:
         resumed = _resumption(pipeline, asked, film, stack)
         options = _options(pipeline, asked, resumed)
@@ -126,10 +138,20 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
             # What is there now stays for good; what the run makes is looked after again.
             gc.freeze()
             gc.enable()
-            end = anyio.run(execute, plan, options, around)
+            end = anyio.run(execute, plan, options, around, None, carriers(folder))
     if book is not None and not telling.quiet:
         tell_of(book)
     return outlets.exit_code(end)
+
+
+def _cluster(asked: Asked, film: Film | None) -> Callable[[RunFolder], OpenCarrier | None]:
+    """What runs items elsewhere, if that is wanted: its room is imported only then."""
+    if asked.spreading == Spreading():
+        return lambda _: None
+    from aish.cli.spreading import cluster_of
+
+    unknown = asked.resuming.retry_unknown
+    return cluster_of(asked.spreading, taped=film is not None, retry_unknown=unknown)
 
 
 def _resumption(

@@ -108,6 +108,7 @@ CI: Mapping[str, str] = {
     "B4": "items in flight at most as many as wanted, each with a key of its own",
     "B5": "items that fail: tried again, recorded in place, too many of them stop the batch",
     "B6": "shards are stable, disjoint, complete, and can be joined",
+    "B7": "items on workers: nothing lost, nothing recorded twice, all decided by the driver",
     "B8": "limits of a run and of a step, held before each request and call",
     "B9": "answers in a schema: asked for, read leniently, checked, asked for again",
     "B10": "what a turn costs: as the provider says, by the file, by a price list, or unknown",

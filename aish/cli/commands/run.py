@@ -7,7 +7,16 @@ import typer
 
 from aish.cli.grouping import grouped
 from aish.cli.loading import load
-from aish.cli.option_groups import Batching, Filling, Reporting, Resuming, Ruling, Taping, Telling
+from aish.cli.option_groups import (
+    Batching,
+    Filling,
+    Reporting,
+    Resuming,
+    Ruling,
+    Spreading,
+    Taping,
+    Telling,
+)
 from aish.cli.options import FileArgument
 from aish.cli.running import Asked, Film, run_pipeline
 from aish.config.pipeline import Pipeline
@@ -22,6 +31,7 @@ def command(
     telling: Telling,
     taping: Taping,
     batching: Batching,
+    spreading: Spreading,
     resuming: Resuming,
     reporting: Reporting,
     *,
@@ -40,7 +50,15 @@ def command(
         )
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
     asked = Asked(
-        filling, ruling, telling, output, taping.live_model, resuming, reporting, batching
+        filling,
+        ruling,
+        telling,
+        output,
+        taping.live_model,
+        resuming,
+        reporting,
+        batching,
+        spreading,
     )
     return run_pipeline(pipeline, asked, _film(pipeline, taping))
 

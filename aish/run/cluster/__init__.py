@@ -1,0 +1,1 @@
+"""Items on other processes and machines, by Dask distributed (B7); imported with `--cluster`."""

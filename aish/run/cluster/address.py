@@ -1,0 +1,108 @@
+"""`--cluster`: where the workers are, and whether the way there is fit for secrets (B7)."""
+
+import re
+from ipaddress import ip_address
+from itertools import starmap
+from pathlib import Path
+
+from aish.errors import UsageError
+from aish.vocab.frozen import frozen
+
+MOST_WORKERS = 256
+_LAST_PORT = 65535
+_ADDRESS = re.compile(
+    r"^(?P<scheme>[a-z]+)://(?P<host>\[[^\]]+\]|[^:/@\[\]]+):(?P<port>\d{1,5})/?$"
+)
+_EXAMPLES = "`local:4`, or `tls://host:8786`"
+_CA, _CERT, _KEY = "--cluster-ca", "--cluster-cert", "--cluster-key"
+
+
+@frozen
+class Certificates:
+    """The files that the two ends of a connection know each other by."""
+
+    ca: Path
+    cert: Path
+    key: Path
+
+
+@frozen
+class ClusterAddress:
+    """So many `workers` of our own, or the `scheduler` of a cluster that is there already."""
+
+    workers: int = 0
+    scheduler: str = ""
+    certificates: Certificates | None = None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the workers are ours to start."""
+        return not self.scheduler
+
+
+def cluster_address(
+    text: str, ca: Path | None = None, cert: Path | None = None, key: Path | None = None
+) -> ClusterAddress:
+    """What `--cluster` and the options beside it say.
+
+    Raises:
+        UsageError: this is no address; or items and secrets would go there in the clear.
+    """
+    files = {_CA: ca, _CERT: cert, _KEY: key}
+    if text.startswith("local:"):
+        return _local(text, files)
+    found = _ADDRESS.match(text)
+    if found is None or found["scheme"] not in {"tls", "tcp"} or int(found["port"]) > _LAST_PORT:
+        raise UsageError(f"`--cluster {text}` names no cluster", hint=f"write {_EXAMPLES}")
+    scheduler = text.rstrip("/")
+    if found["scheme"] == "tls":
+        return ClusterAddress(scheduler=scheduler, certificates=_certificates(files))
+    _refuse_files(files, "a `tls://` address")
+    if not _is_here(found["host"]):
+        raise UsageError(
+            f"`--cluster {text}` is refused: items, keys and code would go there in the clear, "
+            "and whoever can reach the port could run programs on the workers",
+            hint=f"`tls://{found['host']}:{found['port']}` with `{_CA}`, `{_CERT}` and `{_KEY}`",
+        )
+    return ClusterAddress(scheduler=scheduler)
+
+
+def _local(text: str, files: dict[str, Path | None]) -> ClusterAddress:
+    count = text.removeprefix("local:")
+    if not re.fullmatch(r"[1-9]\d{0,2}", count) or int(count) > MOST_WORKERS:
+        said = f"`--cluster {text}` has to name a number of workers from 1 to {MOST_WORKERS}"
+        raise UsageError(said, hint="write `--cluster local:4`")
+    _refuse_files(files, "`tls://host:8786`")
+    return ClusterAddress(workers=int(count))
+
+
+def _refuse_files(files: dict[str, Path | None], of: str) -> None:
+    for flag, path in files.items():
+        if path is not None:
+            raise UsageError(f"`{flag}` goes with {of}", hint="workers of our own need none")
+
+
+def _certificates(files: dict[str, Path | None]) -> Certificates:
+    missing = [flag for flag, path in files.items() if path is None]
+    if missing:
+        named = " and ".join(f"`{flag}`" for flag in missing)
+        said = f"`tls://` needs {named}"
+        raise UsageError(said, hint="both ends prove by certificates who they are")
+    ca, cert, key = starmap(_there, files.items())
+    return Certificates(ca, cert, key)
+
+
+def _there(flag: str, path: Path | None) -> Path:
+    assert path is not None
+    if not path.is_file():
+        raise UsageError(f"there is no file {path}", where=flag)
+    return path.absolute()
+
+
+def _is_here(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ip_address(host.strip("[]")).is_loopback
+    except ValueError:
+        return False

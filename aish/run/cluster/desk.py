@@ -1,0 +1,113 @@
+"""What the driver does with what workers say and ask: it alone decides, counts and tells (P10)."""
+
+from dataclasses import dataclass, field
+
+from aish.errors import AishError
+from aish.policy.gate import Decision, Proposal
+from aish.run.cluster.errand import Errand
+from aish.run.cluster.letters import (
+    Answer,
+    Asked,
+    CountCall,
+    Decide,
+    HoldEnded,
+    Path,
+    PutDown,
+    Redeemed,
+    Reserve,
+    Told,
+)
+from aish.run.cluster.visit import Visit
+from aish.run.folder import RunFolder
+from aish.run.plan import Plan
+from aish.run.resources import Resources
+from aish.run.resuming.repeatable import RepeatableTools
+from aish.vocab.event_parts import Place
+from aish.vocab.events import ToolStarted
+from aish.vocab.protocols import Meter
+
+
+@dataclass(slots=True)
+class Desk:
+    """The run's own gates, meters, journal and folder, to who asks from elsewhere."""
+
+    plan: Plan
+    resources: Resources
+    folder: RunFolder
+    _granted: dict[tuple[Path, int], tuple[Decision, Proposal]] = field(default_factory=dict)
+    _repeatable: dict[Path, RepeatableTools] = field(default_factory=dict)
+
+    def tell(self, letter: Told, errand: Errand | None) -> None:
+        """Emit an event of a worker."""
+        event = letter.event
+        match event:
+            case ToolStarted(place, tool) if errand and not self._may_repeat(place, tool):
+                errand.made.append(tool)
+        self.resources.equipment.emit(event)
+
+    def redeem(self, letter: Redeemed) -> None:
+        """Use up an approval that was given to a worker.
+
+        Raises:
+            ApprovalError: it was not given, or was used before.
+        """
+        decision, proposal = self._granted.pop((letter.path, letter.number))
+        self._opened(letter.path).equipment.gate.redeem(decision, proposal)
+
+    async def answer(self, asked: Asked, visit: Visit) -> None:
+        """Answer a question, which may take a person's time."""
+        try:
+            value = await self._value(asked, visit)
+        except AishError as error:
+            visit.order(Answer(asked.number, error=error))
+        else:
+            visit.order(Answer(asked.number, value))
+
+    async def _value(self, asked: Asked, visit: Visit) -> object:
+        match asked.question:
+            case Decide(path, proposal):
+                return await self._decide(path, proposal)
+            case PutDown(path, decision):
+                return await self._opened(path).equipment.gate.is_put_down(decision)
+            case Reserve(path, place, alias, size, max_tokens):
+                hold = await self._meter(path).reserve(place, alias, size, max_tokens)
+                return visit.lend(hold)
+            case CountCall(path, place):
+                await self._meter(path).count_call(place)
+        return None
+
+    async def _decide(self, path: Path, proposal: Proposal) -> Decision:
+        decision = await self._opened(path).equipment.gate.decide(proposal)
+        if decision.allowed:
+            self._granted[path, decision.number] = decision, proposal
+        return decision
+
+    def _opened(self, path: Path) -> Resources:
+        found = self.resources
+        for step in path:
+            found = found.inner[step]
+        return found
+
+    def _meter(self, path: Path) -> Meter:
+        meter = self._opened(path).equipment.meter
+        assert meter is not None, "a run has a meter"
+        return meter
+
+    def _may_repeat(self, place: Place, tool: str) -> bool:
+        path = tuple((place.step or "").split("/")[:-1])
+        if path not in self._repeatable:
+            plan = self.plan
+            for step in path:
+                plan = plan.inner[step]
+            self._repeatable[path] = RepeatableTools(plan)
+        return self._repeatable[path](tool)
+
+
+def end_hold(letter: HoldEnded, visit: Visit) -> None:
+    """A request of a worker is over."""
+    hold = visit.holds.pop(letter.hold, None)
+    if hold is None:
+        return
+    if letter.finish is not None:
+        hold.settle(letter.finish)
+    hold.close(begun=letter.begun)

@@ -1,0 +1,106 @@
+"""`--cluster local:N`: a scheduler in this process, and N workers that end with it (B7, M10).
+
+All of it speaks TLS with a certificate made for this run: other users of the machine can reach the
+port, and a scheduler runs whatever it is sent.
+"""
+
+import json
+import os
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from distributed import Scheduler, Security
+
+from aish.errors import UnavailableError
+from aish.run.cluster.dask import ended_in_order
+from aish.run.cluster.scopes import Scopes
+from aish.run.together import together
+from aish.system.process import Process, start_process
+from aish.system.reaper import Reaper
+
+_RESTARTS = 3
+_THREADS = 4
+_TLS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
+
+
+@dataclass(slots=True)
+class LocalCluster:
+    """Where the scheduler is, and how one gets in; `living` is how many workers there still are.
+
+    They are there until the cluster is closed, also where the run is cancelled before that: it
+    still has things to close on them.
+    """
+
+    address: str
+    security: Security
+    living: int
+    workers: Scopes = field(default_factory=lambda: Scopes(shield=True))
+
+
+@asynccontextmanager
+async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCluster]:
+    """`count` workers; one that dies is replaced, a few times."""
+    security = Security.temporary()
+    options: Any = {"host": "127.0.0.1", "port": 0, "dashboard": False, "security": security}
+    with TemporaryDirectory(prefix="aish-cluster-") as scratch, ExitStack() as stack:
+        reaper = Reaper()
+        stack.callback(reaper.close)
+        scheduler = Scheduler(protocol="tls://", **options)
+        async with ended_in_order(scheduler), together() as tasks:
+            cluster = LocalCluster(scheduler.address, security, count)
+            for number in range(1, count + 1):
+                tasks.start_soon(_keep, cluster, number, Path(scratch), logs, reaper)
+            try:
+                yield cluster
+            finally:
+                cluster.workers.cancel()
+
+
+async def _keep(
+    cluster: LocalCluster, number: int, scratch: Path, logs: Path | None, reaper: Reaper
+) -> None:
+    """One worker, and another one in its place if it dies."""
+    with cluster.workers.held():
+        for _ in range(_RESTARTS + 1):
+            try:
+                process = _start(cluster, number, scratch, logs, reaper)
+            except OSError as error:
+                said = f"a worker cannot be started: {error.strerror or error}"
+                raise UnavailableError(said, where="--cluster") from error
+            try:
+                await process.wait()
+            finally:
+                # It has closed what it had open, or will not: its own children end with it.
+                await process.stop(0)
+    cluster.living -= 1
+
+
+def _start(
+    cluster: LocalCluster, number: int, scratch: Path, logs: Path | None, reaper: Reaper
+) -> Process:
+    tls = {name: getattr(cluster.security, name) for name in _TLS}
+    settings = {
+        "scheduler": cluster.address,
+        "name": f"worker-{number}",
+        "threads": _THREADS,
+        "tls": tls,
+        "scratch": str(scratch),
+    }
+    with ExitStack() as stack:
+        reading, writing = os.pipe()
+        stack.callback(os.close, reading)
+        # Certificate and key: a few kilobytes, which a pipe takes at once.
+        with os.fdopen(writing, "w") as pipe:
+            json.dump(settings, pipe)
+        log = os.devnull if logs is None else str(logs / f"worker-{number}.log")
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        stack.callback(os.close, out)
+        # -P: what lies in the current folder is not to be imported.
+        argv = [sys.executable, "-P", "-m", "aish.run.cluster.worker_process"]
+        streams = (reading, out, out)
+        return start_process(argv, cwd=Path.cwd(), env=os.environ, streams=streams, reaper=reaper)

@@ -1,0 +1,47 @@
+"""What becomes of an item whose worker was lost (B3, B7)."""
+
+from aish.config.steps import Step
+from aish.errors import ExitCode
+from aish.run.cluster.errand import Errand
+from aish.run.records import StepRecord
+from aish.run.stage import Stage
+from aish.run.unit import failed
+from aish.text import counted
+from aish.vocab.event_parts import Failure
+from aish.vocab.events import Retry
+
+MOST = 3
+"""An item that was on so many workers that were lost is not given to another one."""
+
+_LOST = "its worker was lost"
+
+
+def after_loss(
+    errand: Errand, step: Step, stage: Stage, *, retry_unknown: bool
+) -> StepRecord | None:
+    """The end of an item that may not be begun again; nothing if it may."""
+    if errand.made and not retry_unknown:
+        named = ", ".join(f"`{tool}`" for tool in dict.fromkeys(errand.made))
+        made = counted(len(errand.made), "call")
+        why = f"{_LOST} after {made} of {named} had been sent: they are not made again unasked"
+        hint = (
+            "look what became of them; `--resume --retry-failed --retry-unknown` runs the item "
+            "again, and rules under `mcp.parallel` or `mcp.idempotent` let a tool be called again"
+        )
+        return _failed(Failure("call_unknown", why, hint), step, stage)
+    if errand.lost >= MOST:
+        why = f"{counted(errand.lost, 'worker')} were lost while they ran it"
+        return _failed(Failure("worker_lost", why, "see whether it needs more memory"), step, stage)
+    return None
+
+
+def told_again(errand: Errand, step: Step, stage: Stage) -> None:
+    """Tell that an item begins anew, on another worker."""
+    place = stage.place(step)
+    what = f"item {place.item}"
+    errand.made.clear()
+    stage.resources.equipment.emit(Retry(place, what, errand.lost + 1, 0.0, _LOST))
+
+
+def _failed(failure: Failure, step: Step, stage: Stage) -> StepRecord:
+    return failed(step, stage, failure, ExitCode.FAILED, retryable=False)

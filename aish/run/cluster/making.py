@@ -1,0 +1,42 @@
+"""The parts of a driver, put together."""
+
+from collections.abc import Callable
+
+from distributed import Client
+
+from aish.run.cluster.address import ClusterAddress
+from aish.run.cluster.clerk import Clerk
+from aish.run.cluster.desk import Desk
+from aish.run.cluster.driver import Driver
+from aish.run.cluster.errand import Errand
+from aish.run.cluster.reception import Reception
+from aish.run.cluster.tasks import Tasks
+from aish.run.folder import RunFolder
+from aish.run.stage import Stage
+
+
+def driver_of(
+    client: Client,
+    stage: Stage,
+    folder: RunFolder,
+    address: ClusterAddress,
+    alive: Callable[[], bool],
+    *,
+    retry_unknown: bool,
+) -> Driver:
+    """The driver of the run of `stage`, on the cluster that `client` is one of."""
+    errands: dict[int, Errand] = {}
+    slots = int(stage.slots.total_tokens)
+    tasks = Tasks(client, folder.id, slots, max(1, address.workers))
+    desk = Desk(stage.plan, stage.resources, folder)
+    reception = Reception(
+        client=client,
+        run=folder.id,
+        plan=stage.plan,
+        clerk=Clerk(desk, errands),
+        tasks=tasks,
+        errands=errands,
+        alive=alive,
+        stopped=lambda: stage.course.stopped,
+    )
+    return Driver(tasks, reception, retry_unknown)

@@ -1,0 +1,272 @@
+"""Items on workers: nothing is lost, nothing is recorded twice (B7)."""
+
+import json
+import os
+import signal
+import threading
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dask_here import needs_dask
+from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_gone
+from model_endpoint import Gate, Reply, text_reply, tool_reply
+
+pytestmark = needs_dask
+
+ITEMS = 60
+SLOTS = 6
+PIPELINE = f"""
+    steps:
+      - {{id: each, foreach: {{file: rows.jsonl}}, key: item.id, concurrency: {SLOTS},
+         on_error: continue, prompt: "Row {{{{ item.id }}}}"}}
+      - {{id: count, prompt: "There are {{{{ steps.each | length }}}}"}}
+    """
+LEDGER = """
+    mcp:
+      servers: {desk: {pack: fs, root: data}}
+      auto_approve: ["desk__*"]
+    """
+
+
+def rows(project: Project, count: int = ITEMS) -> None:
+    project.write("rows.jsonl", "".join(f'{{"id": "r{n}"}}\n' for n in range(count)))
+
+
+def asked(body: Any) -> str:
+    """What a request is about: its first user message."""
+    return next(str(m["content"]) for m in body["messages"] if m["role"] == "user")
+
+
+def echo(body: Any) -> Reply:
+    return text_reply(f"<{asked(body)}>")
+
+
+def results(folder: Path) -> dict[str, Any]:
+    """Each record of `results.jsonl`, by key; times differ from run to run."""
+    found: dict[str, Any] = {}
+    for line in (folder / "results.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        assert record["key"] not in found, f"{record['key']} was recorded twice"
+        found[record["key"]] = {**record, "seconds": 0, "seq": 0}
+    return found
+
+
+def workers_of(driver: int) -> list[int]:
+    """The worker processes that a run has started."""
+    children = Path(f"/proc/{driver}/task/{driver}/children").read_text("ascii").split()
+    return [pid for pid in map(int, children) if b"worker_process" in _command(pid)]
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def ends(project: Project) -> Counter[str]:
+    """How often each item has ended."""
+    return Counter(event["key"] for event in of_type(project.journal, "item.finished"))
+
+
+@pytest.mark.requirement("B7")
+def test_a_cluster_gives_what_one_process_gives(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(echo)
+    project.uses(endpoint)
+    rows(project)
+    project.pipeline(PIPELINE)
+
+    alone = project.run("--run-dir", "alone")
+    spread = project.run("--run-dir", "spread", "--cluster", "local:2")
+
+    assert (alone.code, spread.code) == (0, 0), spread.stderr
+    assert spread.stdout == alone.stdout == f"<There are {ITEMS}>\n"
+    (one,), (other,) = (project.folder / "alone").glob("2*"), (project.folder / "spread").glob("2*")
+    assert results(other) == results(one)
+    assert len(results(other)) == ITEMS
+    assert len(endpoint.requests) == 2 * (ITEMS + 1)
+    assert processes_in(project.folder) == []
+
+
+@pytest.mark.requirement("B7", "B3")
+def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    seen: Counter[str] = Counter()
+    lock = threading.Lock()
+
+    def answer(body: Any) -> Reply:
+        with lock:
+            seen[asked(body)] += 1
+            slow = sum(seen.values()) > ITEMS // 2
+        reply = echo(body)
+        return reply.but(before_head=gate) if slow else reply
+
+    project.uses(model_endpoint(answer))
+    rows(project)
+    project.pipeline(PIPELINE)
+
+    with project.aish.start("run", "p.yaml", "--cluster", "local:2") as running:
+        gate.wait_arrived()
+        os.kill(workers_of(running.pid)[0], signal.SIGKILL)
+        gate.open()
+        done = running.finish()
+
+    assert done.code == 0, done.stderr
+    assert done.stdout == f"<There are {ITEMS}>\n"
+    assert ends(project) == {f"r{n}": 1 for n in range(ITEMS)}
+    assert len(results(project.run_folders[0])) == ITEMS
+    begun = Counter(event["key"] for event in of_type(project.journal, "item.started"))
+    assert set(begun.values()) == {1}
+    assert sum(seen.values()) <= ITEMS + 1 + SLOTS
+    assert processes_in(project.folder) == []
+
+
+@pytest.mark.requirement("B7", "B3", "M10")
+@pytest.mark.parametrize("goes_on", [[], ["--cluster", "local:2"]])
+def test_a_killed_driver_leaves_no_process_and_its_run_goes_on(
+    project: Project, model_endpoint: ModelEndpoints, goes_on: list[str]
+) -> None:
+    gate = Gate()
+    stopped = threading.Event()
+
+    def answer(body: Any) -> Reply:
+        slow = asked(body) == "Row r20" and not stopped.is_set()
+        return echo(body).but(before_head=gate) if slow else echo(body)
+
+    endpoint = model_endpoint(answer)
+    project.uses(endpoint)
+    rows(project, 40)
+    project.pipeline(PIPELINE)
+
+    with project.aish.start("run", "p.yaml", "--cluster", "local:2") as running:
+        gate.wait_arrived()
+        workers = workers_of(running.pid)
+        running.interrupt(signal.SIGKILL)
+        running.finish()
+        stopped.set()
+        gate.open()
+    for pid in workers:
+        wait_gone(pid)
+    done = project.run("--resume", *goes_on)
+
+    assert len(workers) == 2
+    assert done.code == 0, done.stderr
+    assert done.stdout == "<There are 40>\n"
+    assert ends(project) == {f"r{n}": 1 for n in range(40)}
+    assert len(endpoint.requests) <= 41 + SLOTS
+    assert processes_in(project.folder) == []
+
+
+def call_first(tool: str, arguments: str) -> Any:
+    """Answers that call a tool once and then say what came of it."""
+
+    def answer(body: Any) -> Reply:
+        last = body["messages"][-1]
+        if last["role"] != "tool":
+            return tool_reply([("c1", tool, arguments)])
+        return text_reply(str(last["content"]))
+
+    return answer
+
+
+@pytest.mark.requirement("B7", "P10", "P7")
+def test_what_a_worker_may_call_is_decided_and_written_down_by_the_driver(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(call_first("desk__file_read", '{"path": "note.txt"}')))
+    project.write("data/note.txt", "a note")
+    rows(project, 4)
+    project.pipeline(LEDGER + PIPELINE.replace("on_error: continue", "on_denied: continue"))
+
+    allowed = project.result("--run-dir", "allowed", "--cluster", "local:2")
+    denied = project.result("--deny", "desk__file_read", "--cluster", "local:2")
+
+    texts = {item["text"] for item in allowed["steps"]["each"]["items"]}
+    assert len(texts) == 1
+    assert "a note" in texts.pop()
+    assert denied["denials"] == ["desk__file_read"] * 4 + ["desk__file_read"]
+    assert not of_type(project.journal, "tool.started")
+    assert {e["verdict"] for e in of_type(project.journal, "tool.decided")} == {"deny"}
+
+
+@pytest.mark.requirement("B7", "B3")
+def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(echo))
+    rows(project, 1)
+    project.pipeline(
+        """
+        mcp: {auto_approve: [shell__*]}
+        steps:
+          - {id: each, foreach: {file: rows.jsonl}, key: item.id, on_error: continue,
+             run: [sh, fatal.sh]}
+        """
+    )
+    project.write("fatal.sh", "echo made >> made.txt; kill -9 $PPID; sleep 5")
+
+    done = project.run("--cluster", "local:1", "--format", "json")
+
+    item = json.loads(done.stdout)["steps"]["each"]["items"][0]
+    assert done.code == 1, done.stderr
+    assert item["error"]["code"] == "call_unknown"
+    assert "--retry-unknown" in item["error"]["hint"]
+    assert (project.folder / "made.txt").read_text() == "made\n"
+
+
+@pytest.mark.requirement("B7", "B8")
+def test_a_limit_holds_for_all_workers_together(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(echo)
+    project.uses(endpoint)
+    rows(project)
+    project.pipeline(PIPELINE)
+
+    done = project.run("--cluster", "local:2", "--max-turns", "17")
+
+    assert done.code == 4, done.stderr
+    assert "the limit of 17 turns is reached" in done.stderr
+    assert len(endpoint.requests) == 17
+    assert len(ends(project)) == 17
+
+
+@pytest.mark.requirement("B7", "B14")
+def test_a_terminated_run_ends_its_workers(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    project.uses(model_endpoint(lambda body: echo(body).but(before_head=gate)))
+    rows(project)
+    project.pipeline(PIPELINE)
+
+    with project.aish.start("run", "p.yaml", "--cluster", "local:2") as running:
+        gate.wait_arrived()
+        running.interrupt(signal.SIGTERM)
+        done = running.finish()
+    gate.open()
+
+    assert done.code == 143, done.stderr
+    assert processes_in(project.folder) == []
+
+
+@pytest.mark.requirement("B7")
+def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> None:
+    project.pipeline("prompt: Hello", "p.yaml")
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+
+    clear = project.run("--cluster", "tcp://far.example:8786")
+    taped = project.run("--cluster", "local:2", "--record", "c.yaml")
+    alone = project.run("--cluster-ca", "ca.pem")
+
+    assert (clear.code, taped.code, alone.code) == (2, 2, 2)
+    assert "in the clear" in clear.stderr
+    assert "cassettes exclude each other" in taped.stderr
+    assert "go with `--cluster`" in alone.stderr
+    assert project.run_folders == []
