@@ -52,7 +52,7 @@ def _flow(step: Step, context: Context) -> Row:
     if flow.when is not None:
         row["when"] = flow.when
     if foreach is not None:
-        over = foreach.expression or foreach.file or foreach.glob
+        over = foreach.expression or foreach.glob or _shown(foreach.file, context)
         most = foreach.max_failures
         row["foreach"] = {
             "over": over,

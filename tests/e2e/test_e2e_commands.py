@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from e2e_project import REPO, ModelEndpoints, Project, http_server, stdio
 from mcp_emulators import Legacy, McpEndpoint
+from model_endpoint import text_reply
 from syrupy.assertion import SnapshotAssertion
 
 PLANNED = f"""
@@ -327,7 +328,7 @@ def test_schemas_are_printed_as_they_are(project: Project, name: str) -> None:
     assert done.stdout == expected
 
 
-@pytest.mark.parametrize("template", ["minimal", "tools", "ci"])
+@pytest.mark.parametrize("template", ["minimal", "tools", "ci", "batch", "graph"])
 def test_each_starter_is_valid_and_never_overwrites(project: Project, template: str) -> None:
     written = project.aish("init", template)
     checked = project.aish("validate", "--strict", "aish.yaml")
@@ -339,6 +340,32 @@ def test_each_starter_is_valid_and_never_overwrites(project: Project, template: 
     assert again.code == 2
     assert "--force" in again.stderr
     assert forced.code == 0
+
+
+@pytest.mark.requirement("F5", "B4")
+def test_the_starter_of_a_batch_runs(project: Project, model_endpoint: ModelEndpoints) -> None:
+    answer = '{"kind": "praise", "urgency": "low"}'
+    endpoint = model_endpoint([text_reply(answer), text_reply(answer)])
+    project.aish.env |= {"MODEL_URL": endpoint.base_url, "MODEL_KEY": "a-key-for-the-test"}
+    project.write("rows.csv", "id,text\na,nice\nb,thanks\n")
+    project.aish("init", "batch")
+
+    done = project.aish("run", "aish.yaml", "-i", "table=rows.csv", "-o", "results.csv")
+
+    assert done.code == 0, done.stderr
+    rows = (project.folder / "results.csv").read_text("utf-8").splitlines()
+    assert [row.split(",")[0] for row in rows] == ["key", "a", "b"]
+
+
+@pytest.mark.requirement("F3", "F4")
+def test_the_starter_of_a_graph_leaves_out_what_has_no_ground(project: Project) -> None:
+    project.aish("init", "graph")
+
+    done = project.aish("run", "aish.yaml")
+
+    assert done.code == 1
+    assert "summary: skipped" in done.stderr
+    assert "summary: there is no README" in done.stdout
 
 
 @pytest.mark.requirement("F8")

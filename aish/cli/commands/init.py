@@ -18,11 +18,13 @@ class Template(StrEnum):
     MINIMAL = "minimal"
     TOOLS = "tools"
     CI = "ci"
+    BATCH = "batch"
+    GRAPH = "graph"
 
 
 def command(
     template: Annotated[
-        Template, typer.Argument(metavar="[TEMPLATE]", help="minimal, tools or ci")
+        Template, typer.Argument(metavar="[TEMPLATE]", help="minimal, tools, ci, batch or graph")
     ] = Template.MINIMAL,
     *,
     source: Annotated[
