@@ -179,12 +179,14 @@ def trouble_parts(batch: Batch) -> list[str]:
 
 
 def spent_parts(batch: Batch) -> list[str]:
-    """Tokens and money; what is not known is said."""
+    """Tokens and money, if it takes any; what is not known is said."""
     tokens = tokens_text(batch.usage)
     if not tokens:
         return []
     if batch.cost is None or (batch.unpriced and not batch.cost):
         return [tokens, "cost unknown"]
+    if not batch.cost:
+        return [tokens]
     money = dollars(batch.cost)
     return [tokens, f"{money} ({batch.unpriced:,} unpriced)" if batch.unpriced else money]
 

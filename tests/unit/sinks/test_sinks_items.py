@@ -555,6 +555,16 @@ def test_a_cost_that_is_not_known_is_said() -> None:
     assert closing_parts(batch, 1.0)[-1] == "$1.50 (1 unpriced)"
 
 
+def test_a_cost_of_nothing_is_not_worth_a_word() -> None:
+    batch = Batch("s", 2, 0.0)
+    batch.finish(finished(1, cost_usd=0.0), 1.0)
+
+    assert not any("$" in part or "cost" in part for part in closing_parts(batch, 1.0))
+
+    batch.finish(finished(2, cost_usd=0.00012), 1.0)
+    assert closing_parts(batch, 1.0)[-1] == "$0.00012"
+
+
 def test_the_rate_is_that_of_late() -> None:
     batch = Batch("s", 1000, 0.0)
     for index in range(100):
