@@ -6,6 +6,7 @@ import signal
 import threading
 from collections import Counter
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -195,6 +196,45 @@ def test_what_a_worker_may_call_is_decided_and_written_down_by_the_driver(
     assert {e["verdict"] for e in of_type(project.journal, "tool.decided")} == {"deny"}
 
 
+@pytest.mark.requirement("B7", "F2", "B16")
+def test_items_may_be_pipelines_and_their_calls_be_staged(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(call_first("desk__file_write", '{"path": "a", "content": "b"}')))
+    project.write("data/.keep", "")
+    rows(project, 3)
+    project.pipeline(
+        """
+        inputs: {id: {}}
+        mcp:
+          servers: {desk: {pack: fs, root: data}}
+          stage: ["desk__*"]
+        steps:
+          - {id: ask, prompt: "Row {{ inputs.id }}"}
+          - {id: tell, prompt: "Then {{ steps.ask.text }}", tools: []}
+        """,
+        "inner.yaml",
+    )
+    project.pipeline(
+        """
+        steps:
+          - {id: each, foreach: {file: rows.jsonl}, key: item.id, pipeline: inner.yaml,
+             with: {id: "{{ item.id }}"}}
+        """
+    )
+
+    found = project.result("--cluster", "local:2")
+
+    staged = json.loads((project.run_folders[0] / "staged.json").read_text())
+    turns = of_type(project.journal, "turn.finished")
+    assert found["exit"]["code"] == 0
+    assert len(staged["calls"]) == 3
+    assert {(event["step"], event["item"]) for event in turns} == {
+        (f"each/{step}", f"r{n}") for step in ("ask", "tell") for n in range(3)
+    }
+    assert not (project.folder / "data" / "a").exists()
+
+
 @pytest.mark.requirement("B7", "B3")
 def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
     project: Project, model_endpoint: ModelEndpoints
@@ -270,3 +310,47 @@ def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> No
     assert "cassettes exclude each other" in taped.stderr
     assert "go with `--cluster`" in alone.stderr
     assert project.run_folders == []
+
+
+@pytest.mark.requirement("B7", "X9")
+def test_a_dask_cluster_that_is_there_is_used_over_tls_and_left_as_it_was(
+    project: Project, model_endpoint: ModelEndpoints, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    from dask_cluster import dask_cluster
+
+    endpoint = model_endpoint(call_first("desk__file_read", '{"path": "long.txt"}'))
+    project.uses(endpoint)
+    project.write("data/long.txt", "word " * 20_000)
+    project.aish.env["A_KEY"] = "a key that nobody is to see"
+    rows(project, 12)
+    model = 'models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: A_KEY}}\n'
+    project.pipeline(model + dedent(LEDGER) + dedent(PIPELINE))
+    elsewhere = tmp_path_factory.mktemp("cluster")
+
+    with dask_cluster(elsewhere, project.aish.env, workers=2) as cluster:
+        first = project.run("--cluster", cluster.address, *cluster.flags)
+        again = project.run("--cluster", cluster.address, *cluster.flags)
+        stranger = project.run("--cluster", cluster.address, *_strange(elsewhere / "strange"))
+
+    assert (first.code, again.code) == (0, 0), first.stderr
+    assert {r.headers["authorization"] for r in endpoint.requests} == {
+        "Bearer a key that nobody is to see"
+    }
+    logs = [path.read_text() for path in elsewhere.glob("*.log")]
+    assert "a key that nobody is to see" not in "".join([*logs, project.everything_written()])
+    kept = list((project.run_folders[0] / "files").iterdir())
+    assert len(kept) == 13
+    assert len({path.read_text() for path in kept}) == 1
+    assert stranger.code == 5, stranger.stderr
+
+
+def _strange(folder: Path) -> tuple[str, ...]:
+    """The certificate of somebody whom the cluster does not know."""
+    from distributed import Security
+
+    folder.mkdir()
+    made = Security.temporary()
+    (folder / "cert.pem").write_text(made.tls_ca_file)
+    (folder / "key.pem").write_text(made.tls_client_key)
+    cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
+    return "--cluster-ca", cert, "--cluster-cert", cert, "--cluster-key", key

@@ -44,6 +44,9 @@ class Reception:
     scenes: list[Scene] = field(default_factory=list)
     _visits: dict[str, Visit] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.tasks.lose = self.lose
+
     def announce(self, scene: Scene) -> None:
         """Tell every session, those to come too, what the items of a step have in common."""
         self.scenes.append(scene)

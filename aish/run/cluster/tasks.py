@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import anyio
@@ -14,18 +15,23 @@ from aish.run.cluster.letters import Load
 from aish.run.cluster.names import task_of
 from aish.run.cluster.pickles import packed
 from aish.run.cluster.task import work
+from aish.run.cluster.visit import Visit
 
 _MOST_PER_TASK = 32
 
 
 @dataclass(slots=True)
 class Tasks:
-    """The tasks of one run; `ahead` is how many items were handed over and are not begun."""
+    """The tasks of one run; `ahead` is how many items were handed over and are not begun.
+
+    `lose` is told of a session that is not there any more.
+    """
 
     client: Client
     run: str
     slots: int
     workers: int
+    lose: Callable[[Visit], None] = field(init=False)
     ahead: int = 0
     _waiting: list[Errand] = field(default_factory=list)
     _stirred: anyio.Event = field(default_factory=anyio.Event)
@@ -97,13 +103,18 @@ class Tasks:
             future.release()
 
     async def _watch(self, future: Future, group: Group) -> None:
-        """What Dask gives up, or believes to be done, is handed over anew."""
+        """What Dask gives up, or believes to be done, is handed over anew.
+
+        A task that is done has told us of all its items: one that has not ended is nobody's.
+        """
         error = await future.exception()
         if error is not None and not isinstance(error, KilledWorker):
             raise unavailable(error)
         group.dead = True
         for errand in tuple(group.left):
-            if errand.owner is None and not errand.ended:
+            if errand.owner is not None and not errand.ended:
+                self.lose(errand.owner)
+            elif not errand.ended:
                 self.again(errand)
 
 

@@ -1,11 +1,13 @@
 """What `--cluster` may say (B7, X9)."""
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from aish.errors import UsageError
 from aish.run.cluster.address import Certificates, ClusterAddress, cluster_address
+from aish.run.cluster.dask import require_dask
 
 
 @pytest.fixture
@@ -79,3 +81,11 @@ def test_a_certificate_that_is_not_there_is_named(files: tuple[Path, Path, Path]
 def test_certificates_are_for_encrypted_ways(text: str, files: tuple[Path, Path, Path]) -> None:
     with pytest.raises(UsageError, match="`--cluster-ca` goes with"):
         cluster_address(text, files[0])
+
+
+@pytest.mark.requirement("B7")
+def test_without_dask_it_is_said_how_it_is_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(UsageError, match="needs `distributed`") as error:
+        require_dask()
+    assert error.value.hint == "pip install 'aish-pipelines[dask]'"
