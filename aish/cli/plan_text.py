@@ -9,6 +9,13 @@ from aish.vocab.json import JsonObject, JsonValue
 
 _LONG = 400
 _MARK = len("auto*")
+_BOUNDS = {
+    "time": "time",
+    "tokens": "tokens",
+    "cost_usd": "cost",
+    "tool_calls": "tool calls",
+    "turns": "turns",
+}
 
 
 def plan_lines(view: JsonObject) -> Iterator[str]:
@@ -30,7 +37,7 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
     limits = view["limits"]
     if isinstance(limits, Mapping) and limits["time"] is not None:
         yield f"time limit  {limits['time']:g} s"
-    if isinstance(limits, Mapping) and (said := _bounds(limits)):
+    if isinstance(limits, Mapping) and (said := _bounds({**limits, "time": None})):
         yield f"limits  {said}"
     steps = _tables(view["steps"])
     if len(steps) > 1:
@@ -65,14 +72,17 @@ def _mapping(title: str, value: JsonValue) -> Iterator[str]:
 
 
 def _bounds(limits: JsonObject) -> str:
-    """The limits that are set, on anything but time."""
-    names = {"tokens": "tokens", "cost_usd": "cost", "tool_calls": "tool calls", "turns": "turns"}
-    said = [f"{name} {_amount(key, limits[key])}" for key, name in names.items() if key in limits]
-    return ", ".join(said)
+    """The limits that are set."""
+    given = ((name, key, limits.get(key)) for key, name in _BOUNDS.items())
+    return ", ".join(
+        f"{name} {_amount(key, most)}" for name, key, most in given if most is not None
+    )
 
 
 def _amount(key: str, value: JsonValue) -> str:
     assert isinstance(value, int | float)
+    if key == "time":
+        return f"{value:g} s"
     return dollars(value) if key == "cost_usd" else f"{value:,}"
 
 
@@ -125,12 +135,38 @@ def _flow(step: JsonObject) -> Iterator[str]:
         count = "" if foreach["count"] is None else f" ({foreach['count']:,} items)"
         said = f"{_short(foreach['over'])}{count}, {foreach['concurrency']} at a time"
         yield f"     foreach: {for_line(said)}"
-    if step.get("retry") is not None:
-        yield f"     tried {_times(step['retry'])}"
+        yield from _keys(foreach)
+    retry = step.get("retry")
+    if isinstance(retry, Mapping):
+        after = ", ".join(str(word) for word in _rows(retry["on"]))
+        yield f"     tried {_times(retry['attempts'])}" + (f", after {after}" if after else "")
     if step.get("timeout") is not None:
         yield f"     timeout: {step['timeout']:g} s each time"
     if step.get("on_error") is not None:
         yield f"     on_error: {step['on_error']}"
+    limits = step.get("limits")
+    if isinstance(limits, Mapping):
+        yield f"     limits: {_bounds(limits)}"
+
+
+def _keys(foreach: JsonObject) -> Iterator[str]:
+    """What items are called, and how many of them may fail."""
+    if foreach["key"] is not None:
+        yield f"     key: {for_line(_short(foreach['key']))}"
+    most = foreach["max_failures"]
+    if isinstance(most, float):
+        yield f"     max_failures: {100 * most:.6g}% of the items"
+    elif isinstance(most, int):
+        yield f"     max_failures: {most}"
+
+
+def _kept_short(step: JsonObject) -> Iterator[str]:
+    """How long the conversation may grow."""
+    context = step.get("context")
+    if isinstance(context, Mapping):
+        said = f"at most {context['max_tokens']:,} tokens, the last {context['keep']} rounds kept"
+        model = context["summary_model"]
+        yield f"     context: {said}" + (f", summaries by `{model}`" if model else "")
 
 
 def _step(number: str, step: JsonObject) -> Iterator[str]:
@@ -142,6 +178,7 @@ def _step(number: str, step: JsonObject) -> Iterator[str]:
         text = step.get(key)
         if isinstance(text, str):
             yield f"     {key}: {for_line(_short(text))}"
+    yield from _kept_short(step)
     if step["kind"] == "pipeline":
         yield f"     inputs: {for_line(_short(step['inputs']))}"
     if step["kind"] == "call":

@@ -66,12 +66,12 @@ def limits_of(plan: Plan) -> Mapping[str, JsonValue]:
             "max_tool_depth": limits.max_tool_depth,
             "max_calls_per_turn": limits.max_calls_per_turn,
             "result_limit": limits.result_limit,
-            **_bounds(step.flow.limits),
+            **bounds_of(step.flow.limits),
         }
-    return {"time": None, **_bounds(plan.limits), "steps": loops}
+    return {"time": None, **bounds_of(plan.limits), "steps": loops}
 
 
-def _bounds(limits: Limits) -> Mapping[str, JsonValue]:
+def bounds_of(limits: Limits) -> Mapping[str, JsonValue]:
     """The limits that are set (B8)."""
     given = ((field.name, getattr(limits, field.name)) for field in fields(limits))
     return {name: value for name, value in given if value is not None}

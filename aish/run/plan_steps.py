@@ -4,12 +4,14 @@ import os.path
 from collections.abc import Mapping
 
 from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
+from aish.config.steps import Context as Settings
 from aish.errors import AishError
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name
 from aish.policy.rules import LOCAL_COMMAND
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.looking import view
+from aish.run.opening import bounds_of
 from aish.run.order import needs_of
 from aish.run.plan import Plan
 from aish.run.plan_requests import inner_context, item_count
@@ -62,11 +64,13 @@ def _flow(step: Step, context: Context) -> Row:
             "max_failures": None if most is None else most.count or most.share,
         }
     if flow.retry.attempts > 1:
-        row["retry"] = flow.retry.attempts
+        row["retry"] = {"attempts": flow.retry.attempts, "on": list(flow.retry.on)}
     if flow.timeout is not None:
         row["timeout"] = flow.timeout
     if flow.on_error != "fail":
         row["on_error"] = flow.on_error
+    if bounds := bounds_of(flow.limits):
+        row["limits"] = bounds
     return row
 
 
@@ -89,6 +93,20 @@ def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, .
         ],
         "schema": step.output.schema if step.output else None,
         "attempts": step.output.attempts if step.output else 1,
+        **_kept_short(step.context),
+    }
+
+
+def _kept_short(settings: Settings) -> Row:
+    """How long the conversation may grow (L19), where there is a bound."""
+    if settings.max_tokens is None:
+        return {}
+    return {
+        "context": {
+            "max_tokens": settings.max_tokens,
+            "keep": settings.keep,
+            "summary_model": settings.summary_model,
+        }
     }
 
 

@@ -215,8 +215,12 @@ def test_a_plan_draws_the_graph(project: Project, form: str, snapshot: SnapshotA
             foreach: {{file: rows.csv}}
             concurrency: 4
             prompt: "{{{{ item.id }}}} of {{{{ steps.fetch.text }}}}"
-            retry: {{attempts: 3}}
+            key: item.id
+            max_failures: 5%
+            retry: {{attempts: 3, on: [timeout, schema]}}
             on_error: continue
+            limits: {{time: 90s, turns: 20}}
+            context: {{max_tokens: 32000, keep: 2}}
           - {{id: sub, pipeline: inner.yaml, with: {{n: "{{{{ steps.fetch.text }}}}"}}}}
           - id: end
             run: [echo, done]
