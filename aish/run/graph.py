@@ -1,7 +1,7 @@
 """Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
 
 from collections.abc import Awaitable, Callable
-from dataclasses import field, replace
+from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskGroup
@@ -19,7 +19,7 @@ from aish.run.unit import KINDS, cut_off, failed, run_unit
 from aish.templates.render import evaluate
 from aish.vocab.event_parts import Failure, Place
 from aish.vocab.events import StepFinished, StepStarted
-from aish.vocab.frozen import slotted
+from aish.vocab.frozen import frozen, slotted
 from aish.vocab.protocols import Emit
 
 
@@ -35,7 +35,10 @@ async def run_whole(stage: Stage, carriers: OpenCarrier | None) -> None:
 
 async def run_graph(stage: Stage) -> None:
     """Run every step that is to run, and leave a record of each that has ended."""
-    graph = _Graph(stage)
+    steps = stage.plan.steps
+    known = [step.id for step in steps]
+    # What templates read is looked up once: a file may have a thousand steps.
+    graph = _Graph(stage, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
     async with together() as tasks:
         graph.begin(tasks)
 
@@ -55,27 +58,33 @@ def leave_out_the_rest(
             emit(finished(record, place(step)))
 
 
+@frozen
+class _Waiting:
+    """A step that is not begun, and the steps that have to end before."""
+
+    step: Step
+    needs: tuple[str, ...]
+
+
 @slotted
 class _Graph:
     stage: Stage
-    begun: set[str] = field(default_factory=set)
+    waiting: dict[str, _Waiting]
 
     def begin(self, tasks: TaskGroup) -> None:
         """Begin each step whose needs have ended; pass over those that are not to run."""
         stage = self.stage
-        known = [step.id for step in stage.plan.steps]
         again = True
         while again:
             again = False
-            for step in stage.plan.steps:
+            for one in tuple(self.waiting.values()):
                 if stage.course.stopped:
                     return
-                needs = needs_of(step, known)
-                if step.id in self.begun or any(need not in stage.records for need in needs):
+                if any(need not in stage.records for need in one.needs):
                     continue
-                self.begun.add(step.id)
+                step = self.waiting.pop(one.step.id).step
                 carried = stage.carried.steps.get(stage.name(step)) if stage.carried else None
-                left_out = _left_out(step, needs, stage)
+                left_out = _left_out(step, one.needs, stage)
                 if carried is not None:
                     stage.records[step.id] = carried
                 elif left_out is not None:
