@@ -28,7 +28,8 @@ EXIT_MEANINGS = {
     "schema, or the result or the cassette could not be written",
     ExitCode.USAGE: "bad flag, bad input value, invalid pipeline file; no model was asked",
     ExitCode.DENIED: "a needed tool call was denied, and `on_denied` is not `continue`",
-    ExitCode.BUDGET: "a limit was reached: tool rounds (`max_tool_depth`) or time (`limits.time`)",
+    ExitCode.BUDGET: "a limit was reached: one of `limits` (time, tokens, cost, tool calls, "
+    "turns) or `max_tool_depth`",
     ExitCode.UNAVAILABLE: "a model endpoint or a required server could not be reached, or refused "
     "the credentials, after retries",
     ExitCode.CASSETTE: "a replay met a request that the cassette does not hold, or, under "

@@ -254,6 +254,15 @@ def test_the_shards_of_a_run_joined_equal_the_whole(
     assert read(project.folder / "merged.csv") == read(project.folder / "whole.csv")
     assert len(endpoint.asked) == 2 * before
     ids = [folder.name for folder in project.run_folders]
+    told = json.loads(merge(project, ids[::-1], "--format", "json").stdout)
+    assert told == {
+        "v": 1,
+        "runs": ids[::-1],
+        "step": "each",
+        "output": "merged.csv",
+        "items": COUNT,
+        "failed": 1,
+    }
     assert not merge(project, ids[::-1], "-q").stderr
     assert read(project.folder / "merged.csv") == read(project.folder / "whole.csv")
 

@@ -287,6 +287,22 @@ def test_all_but_the_newest_are_deleted_and_it_is_said_what_that_frees(three: Pr
     assert rehearsed.stdout == done.stdout.replace("were deleted", "would be deleted")
 
 
+@pytest.mark.requirement("B1")
+def test_what_is_deleted_is_told_to_programs_too(three: Project) -> None:
+    rehearsed = three.aish("runs", "clean", "--keep", "2", "--dry-run", "--format", "json")
+    done = three.aish("runs", "clean", "--keep", "2", "--format", "json")
+
+    [row] = json.loads(done.stdout)
+    assert row == {
+        "run": FIRST,
+        "folder": f".aish/runs/{FIRST}",
+        "bytes": row["bytes"],
+        "deleted": True,
+        "kept": None,
+    }
+    assert json.loads(rehearsed.stdout) == [row | {"deleted": False}]
+
+
 def test_what_began_long_ago_is_deleted(three: Project) -> None:
     kept(three, "20990101T000000Z-later-aaaa", ordinary_run())
 

@@ -7,14 +7,15 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
-from aish.cli.options import PastRunDirOption, VerboseOption
-from aish.cli.printing import print_text
+from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json, print_text
 from aish.cli.runs_text import bytes_text
 from aish.config.quantities import duration
 from aish.errors import ExitCode, UsageError
 from aish.run.past.cleaning import Cleaned, clean, to_clean
 from aish.run.past.shelf import open_shelves
 from aish.text import counted, for_line
+from aish.vocab.json import JsonObject
 
 _WHICH = "`--keep 20` keeps the newest 20, `--older-than 30d` deletes what is older"
 
@@ -35,6 +36,7 @@ def command(
         bool, typer.Option("--dry-run", help="Delete nothing, say what would be.")
     ] = False,
     run_dir: PastRunDirOption = None,
+    format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
     """Delete old runs: none that goes on, and nothing that is no run.
@@ -53,7 +55,10 @@ def command(
     with ExitStack() as stack:
         chosen = to_clean(open_shelves(run_dir, stack), keep=keep, before=before)
         done = [*clean(chosen, time.time(), dry_run=dry_run)]
-    _report(done, dry_run=dry_run)
+    if format_ is Report.JSON:
+        print_json([_row(one, dry_run=dry_run) for one in done])
+    else:
+        _report(done, dry_run=dry_run)
     return int(ExitCode.FAILED if any(one.kept for one in done) else ExitCode.OK)
 
 
@@ -62,6 +67,17 @@ def _seconds(text: str) -> float:
         return duration(text)
     except ValueError as error:
         raise UsageError(str(error), where="--older-than") from error
+
+
+def _row(one: Cleaned, *, dry_run: bool) -> JsonObject:
+    """A run that was chosen; `kept` says why it was left alone."""
+    return {
+        "run": one.id,
+        "folder": str(one.shelf.path / one.id),
+        "bytes": one.size,
+        "deleted": one.kept is None and not dry_run,
+        "kept": one.kept,
+    }
 
 
 def _report(done: list[Cleaned], *, dry_run: bool) -> None:

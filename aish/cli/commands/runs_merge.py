@@ -7,13 +7,20 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
-from aish.cli.options import PastRunDirOption, QuietOption, VerboseOption
+from aish.cli.options import (
+    PastRunDirOption,
+    QuietOption,
+    Report,
+    ReportOption,
+    VerboseOption,
+)
+from aish.cli.printing import print_json
 from aish.cli.writable import check_writable
 from aish.errors import UsageError
 from aish.run.past.merging import merge
 from aish.run.past.shelf import JOURNAL, Shelf, open_shelf, open_shelves
 from aish.run.past.telling import find
-from aish.sinks.items_file import ItemsFile, open_items_file
+from aish.sinks.items_file import open_items_file
 from aish.sinks.items_outlet import write_table
 from aish.sinks.items_table import WRITERS
 from aish.text import counted
@@ -33,6 +40,7 @@ def command(
         typer.Option("--step", metavar="ID", help="Which step's items, if several have some."),
     ] = None,
     run_dir: PastRunDirOption = None,
+    format_: ReportOption = Report.TEXT,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
@@ -50,8 +58,14 @@ def command(
         items = stack.enter_context(closing(open_items_file(None)))
         found = merge(parts, step, items)
         write_table(items, found, output)
-        if not quiet:
-            say(_summary(items, found, len(parts)))
+        statuses = [str(row["status"]) for row in items.rows(found)]
+    failed = sum(status not in {"ok", "skipped"} for status in statuses)
+    if format_ is Report.JSON:
+        made = {"runs": [name for _, name in parts], "step": found, "output": str(output)}
+        print_json({"v": 1, **made, "items": len(statuses), "failed": failed})
+    elif not quiet:
+        said = f"{counted(len(statuses), 'item')} of {counted(len(parts), 'run')}"
+        say(f"{said}, {failed} failed" if failed else said)
     return 0
 
 
@@ -66,10 +80,3 @@ def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[Shelf, str
         hint = f"runs are in it: `{name.rstrip('/')}/*` names them" if within else None
         raise UsageError("the folder has no journal of a run", where=name, hint=hint)
     return find(open_shelves(run_dir, stack), name)
-
-
-def _summary(items: ItemsFile, step: str, runs: int) -> str:
-    statuses = [row["status"] for row in items.rows(step)]
-    failed = sum(status not in {"ok", "skipped"} for status in statuses)
-    said = f"{counted(len(statuses), 'item')} of {counted(runs, 'run')}"
-    return f"{said}, {failed} failed" if failed else said
