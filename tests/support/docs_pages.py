@@ -15,6 +15,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,7 @@ class Reader:
     stack: ExitStack
     env: dict[str, str] = field(default_factory=dict)
     endpoint: ModelEndpoint | None = None
+    left_out: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         shutil.copytree(
@@ -126,6 +128,10 @@ class Reader:
     def follow(self, block: Block) -> None:
         """Do what a block is for; raises `AssertionError` where the page is wrong."""
         assert block.language in LANGUAGES | {"test"}, f"{block.where}: a `{block.language}` block"
+        needed = block.options.get("needs")
+        if needed is not None and find_spec(needed) is None:
+            self.left_out.append(f"{block.where}: `{needed}` is not installed")
+            return
         if name := block.options.get("file"):
             path = self.folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
