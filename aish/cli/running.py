@@ -9,6 +9,7 @@ from typing import Protocol
 
 import anyio
 
+from aish.cli.boundary import say
 from aish.cli.earlier import Before
 from aish.cli.loading import Given, run_options
 from aish.cli.masks import register_masks
@@ -141,6 +142,8 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
             end = anyio.run(execute, plan, options, around, None, carriers(folder))
     if book is not None and not telling.quiet:
         tell_of(book)
+    if end.name == "interrupted" and film is None and folder.path and not telling.quiet:
+        say(f"hint: `aish run {pipeline.file} --resume` goes on from here")
     return outlets.exit_code(end)
 
 

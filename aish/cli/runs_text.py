@@ -18,19 +18,31 @@ STATES: Mapping[State, str] = {
 
 _HEAD = ("id", "when (UTC)", "pipeline", "status", "exit", "steps", "tokens in / out", "took")
 _RIGHT = frozenset({"exit", "steps"})
+# When it began is in its id.
+_LEFT_OUT_FIRST = ("when (UTC)", "steps", "tokens in / out", "took")
 _LONGEST_NAME = 40
 
 
-def table(runs: Sequence[PastRun]) -> Iterator[str]:
-    """A line for each run, below a head."""
-    rows = [_HEAD, *(_cells(run) for run in runs)]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
+def table(runs: Sequence[PastRun], width: int | None = None) -> Iterator[str]:
+    """A line for each run, below a head; on a narrow screen without what matters least."""
+    columns = {
+        head: (head, *column)
+        for head, column in zip(_HEAD, zip(*map(_cells, runs), strict=True), strict=True)
+    }
+    for name in _LEFT_OUT_FIRST:
+        if width is not None and _width(columns) > width:
+            del columns[name]
+    widths = {name: max(map(len, column)) for name, column in columns.items()}
+    for row in zip(*columns.values(), strict=True):
         cells = (
-            cell.rjust(width) if name in _RIGHT else cell.ljust(width)
-            for name, cell, width in zip(_HEAD, row, widths, strict=True)
+            cell.rjust(widths[name]) if name in _RIGHT else cell.ljust(widths[name])
+            for name, cell in zip(columns, row, strict=True)
         )
         yield for_ci_log("  ".join(cells).rstrip())
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(map(len, column)) for column in columns.values()) + 2 * (len(columns) - 1)
 
 
 def row_of(run: PastRun) -> JsonObject:

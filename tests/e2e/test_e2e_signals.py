@@ -64,6 +64,7 @@ def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
 
     assert done.code == code
     assert "Traceback" not in done.stderr
+    assert "hint: `aish run p.yaml --resume` goes on from here" in done.stderr
     (finished,) = of_type(project.journal, "run.finished")
     assert finished == project.journal[-1]
     assert (finished["status"], finished["exit"]["code"]) == ("interrupted", code)

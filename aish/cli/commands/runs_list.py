@@ -1,6 +1,8 @@
 """`aish runs list`."""
 
+import sys
 from contextlib import ExitStack
+from shutil import get_terminal_size
 
 from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
@@ -26,7 +28,8 @@ def command(
     if format_ is Report.JSON:
         print_json([row_of(run) for run in runs])
     elif runs:
-        print_text("\n".join(table(runs)))
+        width = get_terminal_size().columns if sys.stdout.isatty() else None
+        print_text("\n".join(table(runs, width)))
     else:
         say("no runs are kept here")
     for run in runs:
