@@ -5,7 +5,7 @@ from dataclasses import field
 
 from aish.cli.options import Format
 from aish.sinks.fanout import Sink
-from aish.sinks.items_file import ItemsFile
+from aish.sinks.items.file import ItemsFile
 from aish.vocab.events import Stamped
 from aish.vocab.frozen import frozen
 

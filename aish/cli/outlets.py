@@ -22,7 +22,7 @@ from aish.errors import ExitCode
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.items_file import ItemsFile
+from aish.sinks.items.file import ItemsFile
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended

@@ -10,7 +10,7 @@ from aish.errors import UsageError
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.sinks.fanout import Sink
-from aish.sinks.items_file import ItemsFile, open_items_file
+from aish.sinks.items.file import ItemsFile, open_items_file
 from aish.sinks.text import Manner
 
 _ENDINGS = frozenset({".csv", ".jsonl"})
@@ -49,14 +49,14 @@ def items_file(plan: Plan, folder: RunFolder) -> ItemsFile | None:
 
 def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> Sink:
     """What prints the texts of the last step's items."""
-    from aish.sinks.items_text import ItemTexts
+    from aish.sinks.items.texts import ItemTexts
 
     return ItemTexts(out, items, plan.steps[-1].id, say, manner)
 
 
 def table(items: ItemsFile, step: str, path: Path) -> Sink:
     """What writes the items of a step to a file."""
-    from aish.sinks.items_outlet import ItemsOutlet
+    from aish.sinks.items.outlet import ItemsOutlet
 
     return ItemsOutlet(items, step, path, say)
 

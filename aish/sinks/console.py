@@ -12,8 +12,8 @@ from typing import assert_never
 
 from aish.sinks import frames
 from aish.sinks.floor import Floor
-from aish.sinks.item_display import ItemDisplay
 from aish.sinks.look import Look, Style
+from aish.sinks.progress.display import ItemDisplay
 from aish.sinks.screen import Screen
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
 from aish.sinks.waits import Waits

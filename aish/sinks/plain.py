@@ -8,9 +8,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
-from aish.sinks.batches import Batches
-from aish.sinks.item_log import ItemLog
 from aish.sinks.json_text import json_text
+from aish.sinks.progress.batches import Batches
+from aish.sinks.progress.log import ItemLog
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
 from aish.text import counted, for_ci_log, for_line
 from aish.vocab.event_parts import Place, TurnPurpose

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import BinaryIO, cast
 
-from aish.sinks.items_file import ItemsFile, public
+from aish.sinks.items.file import ItemsFile, public
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.vocab.event_parts import Place

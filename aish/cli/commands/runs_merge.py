@@ -20,9 +20,9 @@ from aish.errors import UsageError
 from aish.run.past.merging import merge
 from aish.run.past.shelf import JOURNAL, Shelf, open_shelf, open_shelves
 from aish.run.past.telling import find
-from aish.sinks.items_file import open_items_file
-from aish.sinks.items_outlet import write_table
-from aish.sinks.items_table import WRITERS
+from aish.sinks.items.file import open_items_file
+from aish.sinks.items.outlet import write_table
+from aish.sinks.items.table import WRITERS
 from aish.text import counted
 
 

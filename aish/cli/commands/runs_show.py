@@ -9,7 +9,7 @@ import typer
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import events, find, open_past
-from aish.sinks.items_file import open_items_file
+from aish.sinks.items.file import open_items_file
 from aish.sinks.plain import Plain
 from aish.sinks.result import Fold, result_pieces
 from aish.vocab.events import RunFinished

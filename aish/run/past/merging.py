@@ -10,7 +10,7 @@ from aish.errors import UsageError
 from aish.items.shards import holds
 from aish.run.past.shelf import Shelf
 from aish.run.past.telling import events, open_past
-from aish.sinks.items_file import ItemsFile
+from aish.sinks.items.file import ItemsFile
 from aish.text import counted
 from aish.vocab.events import (
     ItemFinished,

@@ -12,7 +12,7 @@ from scripted_events import run_finished, run_started
 from aish.items.shards import shard_of
 from aish.run.past.merging import MergeError, merge
 from aish.run.past.shelf import Shelf, open_shelf
-from aish.sinks.items_file import open_items_file
+from aish.sinks.items.file import open_items_file
 from aish.sinks.journal import open_journal
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Failure, Place

@@ -12,10 +12,10 @@ from scripted_events import HOSTILE, any_event, run_finished, run_started, step_
 from syrupy.assertion import SnapshotAssertion
 from terminal_cells import Cells
 
-from aish.sinks.batch import Batch, closing_parts, eta_text, rate_text
 from aish.sinks.console import Console
 from aish.sinks.look import ASCII, Look, cells, without_styles
 from aish.sinks.plain import Plain
+from aish.sinks.progress.batch import Batch, closing_parts, eta_text, rate_text
 from aish.sinks.screen import Screen
 from aish.text import for_terminal
 from aish.vocab.deltas import Usage

@@ -16,7 +16,7 @@ from item_events import STEP, item_failed, item_finished, item_started, numbered
 from scripted_events import HOSTILE
 
 from aish.errors import UsageError
-from aish.sinks.items_file import ItemsFile, open_items_file
+from aish.sinks.items.file import ItemsFile, open_items_file
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, ItemStarted, Stamped
 

@@ -17,11 +17,11 @@ from jsonschema import Draft202012Validator
 from scripted_events import HOSTILE, decided, turn_finished
 
 from aish.items.csv_rows import csv_rows
-from aish.sinks.csv_cells import cell, guarded, unguarded
-from aish.sinks.items_file import ItemsFile, open_items_file
-from aish.sinks.items_outlet import ItemsOutlet
-from aish.sinks.items_table import MOST_COLUMNS, csv_pieces, jsonl_pieces
-from aish.sinks.items_text import ItemTexts
+from aish.sinks.items.csv_cells import cell, guarded, unguarded
+from aish.sinks.items.file import ItemsFile, open_items_file
+from aish.sinks.items.outlet import ItemsOutlet
+from aish.sinks.items.table import MOST_COLUMNS, csv_pieces, jsonl_pieces
+from aish.sinks.items.texts import ItemTexts
 from aish.sinks.result import Fold, Result
 from aish.sinks.text import CI_LOG
 from aish.system.paths import schema_text

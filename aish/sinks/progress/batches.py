@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 
-from aish.sinks.batch import Batch
+from aish.sinks.progress.batch import Batch
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, ItemStarted, Notice, Retry, StepStarted
 from aish.vocab.frozen import slotted

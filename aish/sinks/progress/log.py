@@ -6,7 +6,7 @@ One at the start, one now and then, one for each failure up to a bound, and what
 from collections.abc import Iterator
 from dataclasses import field
 
-from aish.sinks.batch import (
+from aish.sinks.progress.batch import (
     Batch,
     ItemFailure,
     closing_parts,

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
 from io import StringIO
 
-from aish.sinks.csv_cells import cell
-from aish.sinks.items_file import Row, public
+from aish.sinks.items.csv_cells import cell
+from aish.sinks.items.file import Row, public
 from aish.sinks.json_text import json_text
 from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonValue

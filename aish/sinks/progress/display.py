@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Sequence
 
-from aish.sinks.batch import Batch, closing_parts, folded
-from aish.sinks.batches import Batches
-from aish.sinks.item_log import ItemLog
+from aish.sinks.progress.batch import Batch, closing_parts, folded
+from aish.sinks.progress.batches import Batches
+from aish.sinks.progress.log import ItemLog
 from aish.sinks.screen import Screen
 from aish.text import for_line
 from aish.vocab.events import (
@@ -93,7 +93,7 @@ class ItemDisplay:
 
     def _drawn(self, width: int, height: int) -> Sequence[str]:
         # By the thread that draws: to import rich takes as long as some requests do.
-        from aish.sinks.board import board_lines
+        from aish.sinks.progress.board import board_lines
 
         batches: list[Batch] = list(self._batches.running.values())
         return board_lines(batches, self._look, width, height, self._screen.now())

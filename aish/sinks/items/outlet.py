@@ -5,8 +5,8 @@ from functools import partial
 from pathlib import Path
 
 from aish.errors import ExitCode
-from aish.sinks.items_file import ItemsFile
-from aish.sinks.items_table import WRITERS
+from aish.sinks.items.file import ItemsFile
+from aish.sinks.items.table import WRITERS
 from aish.system.files import atomic_pieces
 from aish.vocab.events import RunFinished, Stamped
 

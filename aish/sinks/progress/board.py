@@ -13,8 +13,15 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from aish.sinks.batch import Batch, count_text, folded, pace_parts, spent_parts, trouble_parts
 from aish.sinks.look import Look, cells
+from aish.sinks.progress.batch import (
+    Batch,
+    count_text,
+    folded,
+    pace_parts,
+    spent_parts,
+    trouble_parts,
+)
 from aish.sinks.tally import seconds_text
 from aish.text import for_line
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import BinaryIO
 
-from aish.sinks.items_file import ItemsFile, Row
+from aish.sinks.items.file import ItemsFile, Row
 from aish.sinks.json_text import json_text
 from aish.sinks.text import DATA, Manner
 from aish.text import counted, safe_utf8

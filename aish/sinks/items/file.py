@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from aish.sinks.items_index import MOST_ITEMS, ItemsIndex
+from aish.sinks.items.index import MOST_ITEMS, ItemsIndex
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.system.files import open_append

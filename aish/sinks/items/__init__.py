@@ -1,0 +1,1 @@
+"""What items have come to: a line each, and tables of them."""

@@ -1,0 +1,1 @@
+"""How far `foreach` steps are, on a terminal and in a log."""
