@@ -16,6 +16,7 @@ from pathlib import Path
 
 import batches
 import cassettes
+import clusters
 import journal
 import reports
 import turns
@@ -42,6 +43,7 @@ MEASURES = (
     batches.batch_streams,
     batches.batch_journal,
     batches.batch_memory,
+    clusters.cluster_of_workers,
     reports.html_report,
     reports.junit_report,
 )
