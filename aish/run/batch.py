@@ -17,7 +17,7 @@ from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.item import Task, run_item
 from aish.run.item_source import count, items_of, value_of
-from aish.run.records import ItemRecord, StepRecord
+from aish.run.records import ItemRecord, StepRecord, spent_nothing
 from aish.run.stage import Entrance, ItemScope, Stage
 from aish.run.surroundings import AnyDone
 from aish.run.together import together
@@ -114,7 +114,7 @@ class _Batch:
         if self.bad:
             self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
             self.first = "in the part of the run before this one"
-        if self.done and isinstance(self.step, PromptStep):
+        if self.done and isinstance(self.step, PromptStep | PipelineStep):
             self.usage = before.usage
         self.cost_usd = before.cost_usd
 
@@ -195,7 +195,7 @@ class _Batch:
             self.dropped = True
             return
         stage.spending.forget(place)
-        if record.status != "skipped":
+        if not spent_nothing(record):
             self._bill(record)
         if ends_the_run(record):
             # Not finished: with a higher limit, or a repaired cassette, it is run again.
@@ -216,7 +216,7 @@ class _Batch:
 
     def _bill(self, record: StepRecord) -> None:
         self.cost_usd = add_cost(self.cost_usd, record.cost_usd)
-        if isinstance(self.step, PromptStep):
+        if isinstance(self.step, PromptStep | PipelineStep):
             self.usage = add_usage(self.usage, record.usage)
 
     def _count(self, item: ItemRecord) -> None:

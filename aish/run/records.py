@@ -95,9 +95,18 @@ def total_usage(records: Sequence[StepRecord]) -> Usage:
     """The tokens of all prompt steps; what one of them does not know is not known (quirk 34)."""
     total: Usage | None = None
     for record in records:
-        if record.kind in {"prompt", "pipeline"} and record.status != "skipped":
+        if record.kind in {"prompt", "pipeline"} and not spent_nothing(record):
             total = add_usage(total, record.usage)
     return total or Usage()
+
+
+def spent_nothing(record: StepRecord) -> bool:
+    """Whether it was left out, or failed before any model had answered.
+
+    An answer without counts has an unknown cost, and one that there was not has none.
+    """
+    unanswered = record.status == "failed" and record.cost_usd == 0 and record.usage == Usage()
+    return unanswered or record.status == "skipped"
 
 
 def total_cost(records: Iterable[StepRecord]) -> float | None:

@@ -96,3 +96,32 @@ def test_a_denied_item_makes_the_same_exit_code_before_and_after_a_resume(
     done = project.run("--resume")
 
     assert done.code == 3, done.stderr
+
+
+@pytest.mark.requirement("B4", "B10")
+@pytest.mark.parametrize("inner", [False, True])
+def test_an_item_that_nobody_answered_leaves_the_tokens_of_the_others_known(
+    project: Project, model_endpoint: ModelEndpoints, *, inner: bool
+) -> None:
+    def answer(request: Any) -> Reply:
+        if "broken" in request["messages"][-1]["content"]:
+            return json_reply(400, {"error": {"message": "no"}})
+        return echo(request)
+
+    project.uses(model_endpoint(answer))
+    project.pipeline(
+        'inputs: {word: {type: string}}\nsteps: [{id: say, prompt: "{{ inputs.word }}!"}]\n',
+        "inner.yaml",
+    )
+    what = 'pipeline: inner.yaml, with: {word: "{{ item }}"}' if inner else 'prompt: "{{ item }}"'
+    project.pipeline(
+        f"""
+        inputs: {{rows: {{default: [a, broken, b]}}}}
+        steps: [{{id: each, foreach: inputs.rows, on_error: continue, {what}}}]
+        """
+    )
+
+    for found in (project.result(), project.result("--resume")):
+        assert found["exit"]["code"] == 1
+        assert found["usage"]["input"] == 14
+        assert found["steps"]["each"]["usage"] == found["usage"]

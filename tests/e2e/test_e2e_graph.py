@@ -288,8 +288,8 @@ def test_a_plan_takes_a_limit_on_turns_for_the_most_requests(project: Project) -
 
 @pytest.mark.requirement("F3")
 def test_a_thousand_steps_do_not_look_at_each_other_again_and_again(project: Project) -> None:
-    steps = "".join(f"  - {{id: s{n}, when: 'false', prompt: 'number {n}'}}\n" for n in range(1000))
-    project.pipeline(f"steps:\n{steps}")
+    steps = "".join(f"  - {{id: s{n}, when: 'false', run: [echo, x{n}]}}\n" for n in range(1000))
+    project.pipeline(f"{SHELL}\nsteps:\n{steps}")
 
     # Looking at every template after every step took more than a minute.
     done = project.aish("run", "p.yaml", "-q", timeout=30)

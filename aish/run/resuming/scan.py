@@ -179,7 +179,7 @@ class Scan:
         asks = self._kinds.get(step) in {"prompt", "pipeline"}
         done.add(
             DoneItem(key, unit.index, unit.digest, status, record_of),
-            _usage(record) if asks else None,
+            _usage(record) if asks and not _spent_nothing(record) else None,
             record.get("cost_usd") if asks else 0.0,
             float(record.get("seconds") or 0.0),
             (unit.begun, self.last_seq),
@@ -251,6 +251,12 @@ class Scan:
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),
         )
+
+
+def _spent_nothing(record: Any) -> bool:
+    """As `records.spent_nothing`."""
+    unanswered = record.get("status") == "failed" and record.get("cost_usd") == 0
+    return (unanswered and _usage(record) == Usage()) or record.get("status") == "skipped"
 
 
 def _usage(record: JsonObject) -> Usage:
