@@ -223,7 +223,7 @@ def test_no_items_at_all_is_a_step_that_went_well(project: Project) -> None:
     ("source", "said"),
     [
         ("{file: nowhere.csv}", "No such file"),
-        ("{file: rows.xml}", "by the ending of the name"),
+        ("{file: '{{ inputs.name }}.xml'}", "by the ending of the name"),
         ("inputs.name", "`foreach` takes a list"),
         ("{file: bad.csv}", "bad.csv:3"),
     ],
@@ -231,7 +231,7 @@ def test_no_items_at_all_is_a_step_that_went_well(project: Project) -> None:
 def test_items_that_cannot_be_read_fail_the_step_with_their_place(
     project: Project, source: str, said: str
 ) -> None:
-    project.write("rows.xml", "<a/>")
+    project.write("x.xml", "<a/>")
     project.write("bad.csv", "id,n\nx1,1\nx2\n")
     project.pipeline(
         f"""

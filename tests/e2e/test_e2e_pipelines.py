@@ -101,7 +101,7 @@ def test_a_pipeline_runs_on_its_cassette_where_nothing_of_it_is_there(
     name = str(file.relative_to(TOP))
 
     done = alone.aish(
-        *("run", name, "--replay", cassette, "--format", "jsonl", *inputs_of(file)),
+        *["run", name, "--replay", str(cassette), "--format", "jsonl", *inputs_of(file)],
         stdin=stdin_of(file),
     )
 

@@ -47,7 +47,7 @@ class Failpoint:
         if self._written:
             self._die("synced")
 
-    def _is_due(self, data: bytes) -> bool:
+    def _is_due(self, data: bytes | memoryview) -> bool:
         # Other files are written in views of their bytes.
         if not isinstance(data, bytes) or not data.startswith(b'{"v":1,"seq":'):
             return False
