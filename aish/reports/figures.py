@@ -13,6 +13,8 @@ def cost_text(cost: float | None) -> str:
     """Dollars; more digits where there are few of them."""
     if cost is None:
         return UNKNOWN
+    if not cost:
+        return "$0"
     return f"${cost:.4f}" if cost < _A_CENT else f"${cost:,.2f}"
 
 

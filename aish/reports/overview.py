@@ -78,12 +78,18 @@ def _figures(gathering: Gathering, end: RunFinished | None) -> Markup:
     usage = Usage() if end is None else end.usage
     shown = [
         ("Duration", took_text(_seconds(gathering.segments)), _parts(gathering.segments)),
-        ("Tokens", *tokens_figure(usage)),
-        ("Cost", cost_text(None if end is None else end.cost_usd), ""),
+        *_spent(usage, None if end is None else end.cost_usd),
         *_work(gathering),
         *_calls(gathering, end),
     ]
     return tag("dl", *starmap(_figure, shown), class_="figures")
+
+
+def _spent(usage: Usage, cost: float | None) -> Iterator[tuple[str, str, str]]:
+    """Tokens and cost; nothing where no model was asked."""
+    if usage != Usage() or cost != 0:
+        yield "Tokens", *tokens_figure(usage)
+        yield "Cost", cost_text(cost), ""
 
 
 def _figure(name: str, value: str, more: str) -> Markup:

@@ -16,6 +16,8 @@ from aish.reports.overview import head, ingredients, states_text
 from aish.reports.timeline import timeline
 from aish.reports.verdicts import state_of
 from aish.text import for_line
+from aish.vocab.deltas import Usage
+from aish.vocab.events import ItemFinished, StepFinished
 
 _LONG = 12
 _TITLE = 100
@@ -81,6 +83,13 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
     yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")
 
 
+def _spent(end: StepFinished | ItemFinished) -> Iterator[str]:
+    """Tokens and cost of a step; nothing where it asked no model."""
+    if end.usage != Usage() or end.cost_usd != 0:
+        yield f"{tokens_text(end.usage)} tokens"
+        yield f"cost {cost_text(end.cost_usd)}"
+
+
 def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> Markup:
     unit = part.unit
     title = tag("h3", for_line(part.id))
@@ -94,7 +103,7 @@ def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> M
         if end is not None and end.status != "skipped":
             facts += [took_text(end.seconds)]
             if unit.kind == "prompt":
-                facts += [f"{tokens_text(end.usage)} tokens", f"cost {cost_text(end.cost_usd)}"]
+                facts += _spent(end)
     if part.rows:
         facts.append(_items_text(part))
     summary = tag(

@@ -33,7 +33,7 @@
     const whole = Math.round(seconds), minutes = Math.floor(whole / 60);
     return minutes ? `${minutes} min ${whole % 60} s` : `${whole} s`;
   };
-  const dollars = (cost) => (cost === null ? "–" : cost < 0.01 ? `$${cost.toFixed(4)}` : `$${cost.toFixed(2)}`);
+  const dollars = (cost) => (cost === null ? "–" : cost === 0 ? "$0" : cost < 0.01 ? `$${cost.toFixed(4)}` : `$${cost.toFixed(2)}`);
   const count = (number) => (number === null ? "–" : number.toLocaleString("en"));
 
   class Items {

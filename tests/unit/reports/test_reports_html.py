@@ -147,6 +147,16 @@ def test_what_is_unknown_is_not_told_as_nothing() -> None:
 
 
 @pytest.mark.requirement("B11")
+def test_where_no_model_was_asked_nothing_is_said_of_tokens_and_cost() -> None:
+    without = timed(run_started(), run_finished(usage=Usage(), cost_usd=0.0))
+    free = timed(run_started(), run_finished(usage=Usage(412, 96), cost_usd=0.0))
+
+    assert "Tokens" not in page_of(without).shown
+    assert "Cost" not in page_of(without).shown
+    assert "Cost $0" in page_of(free).shown
+
+
+@pytest.mark.requirement("B11")
 def test_a_step_tells_of_its_turns_calls_and_results() -> None:
     shown = page_of(troubled_run()).shown
 
