@@ -20,12 +20,18 @@ from aish.system.schema import check_schema, spell_path
 OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")
 OF_RUN = (*OF_STEP, "outputs")
 
+_ONE_SNAPSHOT = "a snapshot holds one result, and this step has one for each item"
+_SNAPSHOT_OF_ALL = "let a test have the snapshot, of what `outputs` makes of all items"
+
 
 def expect_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     """About the expectations of steps, about tests and cassettes."""
     for step in pipeline.steps:
         for expectation in step.expect:
             yield from _expectation(expectation, pipeline, OF_STEP)
+            if expectation.kind == "snapshot" and step.flow.foreach is not None:
+                where = within(expectation.where, expectation.kind)
+                yield Complaint(where, _ONE_SNAPSHOT, _SNAPSHOT_OF_ALL)
     if pipeline.cassette is not None:
         yield from _ignored(pipeline.cassette, "cassette")
     names: dict[str, int] = {}

@@ -171,6 +171,18 @@ def test_what_can_never_hold_is_found_before_anything_runs(
     assert problems(in_test("{" + text + "}"), tmp_path) == [f"tests[0].expect[0].{found}"]
 
 
+@pytest.mark.requirement("F5", "F12")
+def test_the_items_of_a_step_have_no_snapshot_in_common(tmp_path: Path) -> None:
+    text = in_step("{snapshot: kept.md}").replace(
+        "    expect:", "    foreach: '[1, 2]'\n    expect:", 1
+    )
+
+    assert problems(text, tmp_path)[0] == (
+        "steps[0].expect[0].snapshot: a snapshot holds one result, and this step has one for each "
+        "item (let a test have the snapshot, of what `outputs` makes of all items)"
+    )
+
+
 @pytest.mark.requirement("F11")
 def test_outputs_are_known_to_tests_alone(tmp_path: Path) -> None:
     reads = "{expression: outputs.note}, {expression: outputs.nte}"
