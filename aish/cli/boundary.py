@@ -17,6 +17,8 @@ from aish.text import for_ci_log
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 
+# What the parser calls a number that may not be any.
+_RANGES = {"a valid float range": "a number", "a valid int range": "a whole number"}
 # How the parser quotes names; ours stand in backticks.
 _QUOTED = re.compile(r"'([^'\n]+)'")
 
@@ -77,6 +79,8 @@ def _usage(error: typer.TyperException) -> None:
         # A command that does nothing alone has shown its help.
         say(text)
         return
+    for words, meant in _RANGES.items():
+        text = text.replace(words, meant)
     shown = _QUOTED.sub(r"`\1`", text).removesuffix(".")
     say(f"error: {shown}")
     context = getattr(error, "ctx", None)

@@ -123,7 +123,8 @@ def open_folder(
         return RunFolder(id=id, path=_make(place, id), mask=mask)
     except OSError as error:
         why = f"cannot make the run folder: {error.strerror or error}"
-        where = str(error.filename or place.wanted or place.project)
+        # The error knows the last part of the path only.
+        where = str(place.wanted or place.project / ".aish")
         raise UsageError(why, where=where, hint=_ELSEWHERE) from error
     except UsageError as error:
         raise UsageError(error.message, where=error.where, hint=_ELSEWHERE) from error

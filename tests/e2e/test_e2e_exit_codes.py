@@ -96,6 +96,8 @@ def test_a_request_the_endpoint_refuses_is_1_and_not_tried_again(
         (["--format", "xml"], "xml"),
         (["-o", "no/such/folder/x"], "its folder does not exist"),
         (["-o", "-"], "-o -: names no file"),
+        (["--max-cost-usd", "1,5"], "`1,5` is not a number"),
+        (["--concurrency", "many"], "`many` is not a whole number"),
         (["--no-such-flag"], "--no-such-flag"),
     ],
 )
