@@ -49,8 +49,8 @@ class Clerk:
                 self._of_item(letter, visit)
             case HoldEnded():
                 end_hold(letter, visit)
-            case Kept(name, data):
-                self.desk.folder.keep_as(name, data)
+            case Kept():
+                self.desk.keep(letter)
             case Asked(_, _, Begin()):
                 self._wants_to_begin(letter, visit, door)
             case Asked():

@@ -11,6 +11,7 @@ from aish.run.cluster.letters import (
     CountCall,
     Decide,
     HoldEnded,
+    Kept,
     Path,
     PutDown,
     Redeemed,
@@ -22,8 +23,8 @@ from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.run.resources import Resources
 from aish.run.resuming.repeatable import RepeatableTools
-from aish.vocab.event_parts import Place
-from aish.vocab.events import ToolStarted
+from aish.vocab.event_parts import NOWHERE, Place
+from aish.vocab.events import Notice, ToolStarted
 from aish.vocab.protocols import Meter
 
 
@@ -53,6 +54,14 @@ class Desk:
         """
         decision, proposal = self._granted.pop((letter.path, letter.number))
         self._opened(letter.path).equipment.gate.redeem(decision, proposal)
+
+    def keep(self, letter: Kept) -> None:
+        """Put a file of a worker into the run's folder; a full disk costs the file, not the run."""
+        try:
+            self.folder.keep_as(letter.name, letter.data)
+        except OSError as error:
+            said = f"{letter.name} could not be kept: {error.strerror or error}"
+            self.resources.equipment.emit(Notice(NOWHERE, "warning", "not_kept", said))
 
     async def answer(self, asked: Asked, visit: Visit) -> None:
         """Answer a question, which may take a person's time."""

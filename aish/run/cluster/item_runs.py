@@ -25,15 +25,12 @@ class ItemRuns:
     plan: Plan
     resources: Resources
     link: Link
+    files: Files
     _course: Course = field(default_factory=Course)
-    _files: Files = field(init=False)
     _scenes: dict[int, Scene] = field(default_factory=dict)
     _scopes: dict[int, anyio.CancelScope] = field(default_factory=dict)
     _changed: anyio.Event = field(default_factory=anyio.Event)
     _over: bool = False
-
-    def __post_init__(self) -> None:
-        self._files = Files(self.link.session, self.link)
 
     def play(self, scene: Scene) -> None:
         """What the items of a step have in common."""
@@ -98,7 +95,7 @@ class ItemRuns:
     def _stage(self, unit: Unit, scene: Scene, begun: Start) -> Stage:
         spending = Spending()
         resources = of_item(
-            self.resources, self.link, self.run_id, unit.ticket, spending, self._files
+            self.resources, self.link, self.run_id, unit.ticket, spending, self.files
         )
         plan = self.plan
         for step in scene.prefix.split("/")[:-1]:

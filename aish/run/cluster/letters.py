@@ -20,6 +20,9 @@ from aish.vocab.frozen import frozen
 
 Path = tuple[str, ...]
 
+GATHERING = 0.005
+"""Seconds in which what is said is gathered, to go in one message."""
+
 # From a worker.
 
 
@@ -157,10 +160,14 @@ class Parcel:
 
 @frozen
 class Opening:
-    """What to open; only sent over connections that are ours alone, or encrypted."""
+    """What to open; only sent over connections that are ours alone, or encrypted.
+
+    `keeps` says whether the run has a folder for files.
+    """
 
     run: str
     plan: Plan
+    keeps: bool
 
 
 @frozen

@@ -8,6 +8,7 @@ from typing import Any
 import anyio
 
 from aish.run.cluster.letters import (
+    GATHERING,
     Answer,
     Asked,
     FromWorker,
@@ -67,6 +68,8 @@ class Link:
         """Send what is said, all that has gathered at once, for ever."""
         while True:
             await self._waiting.wait()
+            # A message costs both ends more than the wait for what is said next costs an item.
+            await anyio.sleep(GATHERING)
             self._waiting = anyio.Event()
             letters, self._outbox = tuple(self._outbox), []
             if letters:

@@ -33,6 +33,7 @@ def driver_of(
         client=client,
         run=folder.id,
         plan=stage.plan,
+        keeps=folder.path is not None,
         clerk=Clerk(desk, errands),
         tasks=tasks,
         errands=errands,

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
+from aish.config.steps import Limits
 from aish.models.pricing import Pricing
 from aish.policy.gate import Decision, Gate, Proposal
 from aish.policy.rules import Policy
@@ -40,14 +41,16 @@ _PIECES = (TextDelta, ReasoningDelta, TextWithdrawn)
 class Files:
     """Names files of the run's folder, which the driver writes."""
 
-    session: str
+    keeps: bool
     link: Link
     _count: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
 
-    def keep(self, name: str, content: bytes) -> str:
+    def keep(self, name: str, content: bytes) -> str | None:
         """As `RunFolder.keep`; the session is in the name, so that no two workers choose one."""
+        if not self.keeps:
+            return None
         tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
-        chosen = f"{self.session}-{next(self._count):04d}-{tame}"
+        chosen = f"{self.link.session}-{next(self._count):04d}-{tame}"
         self.link.post(Kept(chosen, content))
         return f"files/{chosen}"
 
@@ -85,16 +88,18 @@ class RemoteGate(Gate):
 
 @dataclass(slots=True)
 class RemoteMeter:
-    """The driver's meter to all models of a plan."""
+    """The driver's meter to all models of a plan; where nothing is `bounded` it is not asked."""
 
     link: Link
+    bounded: bool
     prices: Mapping[str, Pricing | None]
     path: Path = ()
     ids: Mapping[int, str] = field(default_factory=dict)
 
     def inner(self, plan: Plan) -> "RemoteMeter":
         """The same, to a sub-pipeline."""
-        return RemoteMeter(self.link, prices_of(plan), (*self.path, self.ids[id(plan)]), _ids(plan))
+        path = (*self.path, self.ids[id(plan)])
+        return RemoteMeter(self.link, self.bounded, prices_of(plan), path, _ids(plan))
 
     async def reserve(
         self, place: Place, alias: str, size: int, max_tokens: int | None
@@ -104,8 +109,11 @@ class RemoteMeter:
         Raises:
             BudgetError: a limit does not allow for it.
         """
+        price = self.prices.get(alias)
+        if not self.bounded:
+            return RemoteHold(None, 0, price)
         number = await self.link.ask(Reserve(self.path, place, alias, size, max_tokens))
-        return RemoteHold(self.link, int(number), self.prices.get(alias))
+        return RemoteHold(self.link, int(number), price)
 
     async def count_call(self, place: Place) -> None:
         """A tool is about to be called.
@@ -113,12 +121,20 @@ class RemoteMeter:
         Raises:
             BudgetError: a limit does not allow for it.
         """
-        await self.link.ask(CountCall(self.path, place))
+        if self.bounded:
+            await self.link.ask(CountCall(self.path, place))
 
 
 def meter_of(plan: Plan, link: Link) -> RemoteMeter:
     """The meter of a whole run."""
-    return RemoteMeter(link, prices_of(plan), (), _ids(plan))
+    return RemoteMeter(link, _bounded(plan), prices_of(plan), (), _ids(plan))
+
+
+def _bounded(plan: Plan) -> bool:
+    """Whether anything is limited that requests and calls use."""
+    bounds = (plan.limits, *(step.flow.limits for step in plan.steps))
+    own = any(replace(one, time=None) != Limits() for one in bounds)
+    return own or any(map(_bounded, plan.inner.values()))
 
 
 def _ids(plan: Plan) -> Mapping[int, str]:
@@ -130,7 +146,7 @@ class RemoteHold:
 
     __slots__ = ("_link", "_number", "_open", "_pricing")
 
-    def __init__(self, link: Link, number: int, pricing: Pricing | None) -> None:
+    def __init__(self, link: Link | None, number: int, pricing: Pricing | None) -> None:
         self._link = link
         self._number = number
         self._pricing = pricing
@@ -150,7 +166,8 @@ class RemoteHold:
     def _end(self, letter: HoldEnded) -> None:
         if self._open:
             self._open = False
-            self._link.post(letter)
+            if self._link is not None:
+                self._link.post(letter)
 
 
 def of_item(

@@ -36,6 +36,7 @@ class Reception:
     client: Client
     run: str
     plan: Plan
+    keeps: bool
     clerk: Clerk
     tasks: Tasks
     errands: dict[int, Errand]
@@ -131,7 +132,7 @@ class Reception:
         visit = Visit(parcel.session, hello.address, anyio.CapacityLimiter(self._part()))
         self._visits[visit.id] = visit
         tasks.start_soon(self._write, visit)
-        visit.order(Opening(self.run, self.plan), *self.scenes)
+        visit.order(Opening(self.run, self.plan, self.keeps), *self.scenes)
         return visit
 
     async def _write(self, visit: Visit) -> None:

@@ -32,7 +32,7 @@ from aish.run.cluster.letters import (
 from aish.run.cluster.link import Link
 from aish.run.cluster.names import closed_of, desk_of, letters_of
 from aish.run.cluster.pickles import unpacked
-from aish.run.cluster.proxies import meter_of
+from aish.run.cluster.proxies import Files, meter_of
 from aish.run.folder import RunFolder
 from aish.run.resources import open_resources, parts, require_lock, require_servers
 from aish.run.surroundings import Surroundings
@@ -135,7 +135,7 @@ class _Core:
             for part, opened in parts(plan, resources):
                 require_servers(part, opened.servers)
                 require_lock(opened.tools)
-            self.runs = ItemRuns(self.run, plan, resources, link)
+            self.runs = ItemRuns(self.run, plan, resources, link, Files(opening.keeps, link))
             for scene in self.early:
                 self.runs.play(scene)
             self.ready.set()

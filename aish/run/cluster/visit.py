@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 import anyio
 
-from aish.run.cluster.letters import Orders, ToWorker
+from aish.run.cluster.letters import GATHERING, Orders, ToWorker
 from aish.run.cluster.pickles import packed
 from aish.run.cluster.scopes import Scopes
 from aish.vocab.protocols import Hold
@@ -41,6 +41,7 @@ class Visit:
         while True:
             with anyio.move_on_after(HEARTBEAT):
                 await self._waiting.wait()
+            await anyio.sleep(GATHERING)
             self._waiting = anyio.Event()
             letters, self._outbox = tuple(self._outbox), []
             await put(packed(Orders(self.heard, stopped(), letters)))
