@@ -95,6 +95,16 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
             ("aish.mcp.", "aish.packs.pack", "aish.packs.fs", "aish.cassettes", "yaml")
         )
     ]
+    # What only a batch, a report, a resumed or a staged run, a cluster or a price needs.
+    assert not [
+        name
+        for name in modules
+        if name.startswith(("aish.items", "aish.reports", "aish.run.cluster", "genai_prices"))
+    ]
+    others = {"batch", "item", "inner_run", "judging", "expect_step"}
+    others |= {"resuming.scan", "resuming.carried", "staging.book", "expectations.check"}
+    assert not modules & {f"aish.run.{name}" for name in others}
+    assert not modules & {"aish.sinks.items.table", "aish.sinks.progress.display"}
 
 
 def test_validating_imports_neither_a_network_library_nor_a_schema_engine(project: Project) -> None:

@@ -93,7 +93,7 @@ def test_a_second_process_cannot_write_the_journal_of_a_running_one(
     open_journal(folder).close()
 
 
-@pytest.mark.requirement("B2")
+@pytest.mark.requirement("B2", "B14")
 def test_a_disk_that_fills_up_leaves_what_was_told_and_the_run_says_so(busy: Project) -> None:
     busy.through_shell('ulimit -f 8; exec "$@"')
 

@@ -70,7 +70,7 @@ def test_a_disk_without_room_for_a_run_folder_is_a_usage_error(talking: Project)
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.requirement("B12")
+@pytest.mark.requirement("B12", "B14")
 @pytest.mark.parametrize("form", ["text", "json", "jsonl"])
 def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> None:
     talking.aish.python = (sys.executable, "-c", NO_READER, sys.executable)
@@ -83,7 +83,7 @@ def test_a_reader_that_has_gone_is_no_failure(talking: Project, form: str) -> No
     assert talking.journal[-1]["exit"]["code"] == 0
 
 
-@pytest.mark.requirement("B12")
+@pytest.mark.requirement("B12", "B14")
 @pytest.mark.parametrize(
     "command",
     [

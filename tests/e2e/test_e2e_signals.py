@@ -51,7 +51,7 @@ def streaming(project: Project, model_endpoint: ModelEndpoints) -> Running:
     return running
 
 
-@pytest.mark.requirement("L10", "M10", "X8")
+@pytest.mark.requirement("B14", "L10", "M10", "X8")
 @pytest.mark.parametrize(("kind", "code"), ENDS)
 def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
     project: Project, model_endpoint: ModelEndpoints, kind: signal.Signals, code: int
@@ -75,7 +75,7 @@ def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
     wait_gone(grandchild)
 
 
-@pytest.mark.requirement("M9", "M10", "exit-130")
+@pytest.mark.requirement("B14", "M9", "M10", "exit-130")
 @pytest.mark.parametrize("signals", [1, 2])
 def test_an_interrupted_call_is_cancelled_and_a_second_signal_leaves_at_once(
     project: Project, model_endpoint: ModelEndpoints, signals: int
@@ -170,7 +170,7 @@ def test_an_interrupt_before_the_first_request_is_an_interrupt_too(
 
 
 @pytest.mark.parametrize("command", [["tools"], ["plan"]])
-@pytest.mark.requirement("exit-130", "M10")
+@pytest.mark.requirement("B14", "exit-130", "M10")
 def test_the_commands_that_look_can_be_interrupted(project: Project, command: list[str]) -> None:
     note = project.folder / "grandchild"
     hanging = stdio("--hang-at-start", "--grandchild-note", note)

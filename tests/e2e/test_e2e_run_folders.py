@@ -1,0 +1,63 @@
+"""What stands in the folder of a run, and what happens where there can be none."""
+
+import json
+
+import pytest
+from cli_process import heeding_modes
+from e2e_project import ModelEndpoints, Project
+from model_endpoint import text_reply
+
+KEY = "a-key-that-nobody-sees"
+
+
+@pytest.mark.requirement("B1", "X4")
+def test_a_plan_is_kept_of_the_resolved_file_without_its_secrets(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.aish.env["GREETING_KEY"] = KEY
+    project.write(
+        "base.yaml",
+        """
+        aish: 1
+        models:
+          m:
+            base_url: ${MODEL_URL}
+            model: mock
+            headers: {X-Key: "${GREETING_KEY}"}
+        """,
+    )
+    project.write("p.yaml", "aish: 1\nextends: [base.yaml]\nprompt: Say hello\n")
+
+    done = project.run("--set", "models.m.params.temperature=0")
+
+    assert done.code == 0, done.stderr
+    kept = (project.run_folders[0] / "plan.json").read_text()
+    plan = json.loads(kept)
+    assert plan["models"]["m"]["params"] == {"temperature": 0}
+    assert plan["prompt"] == "Say hello"
+    assert KEY not in kept
+
+
+@pytest.mark.requirement("B1", "B14")
+def test_where_no_folder_can_be_made_nothing_is_asked_and_it_is_said_how_to_do_without(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    prefix = heeding_modes()
+    if prefix is None:
+        pytest.skip("nothing is read-only for root here")
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    project.aish.python = (*prefix, *project.aish.python)
+    project.folder.chmod(0o500)
+
+    refused = project.run()
+    asked = len(endpoint.requests)
+    without = project.run("--ephemeral")
+    project.folder.chmod(0o700)
+
+    assert (refused.code, asked) == (2, 0)
+    assert "cannot make the run folder: Permission denied" in refused.stderr
+    assert "--ephemeral" in refused.stderr
+    assert (without.code, without.stdout) == (0, "Hello.\n")
