@@ -11,7 +11,6 @@ from collections.abc import AsyncGenerator
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from distributed import Scheduler, Security
@@ -47,28 +46,26 @@ async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCl
     """`count` workers; one that dies is replaced, a few times."""
     security = Security.temporary()
     options: Any = {"host": "127.0.0.1", "port": 0, "dashboard": False, "security": security}
-    with TemporaryDirectory(prefix="aish-cluster-") as scratch, ExitStack() as stack:
+    with ExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
         scheduler = Scheduler(protocol="tls://", **options)
         async with ended_in_order(scheduler), together() as tasks:
             cluster = LocalCluster(scheduler.address, security, count)
             for number in range(1, count + 1):
-                tasks.start_soon(_keep, cluster, number, Path(scratch), logs, reaper)
+                tasks.start_soon(_keep, cluster, number, logs, reaper)
             try:
                 yield cluster
             finally:
                 cluster.workers.cancel()
 
 
-async def _keep(
-    cluster: LocalCluster, number: int, scratch: Path, logs: Path | None, reaper: Reaper
-) -> None:
+async def _keep(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper) -> None:
     """One worker, and another one in its place if it dies."""
     with cluster.workers.held():
         for _ in range(_RESTARTS + 1):
             try:
-                process = _start(cluster, number, scratch, logs, reaper)
+                process = _start(cluster, number, logs, reaper)
             except OSError as error:
                 said = f"a worker cannot be started: {error.strerror or error}"
                 raise UnavailableError(said, where="--cluster") from error
@@ -80,16 +77,13 @@ async def _keep(
     cluster.living -= 1
 
 
-def _start(
-    cluster: LocalCluster, number: int, scratch: Path, logs: Path | None, reaper: Reaper
-) -> Process:
+def _start(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper) -> Process:
     tls = {name: getattr(cluster.security, name) for name in _TLS}
     settings = {
         "scheduler": cluster.address,
         "name": f"worker-{number}",
         "threads": _THREADS,
         "tls": tls,
-        "scratch": str(scratch),
     }
     with ExitStack() as stack:
         reading, writing = os.pipe()

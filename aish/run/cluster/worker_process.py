@@ -24,7 +24,6 @@ async def _serve(settings: Any) -> None:
         nthreads=settings["threads"],
         host="127.0.0.1",
         security=Security(require_encryption=True, **settings["tls"]),
-        local_directory=settings["scratch"],
         memory_limit=0,
         dashboard=False,
         death_timeout=30,
