@@ -17,12 +17,13 @@ LONGEST_ITEM = 16 * 1024 * 1024
 """Bytes of one item: a line of JSON Lines, a row of CSV, an element of a JSON array."""
 
 _BUFFER = 1 << 18
+_BEGINS = "a path under `foreach` begins at the folder of the pipeline file"
 
 
 class ItemsError(StepFailedError):
     """Items that cannot be read; `where` is file and line."""
 
-    code = "items"
+    code = "items_unreadable"
 
 
 def shown(path: Path) -> str:
@@ -44,7 +45,8 @@ def opened(path: Path) -> Generator[BinaryIO]:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         said = f"the items cannot be read: {error.strerror}"
-        raise ItemsError(said, where=shown(path)) from error
+        hint = _BEGINS if isinstance(error, FileNotFoundError) else None
+        raise ItemsError(said, where=shown(path), hint=hint) from error
     with os.fdopen(descriptor, "rb", buffering=_BUFFER) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise ItemsError("items are read from plain files only", where=shown(path))

@@ -188,8 +188,10 @@ def test_an_element_that_does_not_end_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_said_before_the_first_item(tmp_path: Path) -> None:
-    with pytest.raises(ItemsError, match="the items cannot be read: No such file"):
+    with pytest.raises(ItemsError, match="the items cannot be read: No such file") as failed:
         from_file(tmp_path / "rows.csv")
+
+    assert "the folder of the pipeline file" in (failed.value.hint or "")
 
 
 def test_a_pipe_is_no_file_of_items(tmp_path: Path) -> None:
