@@ -1,6 +1,6 @@
 """`run.started`: what a run is made of, said before anything else."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from urllib.parse import urlsplit
 
@@ -24,10 +24,7 @@ def run_started(
         aish=__version__,
         pipeline=plan.pipeline.name,
         digest=plan.pipeline.digest,
-        models=tuple(
-            ModelInfo(alias, model_name(resolved.entry), origin(resolved.entry))
-            for alias, resolved in plan.models.items()
-        ),
+        models=tuple(_models(plan)),
         servers=servers,
         rules=plan.policy.infos(),
         limits=limits_of(plan),
@@ -40,6 +37,14 @@ def run_started(
         shard=options.shard,
         cassette=None if around.tape is None else around.tape.info,
     )
+
+
+def _models(plan: Plan, prefix: str = "") -> Iterator[ModelInfo]:
+    """Every model; those of sub-pipelines as `step/alias`, like their servers."""
+    for alias, resolved in plan.models.items():
+        yield ModelInfo(prefix + alias, model_name(resolved.entry), origin(resolved.entry))
+    for id, inner in plan.inner.items():
+        yield from _models(inner, f"{prefix}{id}/")
 
 
 def model_name(entry: ModelEntry) -> str:
@@ -59,16 +64,21 @@ def origin(entry: ModelEntry) -> str:
 
 def limits_of(plan: Plan) -> Mapping[str, JsonValue]:
     """The bounds of the run and of its steps' loops."""
-    loops: dict[str, JsonValue] = {}
+    return {"time": None, **bounds_of(plan.limits), "steps": dict(_loops(plan))}
+
+
+def _loops(plan: Plan, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """The bounds of each step; those of sub-pipelines as `step/step`."""
     for step in plan.steps:
         limits: LoopLimits = step.limits
-        loops[step.id] = {
+        loop = {
             "max_tool_depth": limits.max_tool_depth,
             "max_calls_per_turn": limits.max_calls_per_turn,
             "result_limit": limits.result_limit,
-            **bounds_of(step.flow.limits),
         }
-    return {"time": None, **bounds_of(plan.limits), "steps": loops}
+        yield prefix + step.id, {**loop, **bounds_of(step.flow.limits)}
+        if step.id in plan.inner:
+            yield from _loops(plan.inner[step.id], f"{prefix}{step.id}/")
 
 
 def bounds_of(limits: Limits) -> Mapping[str, JsonValue]:

@@ -33,6 +33,29 @@ def test_a_pipeline_runs_another_with_inputs_and_has_its_outputs(project: Projec
     assert started == [("sub", "pipeline"), ("sub/one", "run"), ("sub/two", "run")]
 
 
+@pytest.mark.requirement("F2", "B12")
+def test_the_head_of_a_run_names_the_models_and_limits_of_inner_files(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.write(
+        "inner.yaml",
+        """
+        aish: 1
+        models: {deep: {base_url: "${MODEL_URL}", model: deep-one}}
+        steps: [{id: ask, prompt: {user: Hello}, limits: {turns: 3}}]
+        """,
+    )
+    project.write("p.yaml", "aish: 1\nsteps: [{id: sub, pipeline: inner.yaml}]\n")
+
+    assert project.run().code == 0
+
+    [head] = of_type(project.journal, "run.started")
+    assert [(one["alias"], one["model"]) for one in head["models"]] == [("sub/deep", "deep-one")]
+    assert list(head["limits"]["steps"]) == ["sub", "sub/ask"]
+    assert head["limits"]["steps"]["sub/ask"]["turns"] == 3
+
+
 @pytest.mark.requirement("F2", "F5")
 def test_a_pipeline_runs_once_for_each_item_and_has_items_of_its_own(project: Project) -> None:
     project.pipeline(

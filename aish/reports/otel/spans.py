@@ -161,17 +161,20 @@ class Spans:
         if isinstance(event, TurnFinished):
             del self._inner[place]
             # Another model may have answered than was asked first.
-            turn.name = self._about_model(turn, event.model)
+            turn.name = self._about_model(turn, event)
             turn.start = min(turn.start, self._last)
             yield self._closed(turn, self._last, facts.answer_facts(event, content=self._content))
         else:
-            turn.name = self._about_model(turn, event.model)
+            turn.name = self._about_model(turn, event)
 
-    def _about_model(self, turn: _Open, alias: str) -> str:
+    def _about_model(self, turn: _Open, event: TurnStarted | TurnFinished) -> str:
         models = self._started.models if self._started is not None else ()
-        model = next((one for one in models if one.alias == alias), None)
-        turn.facts |= facts.chat_facts(model, alias)
-        return f"{names.CHAT} {model.model if model is not None else alias}"
+        # Those of a sub-pipeline are told of as `step/alias`.
+        within, cut, _ = (event.place.step or "").rpartition("/")
+        known = {one.alias: one for one in models}
+        model = known.get(within + cut + event.model, known.get(event.model))
+        turn.facts |= facts.chat_facts(model, event.model)
+        return f"{names.CHAT} {model.model if model is not None else event.model}"
 
     def _tool(
         self, stamped: Stamped, event: ToolDecided | ToolStarted | ToolFinished
