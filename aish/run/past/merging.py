@@ -11,6 +11,7 @@ from aish.items.shards import holds
 from aish.run.past.shelf import Shelf
 from aish.run.past.telling import events, open_past
 from aish.sinks.items.file import ItemsFile
+from aish.sinks.items.outlet import came_through
 from aish.text import counted
 from aish.vocab.events import (
     ItemFinished,
@@ -26,8 +27,6 @@ from aish.vocab.run_parts import Shard
 
 _SHOWN = 5
 _SHARD = "--shard"
-# Ends of a step over items that has come through all of them.
-_THROUGH = frozenset({None, "items"})
 _GO_ON = "`aish run FILE --resume ID` goes on with it"
 
 
@@ -126,8 +125,8 @@ def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, Ste
     if finished is None:
         raise MergeError("it has not come to its end", where=name, hint=_GO_ON)
     for step, end in ends.items():
-        code = end.error.code if end.status != "skipped" and end.error is not None else None
-        if code not in _THROUGH:
+        # Of steps without items, too: a shard is whole, or it is none.
+        if end.status != "skipped" and not came_through(end):
             said = f"the step `{step}` has not come through its items"
             raise MergeError(said, where=name, hint=f"{_GO_ON}, `--retry-failed` with what failed")
     if finished.exit.code > 1:

@@ -8,12 +8,19 @@ from aish.errors import ExitCode
 from aish.sinks.items.file import ItemsFile
 from aish.sinks.items.table import WRITERS
 from aish.system.files import atomic_pieces
-from aish.vocab.events import RunFinished, Stamped
+from aish.vocab.event_parts import Place
+from aish.vocab.events import RunFinished, Stamped, StepFinished
 
 # The items are not through: what there is would take the place of something complete.
 _CUT_OFF = frozenset(
     {ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL, ExitCode.BUDGET, ExitCode.USAGE}
 )
+
+
+def came_through(end: StepFinished) -> bool:
+    """Whether a step over items came to the last of them, however these ended."""
+    code = None if end.error is None else end.error.code
+    return code != "run_ended" if end.status == "skipped" else code in {None, "items"}
 
 
 def write_table(items: ItemsFile, step: str, path: Path) -> None:
@@ -40,13 +47,17 @@ class ItemsOutlet:
         self._step = step
         self._path = path
         self._say = say
+        # A step that an earlier part of the run has done is not told of again.
+        self._through = True
 
     def __call__(self, stamped: Stamped) -> None:
         """Write when the run has ended."""
         event = stamped.event
+        if isinstance(event, StepFinished) and event.place == Place(self._step):
+            self._through = came_through(event)
         if not isinstance(event, RunFinished):
             return
-        if event.exit.code in _CUT_OFF:
+        if event.exit.code in _CUT_OFF or not self._through:
             self._say(f"note: `{self._path}` is not written: the items are not all through")
             return
         if self._items.broken:

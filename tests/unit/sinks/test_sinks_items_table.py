@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,8 +26,8 @@ from aish.sinks.items.texts import ItemTexts
 from aish.sinks.result import Fold, Result
 from aish.sinks.text import CI_LOG
 from aish.system.paths import schema_text
-from aish.vocab.event_parts import Asked, Exit, Place
-from aish.vocab.events import Event, Stamped, ToolFinished
+from aish.vocab.event_parts import Asked, Exit, Failure, Place
+from aish.vocab.events import Event, Stamped, StepFinished, ToolFinished
 from aish.vocab.json import JsonValue
 
 pytestmark = pytest.mark.requirement("B4")
@@ -221,6 +222,34 @@ def test_a_run_that_was_cut_off_replaces_nothing(tmp_path: Path) -> None:
 
     assert path.read_text(encoding="utf-8") == "older"
     assert said == [f"note: `{path}` is not written: the items are not all through"]
+
+
+@pytest.mark.parametrize(
+    ("code", "is_written"),
+    [
+        ("items", True),
+        ("items_stopped", False),
+        ("max_failures", False),
+        ("items_unreadable", False),
+        ("interrupted", False),
+    ],
+)
+def test_a_step_that_did_not_come_through_its_items_replaces_nothing(
+    tmp_path: Path, code: str, *, is_written: bool
+) -> None:
+    path = tmp_path / "out.csv"
+    path.write_text("older", encoding="utf-8")
+    events = run_of([item_started(0, "a"), item_finished(0)])
+    *before, end, last = events
+    assert isinstance(end.event, StepFinished)
+    failed = replace(end.event, status="failed", error=Failure(code, "said so"))
+
+    with filled(before) as file:
+        outlet = ItemsOutlet(file, STEP, path, lambda _: None)
+        outlet(replace(end, event=failed))
+        outlet(last)
+
+    assert (path.read_text(encoding="utf-8") != "older") is is_written
 
 
 def object_of(events: Sequence[Stamped]) -> Any:
