@@ -1,14 +1,18 @@
 """Many items at an endpoint that cannot take them all at once, and what people see of them (B4)."""
 
+import json
 import shlex
 import sys
 from collections import Counter
+from itertools import count
+from textwrap import dedent
+from typing import Any
 
 import pexpect
 import pytest
 from busy_endpoint import Busy
 from e2e_project import ModelEndpoints, Project, of_type
-from model_endpoint import text_reply
+from model_endpoint import CUT, RESET, Reply, json_reply, stream_reply, text_reply
 from terminal_cells import Cells
 
 ITEMS = """
@@ -42,6 +46,38 @@ def test_no_item_is_lost_at_an_endpoint_that_turns_most_of_them_away(
     throttled = [e for e in of_type(project.journal, "notice") if e["code"] == "throttled"]
     assert throttled[0]["text"].endswith(" at a time from now on; it has too many")
     assert len(throttled) <= 3
+
+
+@pytest.mark.requirement("B4", "L8")
+def test_no_item_is_lost_at_an_endpoint_that_flaps_and_breaks_streams_off(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    numbers = count()
+
+    def flaky(asked: Any) -> Reply:
+        """Breaks off one stream in twenty, resets one in a hundred, and is away for a while."""
+        number = next(numbers)
+        whole = text_reply(asked["messages"][-1]["content"])
+        if 60 <= number < 76:
+            return json_reply(503, {"error": {"message": "no server is available"}})
+        if number % 100 == 37:
+            return stream_reply(*list(whole.parts)[:1], RESET)
+        return stream_reply(*list(whole.parts)[:2], CUT) if number % 20 == 7 else whole
+
+    endpoint = model_endpoint(flaky)
+    project.uses(endpoint)
+    project.write("rows.jsonl", "".join(f'{{"n": "w{n}"}}\n' for n in range(200)))
+    models = 'models: {m: {base_url: "${MODEL_URL}", model: mock, retry: {max_delay: 0.05s}}}\n'
+    project.pipeline(models + dedent(ITEMS.format(concurrency=16)))
+
+    done = project.run("--format", "json")
+
+    assert done.code == 0, done.stderr
+    items = json.loads(done.stdout)["steps"]["each"]["items"]
+    assert [(item["status"], item["text"]) for item in items] == [
+        ("ok", f"w{n}") for n in range(200)
+    ]
+    assert len(endpoint.requests) > 200 + 16
 
 
 @pytest.mark.requirement("B4")
