@@ -12,11 +12,12 @@ from aish.policy.rules import LOCAL_COMMAND
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.looking import view
 from aish.run.opening import bounds_of
-from aish.run.order import needs_of
+from aish.run.order import needs_of, texts
 from aish.run.plan import Plan
 from aish.run.plan_requests import inner_context, item_count
 from aish.run.presumed import presumed_tool
 from aish.run.prompt_step import visible_tools
+from aish.templates.plain import is_template
 from aish.templates.references import references
 from aish.templates.render import render
 from aish.vocab.json import JsonObject, JsonValue
@@ -140,7 +141,9 @@ def _verdict(plan: Plan, tool: Tool, arguments: JsonValue) -> Row:
     """The verdict on the call as far as its arguments are known."""
     known: JsonObject = arguments if isinstance(arguments, Mapping) else {}
     ruling = decide(plan.policy, tool, known)
-    return {"verdict": ruling.verdict, "rule": ruling.rule, "reason": ruling.reason}
+    waits = ruling.verdict == "ask" and any(is_template(text) for text in texts(arguments))
+    reason = f"{ruling.reason} (what it waits for may change that)" if waits else ruling.reason
+    return {"verdict": ruling.verdict, "rule": ruling.rule, "reason": reason}
 
 
 def _shown(source: JsonValue, context: Context) -> JsonValue:

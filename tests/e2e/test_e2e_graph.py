@@ -1,5 +1,7 @@
 """Steps as a graph: what is ready runs together, and what is left out is told (F3, F4)."""
 
+import json
+
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, text_reply
@@ -295,3 +297,21 @@ def test_a_thousand_steps_do_not_look_at_each_other_again_and_again(project: Pro
     done = project.aish("run", "p.yaml", "-q", timeout=30)
 
     assert done.code == 0, done.stderr
+
+
+@pytest.mark.requirement("F3", "P1")
+def test_a_plan_says_where_a_verdict_waits_for_other_steps(project: Project) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [{{tool: shell__run, command: [echo, "*"]}}]}}
+        steps:
+          - {{id: fetch, run: [echo, rows]}}
+          - {{id: tell, run: [echo, "{{{{ steps.fetch.text | trim }}}}"]}}
+        """
+    )
+
+    view = json.loads(project.aish("plan", "p.yaml", "--format", "json").stdout)
+
+    first, second = (step["reason"] for step in view["steps"])
+    assert "may change that" not in first
+    assert second.endswith("(what it waits for may change that)")
