@@ -35,6 +35,7 @@ class ItemLog:
         if batch.step not in self._told:
             self._told[batch.step] = (now, 0)
             of = "items" if batch.total is None else f"{batch.total:,} items"
+            of = "1 item" if batch.total == 1 else of
             before = f", {batch.before:,} done before" if batch.before else ""
             yield f"{batch.step}: {of}{before}"
 
