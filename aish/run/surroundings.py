@@ -94,7 +94,7 @@ class AnyDoneItems(Protocol):
 
 
 class AnySpent(Protocol):
-    """What a run has used before this part of it: `resuming.carried.Spent`."""
+    """What a run has used before this part of it: `resuming.carried.SpentBefore`."""
 
     @property
     def turns(self) -> int:

@@ -17,7 +17,7 @@ class ResumeRefusedError(UsageError):
 
 
 @frozen
-class Spent:
+class SpentBefore:
     """What was used up: it counts for limits and in the totals of the run (B8).
 
     `turns` counts answers. Tokens are those that were told of; `cost_usd` is `None` where one
@@ -50,8 +50,8 @@ class Carried:
     run: str
     steps: Mapping[str, StepRecord] = field(default_factory=dict)
     items: Mapping[str, DoneItems] = field(default_factory=dict)
-    spent: Spent = Spent()
-    by_step: Mapping[str, Spent] = field(default_factory=dict)
+    spent: SpentBefore = SpentBefore()
+    by_step: Mapping[str, SpentBefore] = field(default_factory=dict)
     denials: tuple[str, ...] = ()
     begun: Mapping[str, int] = field(default_factory=dict)
     last_seq: int = 0

@@ -4,7 +4,7 @@ from calendar import timegm
 from time import strptime
 
 from aish.run.budget import scopes
-from aish.run.resuming.carried import Spent
+from aish.run.resuming.carried import SpentBefore
 from aish.vocab.deltas import Usage
 from aish.vocab.frozen import slotted
 
@@ -27,8 +27,8 @@ class _Sum:
             # What one answer cost is not known: then the sum is not (B8).
             self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
 
-    def spent(self, seconds: float) -> Spent:
-        return Spent(
+    def spent(self, seconds: float) -> SpentBefore:
+        return SpentBefore(
             turns=self.turns,
             tokens_in=self.tokens_in,
             tokens_out=self.tokens_out,
@@ -69,11 +69,11 @@ class Spending:
         for total in (self._whole, *map(self._of, scopes(step))):
             total.tool_calls += 1
 
-    def spent(self) -> Spent:
+    def spent(self) -> SpentBefore:
         """All of it."""
         return self._whole.spent(self._seconds + self._until(self._last))
 
-    def by_step(self) -> dict[str, Spent]:
+    def by_step(self) -> dict[str, SpentBefore]:
         """The same for each step; how long one took is not added up here."""
         return {step: total.spent(0.0) for step, total in self._steps.items()}
 

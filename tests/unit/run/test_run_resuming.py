@@ -14,7 +14,7 @@ from scripted_events import turn_finished as turn
 from aish.errors import UsageError
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
-from aish.run.resuming.carried import Carried, ResumeRefusedError, Spent
+from aish.run.resuming.carried import Carried, ResumeRefusedError, SpentBefore
 from aish.run.resuming.differences import check_same, differences, forced
 from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.items import DoneItem, DoneItems
@@ -119,7 +119,7 @@ def test_a_step_that_went_well_is_carried_with_its_calls(tmp_path: Path) -> None
         "files/1",
     )
     assert (bad.kind, bad.arguments, bad.verdict) == ("bad_arguments", "{bad", None)
-    assert done.spent == Spent(1, 7, 3, 0.5, 1, seconds=2.0, known_usd=0.5)
+    assert done.spent == SpentBefore(1, 7, 3, 0.5, 1, seconds=2.0, known_usd=0.5)
     assert done.by_step["note"].turns == 1
     assert (done.last_seq, done.segments) == (9, 1)
 
