@@ -302,11 +302,11 @@ def test_a_thousand_steps_do_not_look_at_each_other_again_and_again(project: Pro
 @pytest.mark.requirement("F3", "P1")
 def test_a_plan_says_where_a_verdict_waits_for_other_steps(project: Project) -> None:
     project.pipeline(
-        f"""
-        mcp: {{auto_approve: [{{tool: shell__run, command: [echo, "*"]}}]}}
+        """
+        mcp: {auto_approve: [{tool: shell__run, command: [echo, "*"]}]}
         steps:
-          - {{id: fetch, run: [echo, rows]}}
-          - {{id: tell, run: [echo, "{{{{ steps.fetch.text | trim }}}}"]}}
+          - {id: fetch, run: [echo, rows]}
+          - {id: tell, run: [echo, "{{ steps.fetch.text | trim }}"]}
         """
     )
 
