@@ -26,7 +26,6 @@ PATIENCE = 5.0
 _DEADLINE = "deadline: "
 _DONE = b"data: [DONE]"
 _TAIL = 64
-_TOO_MANY = 429
 _NO_STREAM = Response(405, "Method Not Allowed")
 _TAKEN = Response(202, "Accepted")
 _JSON = (("content-type", "application/json"),)
@@ -66,9 +65,8 @@ class _Taped(httpx.AsyncBaseTransport):
         await checkpoint()
         is_listening = said is not None and said.is_listening
         response = await _Player(found, self._tape, request, is_listening=is_listening).play()
-        if found.status == _TOO_MANY:
-            # How often a model was asked again depended on what else went on then.
-            response.extensions["recorded_again"] = self._tape.holds(asked)
+        # How often a model was asked again depended on what else went on then.
+        response.extensions["recorded_again"] = lambda: self._tape.holds(asked)
         return response
 
     async def aclose(self) -> None:

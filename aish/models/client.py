@@ -1,6 +1,6 @@
 """A model behind an endpoint: encode, send, decode, and try again where that may help (L8)."""
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
@@ -112,7 +112,7 @@ class ChatModel:
             if self._is_refused_beside_tools(failure, turn.request):
                 yield self._without_schema(turn)
                 continue
-            retrying = self._again(failure, turn)
+            retrying = self._again(failure, turn, exchange.recorded_again)
             yield [*self._news(), retrying]
             await self._pace.sleep(retrying.delay)
 
@@ -135,8 +135,13 @@ class ChatModel:
         turn.body = self._encoder.body(turn.request)
         return [StreamNotice("schema_apart", f"{self._origin}: {_NOT_BOTH}")]
 
-    def _again(self, failure: AttemptError, turn: Turn) -> Retrying:
-        """The next try; raises the final error where there is none."""
+    def _again(
+        self, failure: AttemptError, turn: Turn, recorded: Callable[[], bool] | None
+    ) -> Retrying:
+        """The next try; raises the final error where there is none.
+
+        In a replay there is one where there was one, which depended on what else went on then.
+        """
         advice, policy = failure.advice, self._entry.retry
         delay = delay_before(max(1, turn.failures), advice, policy, self._pace.chance())
         if advice.cools:
@@ -145,7 +150,8 @@ class ChatModel:
             raise failure.final(self.alias)
         if advice.wait is not None and advice.wait > MAX_HINT:
             raise failure.final(self.alias, f" (it asks to wait {advice.wait:.0f} s)")
-        if turn.failures >= policy.attempts:
+        last = turn.failures >= policy.attempts if recorded is None else not recorded()
+        if last:
             tries = f" (after {turn.tries} tries)" if turn.tries > 1 else ""
             raise failure.final(self.alias, tries)
         if turn.is_too_late(delay):

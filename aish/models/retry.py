@@ -37,7 +37,7 @@ class Advice:
 
     `wait` is the endpoint's own hint in seconds; `cools` asks every request to the endpoint to
     wait; `unavailable` tells an endpoint that is not there from one that refuses this request.
-    `overload` says that it has too much to do (B4), `recorded` that a replay has another answer.
+    `overload` says that it has too much to do (B4).
     """
 
     retry: bool
@@ -45,7 +45,6 @@ class Advice:
     cools: bool = False
     unavailable: bool = True
     overload: bool = False
-    recorded: bool = False
 
 
 BROKEN = Advice(retry=True)

@@ -7,7 +7,6 @@ driven directly: no cookies, no redirects, no environment, nothing between it an
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
 from functools import cache
 
 import anyio
@@ -84,6 +83,7 @@ class Exchange:
         "_progress",
         "_scope",
         "_watch",
+        "recorded_again",
     )
 
     def __init__(
@@ -97,6 +97,8 @@ class Exchange:
         self._watch = Watch(self._scope, self._intake, entry.timeout, turn_ends)
         self._progress = 0
         self._over = False
+        self.recorded_again: Callable[[], bool] | None = None
+        """In a replay, whether another answer to the same request is held."""
 
     async def run(self, request: httpx.Request, check: Check) -> None:
         """Send the request, have the head of the answer checked, take in its body."""
@@ -148,6 +150,7 @@ class Exchange:
         request.extensions["deadline"] = lambda: self._watch.expired
         request.extensions["pass_deadline"] = self._watch.expire
         response = await self._client.handle_async_request(request)
+        self.recorded_again = response.extensions.get("recorded_again")
         try:
             await check(response)
             intake = self._intake
@@ -220,8 +223,6 @@ class Transport:
             raw = b"(compressed body)" if compressed else await beginning_of(response)
             text = raw.decode("utf-8", "replace")
             advice = judge_status(status, response.headers, text, self._now())
-            if response.extensions.get("recorded_again"):
-                advice = replace(advice, recorded=True)
             shown = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
             raise AttemptError(f"HTTP {status}: {shown}", advice, hint_for(status, self._entry))
         if compressed:

@@ -48,7 +48,7 @@ class Turn:
         One that was turned away beside others says that the endpoint is busy, not that it is
         broken: up to a bound, such a try is not held against the turn.
         """
-        if advice.cools and (beside_others or advice.recorded) and self._spared:
+        if advice.cools and beside_others and self._spared:
             self._spared -= 1
         else:
             self.failures += 1

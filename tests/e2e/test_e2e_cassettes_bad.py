@@ -11,7 +11,7 @@ from cli_process import Running, heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import Gate, ModelEndpoint, delta, sse, stream_reply, text_reply, usage
 
-STEPS = "steps: [{id: a, prompt: First}, {id: b, prompt: Second}]\n"
+STEPS = "steps: [{id: a, prompt: First}, {id: b, prompt: Second, needs: [a]}]\n"
 OLDER = "# The older one\ninteractions: []\nversion: 1\n"
 
 

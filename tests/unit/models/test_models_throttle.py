@@ -2,7 +2,6 @@
 
 import asyncio
 from collections import Counter
-from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -295,10 +294,9 @@ BUSY = Advice(retry=True, cools=True, overload=True)
     [
         (BUSY, True, 4),
         (BUSY, False, 20),
-        (replace(BUSY, recorded=True), False, 4),
         (Advice(retry=True), True, 20),
     ],
-    ids=["beside others", "alone", "recorded", "not for load"],
+    ids=["beside others", "alone", "not for load"],
 )
 async def test_some_refusals_for_load_are_not_held_against_a_turn(
     advice: Advice, failures: int, *, beside_others: bool
