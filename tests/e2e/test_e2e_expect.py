@@ -27,6 +27,7 @@ steps:
       - expression: output.exit_code == 0
       - snapshot: kept/notes.md
   - id: after
+    needs: [notes]
     run: [touch, after.txt]
 """
 
