@@ -58,7 +58,7 @@ def test_a_plan_counts_requests_and_shows_the_time_limit(odd: Project) -> None:
 
     assert done.code == 0
     assert "time limit  90 s\n" in done.stdout
-    assert done.stdout.endswith("model requests  1 at least, 1 at most\n"), "there are no tools"
+    assert "model requests  1 at least, 1 at most\n" in done.stdout, "there are no tools"
 
 
 def test_in_ci_an_answer_is_not_mixed_into_the_log(odd: Project) -> None:
