@@ -16,7 +16,7 @@ def echo(request: Any) -> Reply:
 
 
 @pytest.mark.requirement("B4", "B14")
-@pytest.mark.parametrize("most", [40, 16])
+@pytest.mark.parametrize("most", [40, 24])
 def test_a_batch_gets_by_with_the_file_descriptors_that_there_are(
     project: Project, model_endpoint: ModelEndpoints, most: int
 ) -> None:
