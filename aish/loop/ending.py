@@ -1,6 +1,7 @@
 """What an answer without tool calls means for its step."""
 
 from aish.loop.assemble import Assembled
+from aish.strict_json import strict_json
 from aish.text import for_line
 from aish.vocab.event_parts import Failure
 from aish.vocab.frozen import frozen
@@ -22,12 +23,24 @@ def ending_of(answer: Assembled, *, wants_schema: bool) -> Ending:
     match answer.finish.reason:
         case "refusal":
             return _refused(answer)
+        case "length" if wants_schema and _is_whole(answer.text):
+            # What was cut off is space: small models write it until they are stopped.
+            return Ending(answer.text, notice=("truncated", "the answer was cut off after its end"))
         case "length" if wants_schema or not answer.text.strip():
             return Ending(answer.text, _TRUNCATED)
         case "length":
             return Ending(answer.text, notice=("truncated", _TRUNCATED.message))
         case _:
             return _complete(answer)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is a JSON value that could not have gone on."""
+    try:
+        value = strict_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, (dict, list, str))
 
 
 def _refused(answer: Assembled) -> Ending:

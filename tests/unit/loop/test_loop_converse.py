@@ -350,6 +350,18 @@ def test_an_answer_cut_off_is_no_answer_where_a_schema_is_wanted() -> None:
     assert got.failure.code == "truncated"
 
 
+@pytest.mark.requirement("B9")
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [('{"a": 1}\n\n  ', "ok"), ('"yes"', "ok"), ("[1]", "ok"), ("12", "failed"), ("[1", "failed")],
+)
+def test_an_answer_cut_off_after_its_end_is_one(text: str, status: str) -> None:
+    model = Talker([says(text, "length")])
+    schema = AnswerSchema("answer", {})
+    got = outcome(kit_of(), replace(ask_of(model), schema=schema))
+    assert got.status == status
+
+
 def test_an_answer_cut_off_before_it_began_is_no_answer() -> None:
     got, _, _ = talk(kit_of(), says("", "length"))
     assert got.failure is not None
