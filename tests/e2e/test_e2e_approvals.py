@@ -62,7 +62,8 @@ def test_a_denied_call_ends_the_run_by_default(
     endpoint = model_endpoint([tool_reply([("c1", "s__echo", '{"text": "x"}')])])
     project.uses(endpoint)
     step = {"prompt": "prompt: Ask", "call": "call: s__fail", "run": "run: [touch, never]"}[kind]
-    project.pipeline(RULES + f"steps: [{{id: it, {step}}}, {{id: then, run: [touch, never], needs: [it]}}]\n")
+    then = "{id: then, run: [touch, never], needs: [it]}"
+    project.pipeline(f"{RULES}steps: [{{id: it, {step}}}, {then}]\n")
 
     found = project.result()
 
