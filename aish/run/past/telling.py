@@ -5,6 +5,7 @@ import time
 from calendar import timegm
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
@@ -149,17 +150,24 @@ def _places(shelves: Sequence[Shelf]) -> str | None:
 
 
 def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
-    """Pipeline, steps that were not skipped, end; a run that was gone on with has no end yet."""
+    """Pipeline, steps that were not skipped, end; a run that was gone on with has no end yet.
+
+    The seconds of the end are those of all parts of the run, and not what passed between them.
+    """
     pipeline, finished = None, None
     steps: set[str | None] = set()
+    begun = last = earlier = 0.0
     for stamped in stream:
         match stamped.event:
             case RunStarted() as started:
                 pipeline, finished = started.pipeline, None
+                earlier += last - begun
+                begun = stamped.time
             case StepFinished(status=status, place=place) if status != "skipped":
                 steps.add(place.step)
             case RunFinished() as ended:
-                finished = ended
+                finished = replace(ended, seconds=earlier + ended.seconds)
             case _:
                 pass
+        last = stamped.time
     return pipeline, len(steps), finished
