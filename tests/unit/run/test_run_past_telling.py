@@ -10,7 +10,7 @@ from aish.run.past.shelf import Shelf
 from aish.run.past.telling import tell
 from aish.sinks.journal_record import sealed
 from aish.sinks.lines import to_line
-from aish.vocab.events import Stamped
+from aish.vocab.events import Event, Stamped
 
 ID = "20261121T190138Z-rows-32be"
 
@@ -18,7 +18,7 @@ ID = "20261121T190138Z-rows-32be"
 @pytest.mark.requirement("B3")
 def test_a_run_in_parts_took_what_its_parts_took(tmp_path: Path) -> None:
     """One was killed after ten seconds, and gone on with an hour later."""
-    told = (
+    told: tuple[tuple[float, Event], ...] = (
         (100.0, run_started()),
         (110.0, step_finished()),
         (3700.0, run_started(resumed_from=ID)),
