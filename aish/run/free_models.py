@@ -1,7 +1,8 @@
 """Models that cost nothing, under a limit: how long their answers may be is set for them (B8).
 
 A limit on tokens or cost makes `max_tokens` mandatory, because the worst case of a request has to
-be known before it is sent. A model that costs nothing may leave it out, and is asked for this much.
+be known before it is sent. A model that costs nothing may leave it out, and is asked for this much,
+or for a quarter of what the limit allows, if that is less.
 """
 
 from collections.abc import Iterable
@@ -22,7 +23,10 @@ def is_free(entry: ModelEntry) -> bool:
 
 def bounded(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:
     """The entry with a `max_tokens`, where a limit wants one and a free model has none."""
-    weighs = any(one.tokens is not None or one.cost_usd is not None for one in limits)
-    if not weighs or answer_limit(entry.params) is not None or not is_free(entry):
+    bounds = [one for one in limits if one.tokens is not None or one.cost_usd is not None]
+    if not bounds or answer_limit(entry.params) is not None or not is_free(entry):
         return entry
-    return replace(entry, params={**entry.params, "max_tokens": MAX_TOKENS})
+    quarters = (max(1, one.tokens // 4) for one in bounds if one.tokens is not None)
+    return replace(
+        entry, params={**entry.params, "max_tokens": min(MAX_TOKENS, *quarters, MAX_TOKENS)}
+    )
