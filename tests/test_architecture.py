@@ -47,6 +47,8 @@ ALLOWED = {
     "items/": set(),
     "reports/": set(),
     "reports/otel/sdk.py": {"opentelemetry", "requests"},
+    "shell/": {"anyio"},
+    "shell/editor/": {"anyio", "prompt_toolkit"},
     "sinks/": {"rich"},
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},

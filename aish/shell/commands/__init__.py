@@ -1,0 +1,1 @@
+"""The commands of a session, one file each; `catalogue` lists them."""

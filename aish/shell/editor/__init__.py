@@ -1,0 +1,1 @@
+"""The line editor of a session at a terminal."""
