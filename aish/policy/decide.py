@@ -77,4 +77,4 @@ def _ruling(verdict: RulingVerdict, found: Judgement) -> Ruling:
     where = f" ({found.rule.entry.path})" if found.rule.entry.path else ""
     certainty = found.why if found.fit is Fit.UNSURE else "it matches"
     reason = f"{found.rule.list} rule {found.rule.text}{where}: {certainty}"
-    return Ruling(verdict, found.rule.text, reason)
+    return Ruling(verdict, found.rule.name, reason)

@@ -5,15 +5,22 @@ be sent. A yes is good for one call.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import replace
+from typing import Literal
 
+import anyio
+
+from aish.policy.always import exact_entry
+from aish.policy.commands import is_command_tool
 from aish.policy.decide import Ruling, decide, forbidden, simple_fit
 from aish.policy.digest import call_digest
-from aish.policy.rules import Policy
+from aish.policy.rules import THIS_SESSION, Policy, Rule, rule_of
 from aish.policy.staging import STAGED, Reviewed, Staging
 from aish.vocab.event_parts import Place, Verdict
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Approver, Question
+from aish.vocab.rules import RuleEntry
 from aish.vocab.tools import Tool
 
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
@@ -21,6 +28,9 @@ CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
 
 Withdrawn = Callable[[Tool], str | None]
 """The reply to a call of a tool that is not offered any more, or `None` (P8)."""
+
+Autonomy = Callable[[Tool], str | None]
+"""By what a person lets a tool run unasked where no rule has matched, or `None`."""
 
 THE_USER = "the user"
 THE_LOCK = "the lock file"
@@ -87,13 +97,25 @@ class Gate:
         self._withdrawn = withdrawn
         self._staging = staging
         self._reviewed = reviewed
+        self.autonomy: Autonomy | None = None
         self._count = 0
         self._open: dict[int, Decision] = {}
+        self._one_at_a_time = anyio.Lock()
 
     @property
     def policy(self) -> Policy:
-        """The rules."""
+        """The rules, with those of this session."""
         return self._policy
+
+    def add_rule(self, name: Literal["auto_approve", "deny"], entry: RuleEntry) -> Rule:
+        """Decide by one more rule from now on, for this session.
+
+        Raises:
+            UsageError: its glob has no `__`, or its command no words.
+        """
+        rule = rule_of(name, replace(entry, path=THIS_SESSION))
+        self._policy = self._policy.with_rule(rule)
+        return rule
 
     async def decide(self, proposal: Proposal) -> Decision:
         """The decision on a call; asks the person where there is one and the rules say so."""
@@ -105,14 +127,14 @@ class Gate:
         if self._reviewed is not None:
             return self._apply(self._reviewed, proposal, digest)
         ruling = await self._ruling(proposal)
-        if ruling.verdict == "staged":
-            return self._stage(ruling, proposal, digest)
-        if ruling.verdict == "auto":
-            return self._grant("auto", ruling.rule, digest, by_person=False)
-        if ruling.verdict == "deny":
-            reply = f"[aish] tool call denied by rule {ruling.rule}"
-            return Decision("deny", ruling.rule, digest, reply, by_person=False)
-        return await self._ask(ruling, proposal, digest)
+        if ruling.verdict != "ask" or not self._approver.attended:
+            return self._decided(ruling, proposal, digest)
+        async with self._one_at_a_time:
+            # Another question was open perhaps, whose answer was a rule.
+            ruling = await self._ruling(proposal)
+            if ruling.verdict != "ask":
+                return self._decided(ruling, proposal, digest)
+            return await self._ask(ruling, proposal, digest)
 
     def redeem(self, decision: Decision, proposal: Proposal) -> None:
         """Use up an approval, at dispatch.
@@ -131,15 +153,42 @@ class Gate:
         """Whether a call that was decided to be staged has come to where it is reviewed."""
         return self._staging is not None and self._staging.holds(decision.digest)
 
+    def _decided(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
+        """What a ruling comes to without asking anyone."""
+        match ruling.verdict:
+            case "auto":
+                return self._grant("auto", ruling.rule, digest, by_person=False)
+            case "staged":
+                return self._stage(ruling, proposal, digest)
+            case "deny":
+                reply = f"[aish] tool call denied by rule {ruling.rule}"
+                return Decision("deny", ruling.rule, digest, reply, by_person=False)
+            case "ask":
+                reply = f"[aish] tool call denied: no rule approves {proposal.tool.name}"
+                return Decision("ask-no", ruling.rule or NOBODY, digest, reply, by_person=False)
+
     async def _ask(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
-        if not self._approver.attended:
-            reply = f"[aish] tool call denied: no rule approves {proposal.tool.name}"
-            return Decision("ask-no", ruling.rule or NOBODY, digest, reply, by_person=False)
-        question = Question(proposal.tool, proposal.arguments, ruling.reason, proposal.place)
-        if await self._approver.ask(question) is True:
+        tool, arguments = proposal.tool, proposal.arguments
+        entry = self._always(tool, arguments)
+        always = rule_of("auto_approve", entry).text if entry else None
+        question = Question(tool, arguments, ruling.reason, proposal.place, always)
+        answer = await self._approver.ask(question)
+        if answer == "always" and entry is not None:
+            rule = self.add_rule("auto_approve", entry)
+            who = f"{THE_USER}, always: {rule.name}"
+            return self._grant("ask-yes", who, digest, by_person=True)
+        if answer == "yes":
             return self._grant("ask-yes", THE_USER, digest, by_person=True)
         reply = "[aish] tool call denied by the user"
         return Decision("ask-no", THE_USER, digest, reply, by_person=True)
+
+    def _always(self, tool: Tool, arguments: JsonObject) -> RuleEntry | None:
+        """The rule that an "always" stores, where it would approve this very call."""
+        entry = exact_entry(tool, arguments)
+        if entry is None:
+            return None
+        policy = self._policy.with_rule(rule_of("auto_approve", entry))
+        return entry if decide(policy, tool, arguments).verdict == "auto" else None
 
     def _stage(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
         staging, tool = self._staging, proposal.tool
@@ -192,7 +241,15 @@ class Gate:
         def fits(schema: JsonObject, arguments: JsonObject) -> bool | None:
             return True if id(schema) in fitting else simple_fit(schema, arguments)
 
-        return decide(self._policy, tool, arguments, fits)
+        ruling = decide(self._policy, tool, arguments, fits)
+        return self._let(tool) or ruling if ruling.verdict == "ask" and not ruling.rule else ruling
+
+    def _let(self, tool: Tool) -> Ruling | None:
+        """The ruling where a person lets a tool run unasked; what runs commands never is."""
+        if self.autonomy is None or any(map(is_command_tool, tool.names)):
+            return None
+        by = self.autonomy(tool)
+        return Ruling("auto", by, by) if by else None
 
     async def _fits(self, schema: JsonObject, arguments: JsonObject) -> bool:
         return self._check_schema is not None and not await self._check_schema(schema, arguments)

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Literal
 
 from aish.errors import UsageError
@@ -13,6 +14,9 @@ from aish.vocab.run_parts import RuleInfo
 from aish.vocab.tools import Tool, ToolName
 
 ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent", "stage"]
+
+THIS_SESSION = "this session"
+"""Where a rule stands that a person made while working (P2)."""
 
 LOCAL_COMMAND = ToolName("shell", "run")
 """What `run` steps are approved as (F2); known in every pipeline."""
@@ -32,6 +36,11 @@ class Rule:
     def exact(self) -> bool:
         """Whether it names one tool, without a wildcard (P5)."""
         return is_exact(self.entry.tool)
+
+    @property
+    def name(self) -> str:
+        """How decisions name it: its text, and whether it is of this session only."""
+        return f"{self.text} ({THIS_SESSION})" if self.entry.path == THIS_SESSION else self.text
 
     @property
     def unconditional(self) -> bool:
@@ -70,6 +79,13 @@ class Policy:
     def infos(self) -> tuple[RuleInfo, ...]:
         """Every rule as the plan and `run.started` show it."""
         return tuple(RuleInfo(list=rule.list, rule=rule.text) for rule in self.all())
+
+    def with_rule(self, rule: Rule) -> "Policy":
+        """The same and one more rule, which decides."""
+        if rule.list == "deny":
+            return replace(self, deny=(*self.deny, rule))
+        assert rule.list == "auto_approve", "only these are added to a session"
+        return replace(self, auto_approve=(*self.auto_approve, rule))
 
     def all(self) -> tuple[Rule, ...]:
         """Every rule, those that decide first."""
@@ -124,11 +140,12 @@ def rule_text(entry: RuleEntry) -> str:
     return " ".join(parts)
 
 
-def _compile(name: ListName, entries: tuple[RuleEntry, ...]) -> tuple[Rule, ...]:
-    return tuple(_rule(name, entry) for entry in entries)
+def rule_of(name: ListName, entry: RuleEntry) -> Rule:
+    """One rule, made ready.
 
-
-def _rule(name: ListName, entry: RuleEntry) -> Rule:
+    Raises:
+        UsageError: its glob has no `__`, or its command no words.
+    """
     try:
         server, tool = split_glob(entry.tool)
     except UsageError as error:
@@ -136,6 +153,10 @@ def _rule(name: ListName, entry: RuleEntry) -> Rule:
     if entry.command is not None and not entry.command:
         raise UsageError("`command` has no words", where=entry.path or None)
     return Rule(list=name, entry=entry, server=server, tool=tool, text=rule_text(entry))
+
+
+def _compile(name: ListName, entries: tuple[RuleEntry, ...]) -> tuple[Rule, ...]:
+    return tuple(rule_of(name, entry) for entry in entries)
 
 
 def _any_covers(rules: tuple[Rule, ...], name: ToolName) -> bool:

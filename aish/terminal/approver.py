@@ -13,7 +13,7 @@ from aish.terminal.tty import (
     is_terminal,
     terminal_of,
 )
-from aish.vocab.protocols import Question
+from aish.vocab.protocols import Answer, Question
 
 YES = frozenset({"y", "yes"})
 
@@ -41,18 +41,18 @@ class TerminalApprover:
         """Whether there is a terminal; a pipe is not a person."""
         return is_terminal(*self._streams) if self._streams else has_terminal()
 
-    async def ask(self, question: Question) -> bool:
-        """True only for an explicit yes, typed after the question was shown."""
+    async def ask(self, question: Question) -> Answer:
+        """Anything but `no` only where it was typed after the question was shown."""
         async with self._one_at_a_time:
             if not self.attended:
-                return False
+                return "no"
             try:
                 with self._pause(), self._terminal() as terminal:
                     answer = await terminal.ask(question_text(question, terminal.width))
             except OSError:
                 # A terminal that goes away has not said yes.
-                return False
-        return answer is not None and answer.strip().lower() in YES
+                return "no"
+        return "yes" if answer is not None and answer.strip().lower() in YES else "no"
 
     def _terminal(self) -> AbstractContextManager[Terminal]:
         return terminal_of(*self._streams) if self._streams else controlling_terminal()

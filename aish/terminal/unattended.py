@@ -1,6 +1,6 @@
 """The twin of the approver for runs with nobody there (P3)."""
 
-from aish.vocab.protocols import Question
+from aish.vocab.protocols import Answer, Question
 
 
 class Unattended:
@@ -11,6 +11,6 @@ class Unattended:
         """Never."""
         return False
 
-    async def ask(self, question: Question) -> bool:  # ruff: ignore[unused-method-argument] - nobody is there
+    async def ask(self, question: Question) -> Answer:  # ruff: ignore[unused-method-argument, no-self-use] - nobody is there
         """No."""
-        return self.attended
+        return "no"

@@ -6,7 +6,7 @@ Each has a real implementation in a room of floor 4 or 3 and a twin that ships i
 
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field
-from typing import Protocol
+from typing import Literal, Protocol
 
 from aish.vocab.deltas import Delta, Finish
 from aish.vocab.event_parts import Place
@@ -124,14 +124,23 @@ class Sampler(Protocol):
         ...
 
 
+Answer = Literal["no", "yes", "always"]
+"""A person's answer to a question; `always` is a yes that approves later calls too."""
+
+
 @frozen
 class Question:
-    """A tool call a person is asked about: exactly what will be sent (P2)."""
+    """A tool call a person is asked about: exactly what will be sent (P2).
+
+    `always` is the text of the rule that this answer would store for the session; without one
+    it is not offered.
+    """
 
     tool: Tool
     arguments: JsonObject
     reason: str
     place: Place
+    always: str | None = None
 
 
 class Approver(Protocol):
@@ -142,8 +151,8 @@ class Approver(Protocol):
         """Whether there is a person at all."""
         ...
 
-    async def ask(self, question: Question) -> bool:
-        """True only for an explicit yes."""
+    async def ask(self, question: Question) -> Answer:
+        """`yes` and `always` only where a person said so, `always` only where it is offered."""
         ...
 
 

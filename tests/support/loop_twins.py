@@ -15,6 +15,7 @@ from aish.vocab.deltas import Delta, Finish, FinishReason, TextPiece, Usage
 from aish.vocab.events import Event
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.vocab.protocols import Answer as Said
 from aish.vocab.protocols import ModelRequest, Progress, Question, Sampler
 from aish.vocab.rules import RuleEntry, RuleLists
 from aish.vocab.tools import Tool, ToolCall, ToolName, ToolResult
@@ -135,10 +136,10 @@ class Person:
     attended: bool = False
     questions: list[Question] = field(default_factory=list)
 
-    async def ask(self, question: Question) -> bool:
+    async def ask(self, question: Question) -> Said:
         self.questions.append(question)
         await anyio.lowlevel.checkpoint()
-        return self.answer
+        return "yes" if self.answer else "no"
 
 
 @dataclass

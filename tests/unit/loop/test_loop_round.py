@@ -10,6 +10,7 @@ from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, ToolDecided, ToolFinished, ToolStarted
 from aish.vocab.json import JsonObject
 from aish.vocab.messages import ToolTurn
+from aish.vocab.protocols import Answer
 from aish.vocab.tools import ToolCall, ToolResult
 
 PLACE = Place(step="one", turn=1)
@@ -136,12 +137,12 @@ def test_a_person_is_asked_about_one_parallel_call_at_a_time() -> None:
     class Careful(Person):
         asking: int = 0
 
-        async def ask(self, question: object) -> bool:
+        async def ask(self, question: object) -> Answer:
             self.asking += 1
             assert self.asking == 1
             await anyio.lowlevel.checkpoint()
             self.asking -= 1
-            return True
+            return "yes"
 
     kit = Kit(Box(TOOLS), auto=(), parallel=("box__a",), person=Careful(attended=True))
     replies = run(kit, *numbered("a", 3))

@@ -7,7 +7,7 @@ from aish.policy.gate import ApprovalError, Decision, Gate, Proposal
 from aish.policy.rules import compile_policy
 from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Question
+from aish.vocab.protocols import Answer, Question
 from aish.vocab.rules import RuleEntry, RuleLists
 from aish.vocab.tools import Tool, ToolName
 
@@ -16,11 +16,11 @@ from aish.vocab.tools import Tool, ToolName
 class Person:
     """Answers as told and keeps the questions."""
 
-    answer: bool = True
+    answer: Answer = "yes"
     attended: bool = True
     questions: list[Question] = field(default_factory=list)
 
-    async def ask(self, question: Question) -> bool:
+    async def ask(self, question: Question) -> Answer:
         await anyio.lowlevel.checkpoint()
         self.questions.append(question)
         return self.answer
@@ -95,7 +95,7 @@ def test_a_person_is_shown_exactly_what_will_be_sent() -> None:
 
 @pytest.mark.requirement("P3")
 def test_the_no_of_a_person_is_told_to_the_model() -> None:
-    decision = decided(gate(Person(answer=False)))
+    decision = decided(gate(Person(answer="no")))
     assert (decision.verdict, decision.rule, decision.by_person) == ("ask-no", "the user", True)
     assert decision.reply == "[aish] tool call denied by the user"
 
@@ -174,7 +174,7 @@ def test_an_approval_of_another_run_or_gate_or_of_no_gate_is_worth_nothing() -> 
 
 @pytest.mark.requirement("P6")
 def test_a_refusal_is_never_redeemed() -> None:
-    subject = gate(Person(answer=False), deny=("git__*",))
+    subject = gate(Person(answer="no"), deny=("git__*",))
     refused = decided(subject)
     denied = decided(subject, replace(CALL, tool=replace(TOOL, name=ToolName("git", "rm"))))
     for decision in (refused, denied):
@@ -191,9 +191,9 @@ def test_odd_arguments_have_a_digest_too() -> None:
 
 
 @pytest.mark.requirement("P2", "X12")
-def test_only_true_is_yes() -> None:
+def test_only_the_word_is_yes() -> None:
     person = Person()
-    person.answer = "yes"  # type: ignore[assignment]  # an approver that breaks its contract
+    person.answer = True  # type: ignore[assignment]  # an approver that breaks its contract
     assert decided(gate(person)).verdict == "ask-no"
 
 

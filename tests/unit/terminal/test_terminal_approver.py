@@ -17,7 +17,7 @@ from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Question
+from aish.vocab.protocols import Answer, Question
 from aish.vocab.tools import Tool, ToolName
 
 PROMPT = "send this call? [y/N] "
@@ -64,9 +64,9 @@ def person() -> Iterator[Person]:
     os.close(slave)
 
 
-def ask(person: Person, answer: str, asked: Question | None = None, prompts: int = 1) -> bool:
-    async def scene() -> bool:
-        verdict = False
+def ask(person: Person, answer: str, asked: Question | None = None, prompts: int = 1) -> Answer:
+    async def scene() -> Answer:
+        verdict: Answer = "no"
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(person.answers, answer, prompts)
@@ -98,7 +98,7 @@ def ask(person: Person, answer: str, asked: Question | None = None, prompts: int
     ],
 )
 def test_only_an_explicit_yes_is_yes(person: Person, *, answer: str, approved: bool) -> None:
-    assert ask(person, answer) is approved
+    assert ask(person, answer) == ("yes" if approved else "no")
 
 
 @pytest.mark.requirement("P2")
@@ -163,15 +163,15 @@ def test_wide_characters_do_not_break_out_of_the_frame(person: Person) -> None:
 @pytest.mark.requirement("P2")
 def test_what_was_typed_before_the_question_does_not_answer_it(person: Person) -> None:
     person.types("y\ny\nyes")
-    assert ask(person, "n\n") is False
+    assert ask(person, "n\n") == "no"
     person.seen, person.waiting = "", b""
     person.types("y\n")
-    assert ask(person, "\n") is False
+    assert ask(person, "\n") == "no"
 
 
 @pytest.mark.requirement("P2")
 def test_calls_that_run_beside_each_other_ask_one_at_a_time(person: Person) -> None:
-    answers: dict[str, bool] = {}
+    answers: dict[str, Answer] = {}
 
     async def scene() -> None:
         approver = person.approver()
@@ -188,25 +188,25 @@ def test_calls_that_run_beside_each_other_ask_one_at_a_time(person: Person) -> N
                 await person.answers("n\n", times=2)
 
     anyio.run(scene)
-    assert answers == {"first": True, "second": False}
+    assert answers == {"first": "yes", "second": "no"}
 
 
 @pytest.mark.requirement("P2", "L10")
 def test_a_question_can_be_cancelled_and_the_next_one_asked(person: Person) -> None:
-    async def scene() -> bool:
+    async def scene() -> Answer:
         approver = person.approver()
         with anyio.fail_after(20):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(approver.ask, question())
                 await person.reads_until(PROMPT)
                 tasks.cancel_scope.cancel()
-            verdict = False
+            verdict: Answer = "no"
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(person.answers, "y\n", 2)
                 verdict = await approver.ask(question())
         return verdict
 
-    assert anyio.run(scene) is True
+    assert anyio.run(scene) == "yes"
 
 
 @pytest.mark.requirement("P2", "L10")
@@ -250,7 +250,7 @@ def test_a_pipe_is_not_a_person() -> None:
         os.write(writer, b"y\n")
         approver = TerminalApprover(reader=reader, writer=writer)
         assert not approver.attended
-        assert anyio.run(approver.ask, question()) is False
+        assert anyio.run(approver.ask, question()) == "no"
     finally:
         os.close(reader)
         os.close(writer)
@@ -262,7 +262,7 @@ def test_a_terminal_that_goes_away_has_not_said_yes() -> None:
     approver = TerminalApprover(reader=slave, writer=slave)
     os.close(master)
     try:
-        assert anyio.run(approver.ask, question()) is False
+        assert anyio.run(approver.ask, question()) == "no"
     finally:
         os.close(slave)
 
@@ -270,14 +270,14 @@ def test_a_terminal_that_goes_away_has_not_said_yes() -> None:
 @pytest.mark.requirement("P3", "X12")
 def test_nobody_says_no_at_once() -> None:
     assert not Unattended().attended
-    assert anyio.run(Unattended().ask, question()) is False
+    assert anyio.run(Unattended().ask, question()) == "no"
 
 
 SCRIPT = """
 import anyio
 from aish.terminal.approver import TerminalApprover
 from aish.vocab.event_parts import Place
-from aish.vocab.protocols import Question
+from aish.vocab.protocols import Answer, Question
 from aish.vocab.tools import Tool, ToolName
 
 tool = Tool(ToolName("fs", "rm"), "fs__rm", "", {})
@@ -300,7 +300,7 @@ def test_the_own_terminal_is_asked_even_when_stdin_is_a_pipe(script: Path) -> No
     child: pexpect.spawn[str] = pexpect.spawn("/bin/sh", ["-c", command], encoding="utf-8")
     child.expect_exact(PROMPT, timeout=20)
     child.sendline("n")
-    child.expect_exact("answer False", timeout=20)
+    child.expect_exact("answer no", timeout=20)
     child.expect(pexpect.EOF)
     child.close()
     assert child.exitstatus == 0
@@ -313,7 +313,7 @@ def test_control_c_at_the_question_stops_the_program(script: Path) -> None:
     child.sendintr()
     child.expect(pexpect.EOF, timeout=20)
     child.close()
-    assert "answer True" not in str(child.before)
+    assert "answer yes" not in str(child.before)
     assert "KeyboardInterrupt" in str(child.before)
     assert child.exitstatus == 1 or child.signalstatus == signal.SIGINT
 
@@ -327,4 +327,4 @@ def test_a_program_without_a_terminal_is_not_attended(script: Path) -> None:
             )
         return done.stdout
 
-    assert anyio.run(run) == b"attended False\nanswer False\n"
+    assert anyio.run(run) == b"attended False\nanswer no\n"
