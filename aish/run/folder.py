@@ -34,10 +34,14 @@ def tame_name(name: str) -> str:
 
 @frozen
 class RunsPlace:
-    """Where runs are kept: `.aish/runs` of the project, or where a person `wanted` them."""
+    """Where runs are kept: `.aish/runs` of the project, or where a person `wanted` them.
+
+    `shelf` is another name than `runs` for what is no run of a pipeline.
+    """
 
     project: Path
     wanted: Path | None = None
+    shelf: str = "runs"
 
 
 @slotted
@@ -149,7 +153,7 @@ def _make(place: RunsPlace, id: str) -> Path:
         project = place.project.resolve()
         hidden = private_folder(project / ".aish", within=project)
         _ignore(hidden)
-        return private_folder(hidden / "runs" / id, within=project)
+        return private_folder(hidden / place.shelf / id, within=project)
     wanted = place.wanted.resolve()
     if not wanted.is_dir():
         private_folder(wanted)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from aish.vocab.frozen import frozen
 
-ServerState = Literal["ready", "failed"]
+ServerState = Literal["connecting", "ready", "failed"]
 CassetteMode = Literal["none", "once", "new_episodes", "all"]
 
 
@@ -19,13 +19,17 @@ class ModelInfo:
 
 @frozen
 class ServerInfo:
-    """A server and whether it came up; `tools` counts what it offers."""
+    """A server and whether it came up; `tools` counts what it offers.
+
+    `address` is its URL without query and credentials, its command line, or the names of its packs.
+    """
 
     alias: str
     transport: str
     state: ServerState
     tools: int
     error: str | None = None
+    address: str = ""
 
 
 @frozen

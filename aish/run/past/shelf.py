@@ -131,8 +131,8 @@ def newest_first(shelves: Sequence[Shelf]) -> list[tuple[str, Shelf]]:
     return [(id, shelf) for _, id, shelf in sorted(found, key=itemgetter(0), reverse=True)]
 
 
-def open_project(project: Path) -> Shelf:
-    """The folder of runs of one project.
+def open_project(project: Path, shelf: str = "runs") -> Shelf:
+    """The folder of runs of one project, or another `shelf` of it.
 
     Raises:
         UsageError: a part of its path is a link or no folder.
@@ -140,7 +140,7 @@ def open_project(project: Path) -> Shelf:
     """
     held = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     path = project
-    for part in (".aish", "runs"):
+    for part in (".aish", shelf):
         path /= part
         try:
             above, held = held, _below(held, part, path)
