@@ -19,11 +19,12 @@ from aish.vocab.deltas import (
     Withdrawn,
 )
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Fallback, Notice, ReasoningDelta, Retry, TextDelta, TextWithdrawn
+from aish.vocab.events import Notice, ReasoningDelta, Retry, TextDelta, TextWithdrawn
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
 from aish.vocab.tools import ToolCall
+from aish.vocab.turn_events import Fallback
 
 
 @frozen

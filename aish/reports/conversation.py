@@ -11,13 +11,13 @@ from aish.text import for_line
 from aish.vocab.event_parts import TurnPurpose
 from aish.vocab.events import (
     ExpectChecked,
-    Fallback,
     Notice,
     Retry,
     TextWithdrawn,
 )
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
+from aish.vocab.turn_events import Fallback
 
 _SHORT = 8
 _LINE = 90

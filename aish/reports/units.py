@@ -10,7 +10,6 @@ from dataclasses import field
 from aish.vocab.event_parts import Place, StepKind
 from aish.vocab.events import (
     ExpectChecked,
-    Fallback,
     ItemFinished,
     ItemStarted,
     Notice,
@@ -29,6 +28,7 @@ from aish.vocab.events import (
 )
 from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonValue
+from aish.vocab.turn_events import Fallback
 
 Key = tuple[str, str | None]
 Finished = StepFinished | ItemFinished

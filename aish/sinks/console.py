@@ -22,7 +22,6 @@ from aish.vocab.event_parts import Level, Place
 from aish.vocab.events import (
     Event,
     ExpectChecked,
-    Fallback,
     ItemFinished,
     ItemStarted,
     Notice,
@@ -37,11 +36,13 @@ from aish.vocab.events import (
     TextWithdrawn,
     ToolDecided,
     ToolFinished,
+    ToolOutput,
     ToolProgress,
     ToolStarted,
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
@@ -128,9 +129,7 @@ class Console:
             case Retry():
                 self._retry(event)
             case Fallback():
-                self._named(event.place)
-                arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
-                self._note("yellow", f"fallback {arrow}: {event.reason}")
+                self._fallback(event)
             case Notice():
                 self._notice(event)
             case ExpectChecked():
@@ -141,7 +140,9 @@ class Console:
                 self._end = event
                 self._screen.rest()
                 self._screen.end_line()
-            case TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished():
+            case (TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished()) | (
+                TurnAdded() | HistoryReplaced() | ToolOutput()
+            ):
                 pass
             case _:
                 assert_never(event)
@@ -225,6 +226,11 @@ class Console:
         again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
         self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
         self._waits.model(event.place, f"waiting to ask {for_line(event.endpoint)} again")
+
+    def _fallback(self, event: Fallback) -> None:
+        self._named(event.place)
+        arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
+        self._note("yellow", f"fallback {arrow}: {event.reason}")
 
     def _notice(self, event: Notice) -> None:
         self._named(event.place)

@@ -3,9 +3,18 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from aish.sinks.masking import Pieces, masked
+from aish.sinks.masking import Piece, Pieces, masked
 from aish.system.secrets import Secrets
-from aish.vocab.events import Event, ReasoningDelta, Stamped, TextDelta, TextWithdrawn, TurnFinished
+from aish.vocab.events import (
+    Event,
+    ReasoningDelta,
+    Stamped,
+    TextDelta,
+    TextWithdrawn,
+    ToolFinished,
+    ToolOutput,
+    TurnFinished,
+)
 from aish.vocab.protocols import Clock
 
 
@@ -19,7 +28,7 @@ class Sink(Protocol):
 
     @property
     def deltas(self) -> bool:
-        """Whether it wants answers piece by piece; if not, it gets them whole only."""
+        """Whether it wants answers, and output, piece by piece, and not only whole."""
         ...
 
     def __call__(self, stamped: Stamped) -> None:
@@ -62,7 +71,7 @@ class EventLog:
 
     def emit(self, event: Event) -> None:
         """Hand an event to every sink."""
-        if isinstance(event, (TextDelta, ReasoningDelta)):
+        if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
             if self._live:
                 self._emit_piece(event)
             return
@@ -80,14 +89,14 @@ class EventLog:
                 self._fail(sink, error)
         self._sinks = self._live = ()
 
-    def _emit_piece(self, piece: TextDelta | ReasoningDelta) -> None:
+    def _emit_piece(self, piece: Piece) -> None:
         shown = self._pieces.feed(piece) if self._secrets else piece
         if shown is not None:
             self._send(shown, self._live)
 
     def _end_pieces(self, event: Event) -> None:
-        """Show what was held back of a turn that has ended; forget it of one withdrawn."""
-        if isinstance(event, TurnFinished):
+        """Show what was held back of what has ended; forget it of a turn withdrawn."""
+        if isinstance(event, TurnFinished | ToolFinished):
             for piece in self._pieces.release(event.place):
                 self._send(piece, self._live)
         elif isinstance(event, TextWithdrawn):

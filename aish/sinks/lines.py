@@ -9,14 +9,18 @@ from typing import Any
 from aish.sinks.json_text import json_text, string_text
 from aish.vocab.event_parts import Place
 from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Event, Fallback, ReasoningDelta, Stamped, TextDelta
+from aish.vocab.events import Event, ReasoningDelta, Stamped, TextDelta
 from aish.vocab.json import JsonValue
+from aish.vocab.turn_events import Fallback, TurnAdded
 
 VERSION = 1
 PLACE = ("step", "item", "turn", "call")
 
-# `from` is no name in Python.
-_KEYS: Mapping[type[Event], Mapping[str, str]] = {Fallback: {"source": "from", "target": "to"}}
+# `from` is no name in Python, and `turn` the number of one in a place.
+_KEYS: Mapping[type[Event], Mapping[str, str]] = {
+    Fallback: {"source": "from", "target": "to"},
+    TurnAdded: {"turn": "added"},
+}
 
 
 def to_object(stamped: Stamped) -> dict[str, JsonValue]:

@@ -5,13 +5,15 @@ from typing import Any, TypeVar
 
 from aish.system.secrets import Secrets, StreamMask
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ReasoningDelta, TextDelta
+from aish.vocab.events import Event, ReasoningDelta, TextDelta, ToolOutput
 
-Piece = TextDelta | ReasoningDelta
+Piece = TextDelta | ReasoningDelta | ToolOutput
 Record = TypeVar("Record")
 
 # Words of ours, out of closed lists: nobody's secret, and readers rely on them.
-_CLOSED = frozenset({"digest", "finish", "kind", "level", "list", "state", "status", "verdict"})
+_CLOSED = frozenset(
+    {"digest", "finish", "kind", "level", "list", "state", "status", "stream", "verdict"}
+)
 
 
 def masked(event: Event, secrets: Secrets) -> Event:
@@ -20,39 +22,35 @@ def masked(event: Event, secrets: Secrets) -> Event:
 
 
 class Pieces:
-    """Masks answers as they stream: a secret may be cut in two anywhere.
+    """Masks answers and output as they stream: a secret may be cut in two anywhere.
 
-    What may be the beginning of a secret is held back until more has come, or until the turn it
-    belongs to has ended.
+    What may be the beginning of a secret is held back until more has come, or until the turn or
+    the call it belongs to has ended.
     """
 
     def __init__(self, secrets: Secrets) -> None:
         self._secrets = secrets
-        self._open: dict[tuple[type[Piece], Place], StreamMask] = {}
+        self._open: dict[Place, dict[str, tuple[Piece, StreamMask]]] = {}
 
     def feed(self, piece: Piece) -> Piece | None:
         """What of the piece can be shown now, together with what was held back before it."""
-        key = (type(piece), piece.place)
-        mask = self._open.get(key)
-        if mask is None:
-            mask = self._open[key] = StreamMask(self._secrets)
+        here = self._open.setdefault(piece.place, {})
+        kind = piece.stream if isinstance(piece, ToolOutput) else type(piece).__name__
+        if kind not in here:
+            first = _masked_record(replace(piece, text=""), self._secrets)
+            here[kind] = first, StreamMask(self._secrets)
+        shown, mask = here[kind]
         text = mask.feed(piece.text)
-        return type(piece)(masked_place(piece.place, self._secrets), text) if text else None
+        return replace(shown, text=text) if text else None
 
     def release(self, place: Place) -> list[Piece]:
-        """What was held back of the turn at `place`, which has ended."""
-        held: list[Piece] = []
-        for kind in (ReasoningDelta, TextDelta):
-            mask = self._open.pop((kind, place), None)
-            text = mask.flush() if mask else ""
-            if text:
-                held.append(kind(masked_place(place, self._secrets), text))
-        return held
+        """What was held back of the turn or the call at `place`, which has ended."""
+        ended = [(shown, mask.flush()) for shown, mask in self._open.pop(place, {}).values()]
+        return [replace(shown, text=text) for shown, text in ended if text]
 
     def drop(self, place: Place) -> None:
         """Forget the turn at `place`, which was withdrawn."""
-        for kind in (ReasoningDelta, TextDelta):
-            self._open.pop((kind, place), None)
+        self._open.pop(place, None)
 
 
 def masked_place(place: Place, secrets: Secrets) -> Place:

@@ -16,7 +16,6 @@ from aish.text import counted, for_ci_log, for_line
 from aish.vocab.event_parts import Place, TurnPurpose
 from aish.vocab.events import (
     ExpectChecked,
-    Fallback,
     ItemFinished,
     ItemStarted,
     Notice,
@@ -31,11 +30,13 @@ from aish.vocab.events import (
     TextWithdrawn,
     ToolDecided,
     ToolFinished,
+    ToolOutput,
     ToolProgress,
     ToolStarted,
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
 
 _LONGEST = 200
 _PURPOSES: Mapping[TurnPurpose, str] = {
@@ -115,8 +116,8 @@ class Plain:
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case RunFinished():
                 yield from self._run_finished(event)
-            case (TextDelta() | ReasoningDelta() | ToolStarted()) | (
-                ToolProgress() | ItemStarted() | ItemFinished()
+            case (TextDelta() | ReasoningDelta() | ToolStarted() | ToolOutput()) | (
+                ToolProgress() | ItemStarted() | ItemFinished() | TurnAdded() | HistoryReplaced()
             ):
                 pass
             case _:

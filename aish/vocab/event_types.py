@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from aish.vocab.events import (
     Event,
     ExpectChecked,
-    Fallback,
     ItemFinished,
     ItemStarted,
     Notice,
@@ -19,11 +18,13 @@ from aish.vocab.events import (
     TextWithdrawn,
     ToolDecided,
     ToolFinished,
+    ToolOutput,
     ToolProgress,
     ToolStarted,
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
 
 EVENT_TYPES: Mapping[type[Event], str] = {
     RunStarted: "run.started",
@@ -33,12 +34,15 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     ItemFinished: "item.finished",
     TurnStarted: "turn.started",
     TurnFinished: "turn.finished",
+    TurnAdded: "turn.added",
+    HistoryReplaced: "history.replaced",
     TextDelta: "text.delta",
     ReasoningDelta: "reasoning.delta",
     TextWithdrawn: "text.withdrawn",
     ToolDecided: "tool.decided",
     ToolStarted: "tool.started",
     ToolProgress: "tool.progress",
+    ToolOutput: "tool.output",
     ToolFinished: "tool.finished",
     Retry: "retry",
     Fallback: "fallback",

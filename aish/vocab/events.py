@@ -25,6 +25,7 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo, Shard
 from aish.vocab.tools import ResultKind
+from aish.vocab.turn_events import OfConversation
 
 
 @frozen
@@ -195,6 +196,16 @@ class ToolProgress:
 
 
 @frozen
+class ToolOutput:
+    """Some output of a running call, as it arrives: shown only, for `tool.finished` has it."""
+
+    place: Place
+    tool: str
+    text: str
+    stream: Literal["stdout", "stderr"]
+
+
+@frozen
 class ToolFinished:
     """`content` is cut as the model saw it; `full` names the file with the rest."""
 
@@ -219,16 +230,6 @@ class Retry:
 
 
 @frozen
-class Fallback:
-    """`from` and `to` in JSON."""
-
-    place: Place
-    source: str
-    target: str
-    reason: str
-
-
-@frozen
 class Notice:
     """Something a person may want to know."""
 
@@ -240,11 +241,7 @@ class Notice:
 
 @frozen
 class ExpectChecked:
-    """An expectation of a step was looked at (F12).
-
-    `message` says what is expected and, if that is not so, what there is instead, maybe with the
-    lines of a diff.
-    """
+    """An expectation of a step was looked at (F12); `message` says what, and what there is."""
 
     place: Place
     kind: str
@@ -276,15 +273,16 @@ Event = (
     | ItemFinished
     | TurnStarted
     | TurnFinished
+    | OfConversation
     | TextDelta
     | ReasoningDelta
     | TextWithdrawn
     | ToolDecided
     | ToolStarted
     | ToolProgress
+    | ToolOutput
     | ToolFinished
     | Retry
-    | Fallback
     | Notice
     | ExpectChecked
     | RunFinished

@@ -13,7 +13,6 @@ from aish.vocab.event_types import EVENT_TYPES
 from aish.vocab.events import (
     Event,
     ExpectChecked,
-    Fallback,
     Notice,
     Retry,
     RunFinished,
@@ -32,6 +31,7 @@ from aish.vocab.events import (
 )
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo
+from aish.vocab.turn_events import Fallback
 
 START = 1_795_000_000.25
 # Clears the screen, sets the title, rings, overwrites the line, turns the text around, and asks a

@@ -8,7 +8,6 @@ from aish.sinks.json_text import json_text
 from aish.vocab.event_parts import Failure
 from aish.vocab.events import (
     ExpectChecked,
-    Fallback,
     ItemFinished,
     Notice,
     Retry,
@@ -21,6 +20,7 @@ from aish.vocab.events import (
 )
 from aish.vocab.json import JsonValue
 from aish.vocab.run_parts import ModelInfo, ServerInfo
+from aish.vocab.turn_events import Fallback
 
 Facts = dict[str, Value]
 Remark = Retry | Fallback | Notice | ExpectChecked

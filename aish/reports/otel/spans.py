@@ -21,7 +21,6 @@ from aish.reports.otel.span import (
 from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     ExpectChecked,
-    Fallback,
     ItemFinished,
     ItemStarted,
     Notice,
@@ -38,6 +37,7 @@ from aish.vocab.events import (
     TurnStarted,
 )
 from aish.vocab.frozen import slotted
+from aish.vocab.turn_events import Fallback
 
 _GONE = "it has no end"
 _CUT_OFF: Attributes = {names.ERROR_TYPE: "interrupted"}

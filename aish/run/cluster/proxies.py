@@ -31,10 +31,10 @@ from aish.run.spending import Spending
 from aish.terminal.unattended import Unattended
 from aish.vocab.deltas import Finish
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ReasoningDelta, TextDelta, TextWithdrawn
+from aish.vocab.events import Event, ReasoningDelta, TextDelta, TextWithdrawn, ToolOutput
 
 # Answers come whole from workers: piece by piece they are for who watches one answer.
-_PIECES = (TextDelta, ReasoningDelta, TextWithdrawn)
+_PIECES = (TextDelta, ReasoningDelta, TextWithdrawn, ToolOutput)
 
 
 @dataclass(slots=True)

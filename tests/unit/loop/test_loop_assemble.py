@@ -23,7 +23,6 @@ from aish.vocab.deltas import (
 from aish.vocab.event_parts import Place
 from aish.vocab.events import (
     Event,
-    Fallback,
     Notice,
     ReasoningDelta,
     Retry,
@@ -32,6 +31,7 @@ from aish.vocab.events import (
 )
 from aish.vocab.protocols import ModelRequest
 from aish.vocab.tools import ToolCall
+from aish.vocab.turn_events import Fallback
 
 PLACE = Place(step="one", turn=1)
 END = Finish("stop", Usage(10, 2), raw="stop", model="twin")

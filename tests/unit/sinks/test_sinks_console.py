@@ -31,10 +31,12 @@ from aish.vocab.events import (
     TextDelta,
     TextWithdrawn,
     ToolFinished,
+    ToolOutput,
     ToolProgress,
     ToolStarted,
     TurnStarted,
 )
+from aish.vocab.turn_events import HistoryReplaced, TurnAdded
 
 TURN = Place("read", turn=1)
 CALL = Place("read", turn=1, call="c1")
@@ -291,3 +293,16 @@ def test_what_is_not_the_answer_of_the_step_is_not_shown(purpose: TurnPurpose) -
 
     assert "in short" not in shown
     assert "in full" in shown
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TurnAdded(TURN, {"role": "user", "text": "said"}),
+        HistoryReplaced(TURN, ({"role": "user", "text": "said"},), "context_trimmed"),
+        ToolOutput(CALL, "shell__run", "said", "stdout"),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_is_told_elsewhere_is_not_drawn(event: Event) -> None:
+    assert "said" not in drawn(events(event), Look())

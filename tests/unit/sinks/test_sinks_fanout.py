@@ -22,7 +22,9 @@ from aish.vocab.events import (
     TextDelta,
     TextWithdrawn,
     ToolFinished,
+    ToolOutput,
 )
+from aish.vocab.turn_events import HistoryReplaced, TurnAdded
 
 TURN = Place("read", turn=1)
 SECRET = "hunter2-and-then-some"
@@ -169,7 +171,7 @@ def test_no_secret_leaves_in_any_event(event: Stamped, secret: str) -> None:
     log.emit(ToolFinished(TURN, secret, "ok", f"x{secret}y", secret, 0.0))
 
     assert secret.encode() not in b"".join(map(to_line, kept.seen))
-    if not isinstance(event.event, (TextDelta, ReasoningDelta)):
+    if not isinstance(event.event, (TextDelta, ReasoningDelta, ToolOutput)):
         assert [to_line(Stamped(event.seq, event.time, kept.events[0]))] == [before]
 
 
@@ -223,6 +225,42 @@ def test_turns_that_stream_at_once_are_masked_apart() -> None:
     log.emit(TextDelta(TURN, SECRET[9:] + "."))
 
     assert kept.events == [TextDelta(other, "free"), TextDelta(TURN, "<secret:TOKEN>.")]
+
+
+@pytest.mark.requirement("X4")
+@given(st.lists(st.integers(0, 60), max_size=6))
+def test_a_secret_in_output_is_masked_wherever_it_is_cut(cuts: list[int]) -> None:
+    kept, place = Kept(), Place("run-1", call="c1")
+    log = log_of(kept, secret=SECRET)
+    text = f"the key is {SECRET}, and hunter2-a"
+
+    for start, end in pairwise([0, *sorted(cuts), len(text)]):
+        # What comes beside it in the other stream tells nothing of where that one stands.
+        log.emit(ToolOutput(place, "shell__run", text[start:end], "stdout"))
+        log.emit(ToolOutput(place, "shell__run", ".", "stderr"))
+    log.emit(ToolFinished(place, "shell__run", "ok", text, None, 0.0))
+
+    output = [event for event in kept.events if isinstance(event, ToolOutput)]
+    parts = {
+        stream: "".join(piece.text for piece in output if piece.stream == stream)
+        for stream in ("stdout", "stderr")
+    }
+    assert parts["stdout"] == "the key is <secret:TOKEN>, and hunter2-a"
+    assert set(parts["stderr"]) == {"."}
+    assert isinstance(kept.events[-1], ToolFinished)
+
+
+def test_output_piece_by_piece_is_for_who_watches_and_turns_are_for_all() -> None:
+    live, whole = Kept(), Kept(deltas=False)
+    log = log_of(live, whole)
+    added = TurnAdded(TURN, {"role": "user", "text": "hi"})
+    replaced = HistoryReplaced(TURN, (added.turn,), "context_trimmed")
+
+    for event in (ToolOutput(TURN, "shell__run", "a", "stdout"), added, replaced):
+        log.emit(event)
+
+    assert len(live.seen) == 3
+    assert whole.events == [added, replaced]
 
 
 @pytest.mark.requirement("X4")

@@ -13,8 +13,9 @@ from aish.sinks.lines import rfc3339, to_line, to_object
 from aish.system.paths import schema_text
 from aish.text import for_terminal
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Fallback, Notice, Stamped, TextDelta, ToolProgress
+from aish.vocab.events import Notice, Stamped, TextDelta, ToolProgress
 from aish.vocab.json import JsonValue
+from aish.vocab.turn_events import Fallback
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))
 

@@ -17,7 +17,8 @@ from syrupy.assertion import SnapshotAssertion
 from aish.sinks.plain import Plain
 from aish.text import for_terminal
 from aish.vocab.event_parts import Place, TurnPurpose
-from aish.vocab.events import Stamped, TurnStarted
+from aish.vocab.events import Event, Stamped, ToolOutput, TurnStarted
+from aish.vocab.turn_events import HistoryReplaced, TurnAdded
 
 
 def written(run: list[Stamped]) -> str:
@@ -46,6 +47,19 @@ def test_no_text_of_an_event_steers_a_terminal_or_a_ci_runner(event: Stamped) ->
     assert for_terminal(text) == text
     assert not re.search(r"(?m)^\s*::|##\w*\[", text)
     assert all(line.startswith("[") for line in text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "event",
+    [
+        TurnAdded(Place("a"), {"role": "user", "text": "said"}),
+        HistoryReplaced(Place("a"), ({"role": "user", "text": "said"},), "context_trimmed"),
+        ToolOutput(Place("a", call="c1"), "shell__run", "said", "stdout"),
+    ],
+    ids=lambda event: type(event).__name__,
+)
+def test_what_is_said_elsewhere_takes_no_line(event: Event) -> None:
+    assert not written(stamped(event))
 
 
 @pytest.mark.requirement("L19", "M11")

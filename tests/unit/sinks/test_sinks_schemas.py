@@ -11,12 +11,17 @@ from schema_form import in_form
 from aish.system.paths import schema_text
 from aish.vocab.event_parts import Place
 from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Event, Fallback
+from aish.vocab.events import Event
+from aish.vocab.json import JsonValue
+from aish.vocab.turn_events import Fallback, TurnAdded
 
 EVENTS = json.loads(schema_text("events.schema.json"))
 RESULT = json.loads(schema_text("result.schema.json"))
 DEFINITIONS = EVENTS["$defs"]
-SPELLED: dict[type[Event], dict[str, str]] = {Fallback: {"source": "from", "target": "to"}}
+SPELLED: dict[type[Event], dict[str, str]] = {
+    Fallback: {"source": "from", "target": "to"},
+    TurnAdded: {"turn": "added"},
+}
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +71,7 @@ def test_the_schema_has_exactly_the_event_types() -> None:
 @pytest.mark.parametrize("kind", list(EVENT_TYPES), ids=lambda kind: EVENT_TYPES[kind])
 def test_an_event_and_its_schema_have_the_same_keys(kind: type[Event]) -> None:
     schema = DEFINITIONS[EVENT_TYPES[kind]]
-    hints = get_type_hints(kind)
+    hints = get_type_hints(kind, localns={"JsonValue": JsonValue})
     keys = {
         SPELLED.get(kind, {}).get(field.name, field.name): hints[field.name]
         for field in fields(kind)

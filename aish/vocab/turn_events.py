@@ -1,0 +1,42 @@
+"""Events of a conversation as a whole: its turns, and who answers them (design 11).
+
+What is said piece by piece, and who asks, is in `events`, where the union of all events is.
+"""
+
+from aish.vocab.event_parts import Place
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonObject
+
+
+@frozen
+class TurnAdded:
+    """A turn now stands at the end of a conversation that may be gone on with.
+
+    `turn` is what `loop.turn_json` makes of it: enough to say the same to a model again; in JSON
+    it is `added`.
+    """
+
+    place: Place
+    turn: JsonObject
+
+
+@frozen
+class HistoryReplaced:
+    """`turns` stand in the place of all turns there were, and `reason` says why (L19)."""
+
+    place: Place
+    turns: tuple[JsonObject, ...]
+    reason: str
+
+
+@frozen
+class Fallback:
+    """`from` and `to` in JSON."""
+
+    place: Place
+    source: str
+    target: str
+    reason: str
+
+
+OfConversation = TurnAdded | HistoryReplaced | Fallback
