@@ -178,6 +178,7 @@ def _step(number: str, step: JsonObject) -> Iterator[str]:
         text = step.get(key)
         if isinstance(text, str):
             yield f"     {key}: {for_line(_short(text))}"
+    yield from _opening(step)
     yield from _kept_short(step)
     if step["kind"] == "pipeline":
         yield f"     inputs: {for_line(_short(step['inputs']))}"
@@ -194,6 +195,19 @@ def _step(number: str, step: JsonObject) -> Iterator[str]:
         yield f"     {mark:{width}}  {for_line(str(tool['tool']))}"
     if step.get("schema"):
         yield f"     answers in a JSON schema, asked for {_times(step['attempts'])}"
+
+
+def _opening(step: JsonObject) -> Iterator[str]:
+    """What a prompt has beside the texts of the file."""
+    kept = step.get("prompt")
+    if isinstance(kept, Mapping):
+        given = f" with {_short(kept['arguments'])}" if kept["arguments"] else ""
+        yield for_line(f"     prompt: `{kept['name']}` of the server `{kept['server']}`{given}")
+    for one in _rows(step.get("attach")):
+        said = f"{one['uri']} of `{one['server']}`" if isinstance(one, Mapping) else one
+        yield for_line(f"     attach: {_short(said)}")
+    if step.get("continues") is not None:
+        yield f"     continues: {step['continues']}"
 
 
 def _times(attempts: JsonValue) -> str:

@@ -31,6 +31,7 @@ from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, Played, make_plan
+from aish.run.plan_checks import require_steps
 from aish.run.stage import OpenCarrier
 from aish.run.surroundings import AnyCarried, AnyTape, Surroundings
 from aish.system.clock import SystemClock
@@ -104,6 +105,7 @@ class Asked:
 
 def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
+    require_steps(pipeline)
     ruling, telling = asked.ruling, asked.telling
     carriers = _cluster(asked, film)
     with ExitStack() as stack:

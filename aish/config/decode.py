@@ -8,9 +8,11 @@ from pathlib import Path
 from aish.config.decode_expect import decode_cassette, decode_tests
 from aish.config.decode_flow import decode_context, decode_limits
 from aish.config.decode_models import decode_models
+from aish.config.decode_prompts import decode_prompts
 from aish.config.decode_rules import decode_policy_tests, decode_rules
 from aish.config.decode_servers import decode_servers
-from aish.config.decode_steps import StepsReader, decode_prompts, loop_limits, on_denied
+from aish.config.decode_shell import decode_shell
+from aish.config.decode_steps import StepsReader, loop_limits, on_denied
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, positions_of, to_data
 from aish.config.pipeline import Pipeline
@@ -28,11 +30,10 @@ def decode(
     mcp = top.part("mcp")
     documents = Documents()
     prompts = decode_prompts(top.part("prompts"), documents)
-    denied = on_denied(top, "fail")
+    denied = on_denied(top, None)
     bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
-    steps = StepsReader(prompts, documents, bounds, denied, decode_context(top, Context())).steps(
-        top
-    )
+    context = decode_context(top, Context())
+    steps = StepsReader(prompts, documents, bounds, denied or "fail", context).steps(top)
     tests = decode_tests(top, documents)
     data = to_data(root)
     assert isinstance(data, Mapping)
@@ -56,6 +57,9 @@ def decode(
         outputs=top.mapping("outputs") if top.has("outputs") else None,
         limits=decode_limits(top.part("limits")),
         on_denied=denied,
+        loop=bounds,
+        context=context,
+        shell=decode_shell(top.part("shell")),
         policy_tests=decode_policy_tests(top),
         cassette=decode_cassette(top),
         tests=tests,

@@ -41,7 +41,7 @@ def _entry(alias: str, table: Table) -> ServerEntry:
         cwd=_cwd(table),
         pack=table.texts("pack"),
         root=table.absolute("root"),
-        required=table.flag("required", default=True),
+        required=table.flag("required", default=True) if table.has("required") else None,
         trust=table.flag("trust", default=False),
         protocol=cast("ProtocolChoice", table.text("protocol") or "auto"),
         sampling="allow" if table.text("sampling") == "allow" else "deny",

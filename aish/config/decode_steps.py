@@ -1,16 +1,18 @@
 """`prompts:` and `steps:` into what runs, the short form of one step included (F1, F2)."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import cast
+from typing import TypeVar, cast
 
 from aish.config.decode_expect import decode_expect
 from aish.config.decode_flow import decode_context, decode_flow
+from aish.config.decode_prompts import read_prompt
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, ScalarNode
 from aish.config.reading import Table
 from aish.config.steps import (
+    Attachment,
     CallStep,
     Context,
     LoopLimits,
@@ -20,6 +22,7 @@ from aish.config.steps import (
     Prompt,
     PromptStep,
     RunStep,
+    ServerPrompt,
     Step,
 )
 from aish.errors import did_you_mean
@@ -28,7 +31,7 @@ from aish.vocab.frozen import frozen
 ONE_STEP = "main"
 KINDS = ("prompt", "call", "run", "pipeline")
 _STEP_ONLY = (
-    *("with", "system", "tools", "tool_choice", "params", "output"),
+    *("with", "system", "tools", "tool_choice", "params", "output", "attach"),
     *(
         "when",
         "on_error",
@@ -41,7 +44,10 @@ _STEP_ONLY = (
         "timeout",
     ),
 )
-_PROMPT_ONLY = ("model", "system", "tools", "tool_choice", "params", "output")
+_PROMPT_ONLY = (
+    *("model", "system", "tools", "tool_choice", "params", "output"),
+    *("attach", "continues"),
+)
 _BELONGS: Mapping[str, tuple[str, ...]] = {
     **dict.fromkeys(_PROMPT_ONLY, ("prompt",)),
     "context": ("prompt",),
@@ -56,7 +62,7 @@ _NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
 class StepsReader:
     """What the steps of a file have in common."""
 
-    prompts: Mapping[str, Prompt]
+    prompts: Mapping[str, Prompt | ServerPrompt]
     documents: Documents
     limits: LoopLimits
     on_denied: OnDenied
@@ -77,6 +83,8 @@ class StepsReader:
             ]
             return tuple(step for table in tables if (step := self._step(table)) is not None)
         if not kinds:
+            for key in filter(top.has, ("id", *_STEP_ONLY)):
+                top.problem(key, f"`{key}` is for a step, and there is none", "add a `prompt`")
             return ()
         step = self._step(top)
         return () if step is None else (step,)
@@ -115,6 +123,8 @@ class StepsReader:
             tool_choice=table.text("tool_choice") or "auto",
             params=table.mapping("params"),
             output=self._output(table),
+            attach=tuple(_attachments(table)),
+            continues=table.text("continues"),
             context=decode_context(table, self.context),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
@@ -130,7 +140,7 @@ class StepsReader:
         schema = self.documents.schema(output, "schema")
         return Output(schema, output.whole("attempts", Output(schema).attempts))
 
-    def _prompt(self, table: Table) -> tuple[Prompt, str | None]:
+    def _prompt(self, table: Table) -> tuple[Prompt | ServerPrompt, str | None]:
         text = table.text("prompt")
         if text is None:
             return read_prompt(table, "prompt", self.documents), None
@@ -179,27 +189,6 @@ class StepsReader:
         )
 
 
-def decode_prompts(prompts: Table, documents: Documents) -> dict[str, Prompt]:
-    """Every prompt by its name."""
-    return {name: read_prompt(prompts, name, documents) for name in prompts.node.entries}
-
-
-def read_prompt(table: Table, key: str, documents: Documents) -> Prompt:
-    """A prompt: a text, or a mapping with `user` or `file`, and `system`."""
-    node = table.raw(key)
-    if isinstance(node, ScalarNode):
-        return Prompt(user=str(node.value))
-    parts = table.part(key)
-    if parts.has("user") and parts.has("file"):
-        parts.problem("file", "a prompt has `user` or `file`, not both")
-    if parts.has("file"):
-        user, file = documents.text(parts, "file"), parts.absolute("file")
-        return Prompt(user=user, system=parts.text("system"), file=file)
-    if not parts.has("user"):
-        table.problem(key, "a prompt needs `user` or `file`")
-    return Prompt(user=parts.text("user") or "", system=parts.text("system"))
-
-
 def loop_limits(table: Table, default: LoopLimits) -> LoopLimits:
     """The bounds that stand in `table`, over those around it."""
     return LoopLimits(
@@ -209,9 +198,25 @@ def loop_limits(table: Table, default: LoopLimits) -> LoopLimits:
     )
 
 
-def on_denied(table: Table, default: OnDenied) -> OnDenied:
+Denied = TypeVar("Denied", OnDenied, OnDenied | None)
+
+
+def on_denied(table: Table, default: Denied) -> Denied:
     """What a denial means here."""
-    return cast("OnDenied", table.text("on_denied") or default)
+    return cast("Denied", table.text("on_denied") or default)
+
+
+def _attachments(table: Table) -> Iterator[Attachment]:
+    """What is attached: one text, or a list of texts and of `{server: …, uri: …}`."""
+    alone = table.text("attach")
+    if alone is not None:
+        yield Attachment(alone)
+    for path, node in table.items("attach"):
+        if isinstance(node, MappingNode):
+            entry = Table(node, path, table.problems)
+            yield Attachment(entry.text("uri") or "", entry.text("server"))
+        elif isinstance(node, ScalarNode):
+            yield Attachment(str(node.value))
 
 
 def _id(table: Table) -> str:

@@ -12,7 +12,8 @@ from pathlib import Path
 from aish.config.expected import Case, CassetteSettings
 from aish.config.models import ModelEntry
 from aish.config.server_entry import ServerEntry
-from aish.config.steps import Limits, OnDenied, Prompt, Step
+from aish.config.shell import Shell
+from aish.config.steps import Context, Limits, LoopLimits, OnDenied, Prompt, ServerPrompt, Step
 from aish.errors import Position
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
@@ -26,7 +27,8 @@ class Pipeline:
     `positions` maps a path in the file (`steps[0].prompt`) to where it stands; a path that is not
     there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
     canonical JSON of the merged data, `files` has that of each prompt and schema by the name that
-    the file has for it. `warnings` are problems that do not stop a run.
+    the file has for it. `on_denied` is `None` where the file says nothing. `loop` and `context` are
+    the file's own bounds, which its steps already have.
     """
 
     file: Path
@@ -39,11 +41,14 @@ class Pipeline:
     model: str | None = None
     servers: Mapping[str, ServerEntry] = field(default_factory=dict)
     rules: RuleLists = field(default_factory=RuleLists)
-    prompts: Mapping[str, Prompt] = field(default_factory=dict)
+    prompts: Mapping[str, Prompt | ServerPrompt] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     outputs: Mapping[str, JsonValue] | None = None
     limits: Limits = Limits()
-    on_denied: OnDenied = "fail"
+    on_denied: OnDenied | None = None
+    loop: LoopLimits = LoopLimits()
+    context: Context = Context()
+    shell: Shell = Shell()
     policy_tests: tuple[PolicyTest, ...] = ()
     cassette: CassetteSettings | None = None
     tests: tuple[Case, ...] = ()

@@ -28,7 +28,8 @@ class ServerEntry:
     `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
     `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are
     the folders told to a server that asks (M11). `tools` and `exclude` are globs over the
-    server's own tool names; an empty `tools` means all.
+    server's own tool names; an empty `tools` means all. `required` of `None` leaves it to who opens
+    the server: a run wants it, a session goes on without it (M5).
     """
 
     alias: str
@@ -41,7 +42,7 @@ class ServerEntry:
     cwd: Path | None = None
     pack: tuple[str, ...] = ()
     root: Path | None = None
-    required: bool = True
+    required: bool | None = None
     trust: bool = False
     protocol: ProtocolChoice = "auto"
     sampling: Literal["deny", "allow"] = "deny"

@@ -24,17 +24,11 @@ _KINDS: Mapping[str, str] = {
     "object": "a mapping",
     "null": "nothing",
 }
-# Keys of the design that this version does not have yet, by the last part of the place.
-_LATER: Mapping[str, frozenset[str]] = {
-    "": frozenset({"shell"}),
-    "mcp": frozenset({"stage"}),
-}
 # How what people write there in another form is written.
 _MEANT: Mapping[str, str] = {
     "foreach": "a list is an expression, as text: `foreach: \"['a', 'b']\"`",
     "retry": "`retry: {attempts: 3}`",
 }
-_LATER_IN_STEPS = frozenset({"attach"})
 
 
 @cache
@@ -112,29 +106,13 @@ def _titles() -> Mapping[str, str]:
 
 def _unknown_hint(found: SchemaProblem) -> str | None:
     assert found.key is not None
-    place = _place_name(found.path)
-    later = _LATER_IN_STEPS if place == "steps" else _LATER.get(place, frozenset())
-    if not place:
-        later |= _LATER_IN_STEPS
     near = did_you_mean(found.key, found.allowed)
-    if found.key in later:
-        return f"`{found.key}` is not supported by this version"
     listed = ", ".join(f"`{name}`" for name in found.allowed)
     return near or (f"known here: {listed}" if listed else None)
 
 
 def _missing_hint(found: SchemaProblem) -> str | None:
     return "write `aish: 1` at the top" if found.path == ("aish",) else None
-
-
-def _place_name(path: Sequence[str | int]) -> str:
-    """The name of what holds the key at `path`: an entry or an item goes by its collection."""
-    above = path[:-1]
-    names = [part for part in above if isinstance(part, str)]
-    if not names:
-        return ""
-    own = {"output", "expect"}
-    return names[0] if names[0] in {"models", "steps"} and names[-1] not in own else names[-1]
 
 
 def _find(root: MappingNode, path: Sequence[str | int]) -> tuple[Node | None, Position, str]:

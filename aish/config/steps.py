@@ -99,6 +99,26 @@ class Prompt:
 
 
 @frozen
+class ServerPrompt:
+    """A prompt that a server keeps (M12); the values of `arguments` are template sources."""
+
+    server: str
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class Attachment:
+    """What stands before a prompt's own text: a file or a server's resource (M12).
+
+    `ref` is the template of a path, or of a URI; with `server` it is a URI of that server.
+    """
+
+    ref: str
+    server: str | None = None
+
+
+@frozen
 class Output:
     """`output` of a prompt step: `schema` already read and known to be a schema.
 
@@ -111,10 +131,13 @@ class Output:
 
 @frozen
 class PromptStep:
-    """A model with the tool loop. `tools` are globs `alias__tool`; `None` means all."""
+    """A model with the tool loop. `tools` are globs `alias__tool`; `None` means all.
+
+    `continues` names the prompt step whose conversation goes on here.
+    """
 
     id: str
-    prompt: Prompt
+    prompt: Prompt | ServerPrompt
     prompt_name: str | None = None
     model: str | None = None
     system: str | None = None
@@ -122,6 +145,8 @@ class PromptStep:
     tool_choice: str = "auto"
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     output: Output | None = None
+    attach: tuple[Attachment, ...] = ()
+    continues: str | None = None
     context: Context = Context()
     limits: LoopLimits = LoopLimits()
     on_denied: OnDenied = "fail"

@@ -110,7 +110,7 @@ async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
     return locked + [
         Finding(
             f"mcp server `{info.alias}`",
-            _server_state(info.state, required=pipeline.servers[info.alias].required),
+            _server_state(info.state, required=pipeline.servers[info.alias].required is not False),
             info.error or f"{counted(info.tools, 'tool')} over {info.transport}",
         )
         for info in found.servers

@@ -19,7 +19,8 @@ class RunOptions:
     `stdin` is piped text, read only if the file uses it (F9). `timeout` in seconds overrides
     `limits.time`, `max_cost_usd` and `max_turns` the limits of those names. `allow_broad_root` lets
     a pack have `/` or the home folder as its root (K4). `concurrency` bounds the units of work in
-    flight. `force` goes on with a run although what it is made of has changed (B3).
+    flight. `servers_required` holds for servers of which the file does not say (M5). `force` goes
+    on with a run although what it is made of has changed (B3).
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -34,5 +35,6 @@ class RunOptions:
     lock: LockMode = "enforce"
     shard: Shard | None = None
     concurrency: int | None = None
+    servers_required: bool = True
     force: bool = False
     environ: Mapping[str, str] = field(default_factory=dict)

@@ -3,7 +3,15 @@
 from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import Pipeline
-from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
+from aish.config.steps import (
+    CallStep,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    RunStep,
+    ServerPrompt,
+    Step,
+)
 from aish.errors import UsageError
 from aish.run.expectations.names import all_names_read
 from aish.templates.references import references, references_of_expression
@@ -14,10 +22,7 @@ def sources(step: Step) -> Iterator[str]:
     """Every template source of a step."""
     match step:
         case PromptStep():
-            yield step.prompt.user
-            for system in (step.prompt.system, step.system):
-                if system is not None:
-                    yield system
+            yield from prompt_sources(step)
         case CallStep():
             yield from texts(step.arguments)
         case RunStep():
@@ -26,6 +31,23 @@ def sources(step: Step) -> Iterator[str]:
             yield from texts(step.inputs)
     if step.flow.foreach is not None and step.flow.foreach.file is not None:
         yield step.flow.foreach.file
+
+
+def prompt_sources(step: PromptStep) -> Iterator[str]:
+    """The template sources of a prompt step, those of its system prompt last."""
+    match step.prompt:
+        case Prompt(user=user):
+            yield user
+        case ServerPrompt(arguments=arguments):
+            yield from arguments.values()
+    yield from (one.ref for one in step.attach)
+    yield from systems_of(step)
+
+
+def systems_of(step: PromptStep) -> tuple[str, ...]:
+    """The parts of the step's system prompt, as they stand in the file."""
+    own = step.prompt.system if isinstance(step.prompt, Prompt) else None
+    return tuple(text for text in (own, step.system) if text is not None)
 
 
 def expressions(step: Step) -> Iterator[str]:
@@ -82,7 +104,8 @@ def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
 def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
     """The ids of the steps that `step` waits for, declared or used in a template."""
     used = {name.split(".")[1] for name in reads(step) if name.startswith("steps.")}
-    wanted = {*step.needs, *used} - {step.id}
+    continued = step.continues if isinstance(step, PromptStep) else None
+    wanted = {*step.needs, *used, continued} - {step.id}
     return tuple(id for id in known if id in wanted)
 
 

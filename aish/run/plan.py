@@ -11,6 +11,7 @@ from typing import Protocol
 
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
 from aish.config.steps import Limits, PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.lock import Lock
@@ -137,7 +138,9 @@ def make_plan(
     bounds = (limits, *(step.flow.limits for step in steps))
     entries = {alias: bounded(pipeline.models[alias], bounds) for alias in used}
     models = {alias: resolve_model(entry, of_models) for alias, entry in entries.items()}
-    servers = tuple(resolve_server(entry, of_servers) for entry in pipeline.servers.values())
+    servers = tuple(
+        resolve_server(_decided(entry, options), of_servers) for entry in pipeline.servers.values()
+    )
     finish((of_models, of_servers))
     make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets)
     inner = inner_plans(steps, pipeline, limits, options, make)
@@ -158,6 +161,11 @@ def make_plan(
         variables=variables | {k: v for one in inner.values() for k, v in one.variables.items()},
         inner=inner,
     )
+
+
+def _decided(entry: ServerEntry, options: RunOptions) -> ServerEntry:
+    """The entry with what the file leaves to who opens it."""
+    return replace(entry, required=options.servers_required) if entry.required is None else entry
 
 
 def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:

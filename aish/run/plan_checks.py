@@ -9,8 +9,8 @@ from pathlib import Path
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
-from aish.config.steps import Limits, PipelineStep, Step
-from aish.errors import Problem
+from aish.config.steps import Limits, PipelineStep, PromptStep, ServerPrompt, Step
+from aish.errors import PipelineError, Problem
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.names import name_complaints
 from aish.run.checks.schemas import schema_complaints
@@ -24,12 +24,25 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
     complaints = (
         *name_complaints(pipeline),
         *tool_complaints(pipeline),
+        *_openings(pipeline),
         *schema_complaints(pipeline),
         *template_complaints(pipeline),
         *_expectations(pipeline),
         *_limits(pipeline),
     )
     return _placed(pipeline, complaints)
+
+
+def _openings(pipeline: Pipeline) -> Iterable[Complaint]:
+    """Most files take nothing from elsewhere, and need not wait for who looks at that."""
+    prompts = [step for step in pipeline.steps if isinstance(step, PromptStep)]
+    asked = (*pipeline.prompts.values(), *(step.prompt for step in prompts))
+    more = any(step.attach or step.continues is not None for step in prompts)
+    if not more and not any(isinstance(one, ServerPrompt) for one in asked):
+        return ()
+    from aish.run.checks.openings import opening_complaints
+
+    return opening_complaints(pipeline)
 
 
 def _expectations(pipeline: Pipeline) -> Iterable[Complaint]:
@@ -72,6 +85,24 @@ def _placed(pipeline: Pipeline, complaints: Iterable[Complaint]) -> tuple[Proble
         for c in complaints
     )
     return in_file_order(problems, str(pipeline.file))
+
+
+def no_step(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """What is wrong with a file that is to be run and has nothing to run."""
+    if pipeline.steps:
+        return ()
+    hint = "give `steps`, or one of `prompt`, `call` and `run` at the top"
+    return (Problem(lookup_position(pipeline, ""), "", "there is no step", hint),)
+
+
+def require_steps(pipeline: Pipeline) -> None:
+    """Refuse to run nothing.
+
+    Raises:
+        PipelineError: the file has no step, as one for `aish shell` may.
+    """
+    if problems := no_step(pipeline):
+        raise PipelineError(problems)
 
 
 def lock_check(pipeline: Pipeline, *, stale: bool = False) -> tuple[Problem, ...]:
@@ -133,5 +164,6 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
             continue
         found += problems
         if inner is not None:
+            found += no_step(inner)
             found += _placed(pipeline, inner_complaints(step, path, inner, pipeline))
     return tuple(found)

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator, Mapping
 
-from aish.config.steps import PipelineStep, PromptStep, Step
+from aish.config.steps import PipelineStep, Prompt, PromptStep, Step
 from aish.errors import AishError
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
+from aish.run.order import systems_of
 from aish.run.plan import Plan
 from aish.run.plan_requests import inner_context
 from aish.templates.references import references
@@ -96,7 +97,10 @@ def _may_call(step: PromptStep, plan: Plan) -> bool:
 
 def _opening(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:
     """The bytes of the first request, where they do not wait for other steps."""
-    sources = [text for text in (step.prompt.system, step.system, step.prompt.user) if text]
+    if step.attach or step.continues or not isinstance(step.prompt, Prompt):
+        # What a server says, what is in a file, or what was said before.
+        return None
+    sources = [text for text in (*systems_of(step), step.prompt.user) if text]
     if any(name.split(".")[0] == "steps" for text in sources for name in references(text)):
         return None
     try:

@@ -3,7 +3,15 @@
 import os.path
 from collections.abc import Mapping
 
-from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
+from aish.config.steps import (
+    CallStep,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    RunStep,
+    ServerPrompt,
+    Step,
+)
 from aish.config.steps import Context as Settings
 from aish.errors import AishError
 from aish.policy.decide import decide
@@ -12,7 +20,7 @@ from aish.policy.rules import LOCAL_COMMAND
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.looking import view
 from aish.run.opening import bounds_of
-from aish.run.order import needs_of, texts
+from aish.run.order import needs_of, systems_of, texts
 from aish.run.plan import Plan
 from aish.run.plan_requests import inner_context, item_count
 from aish.run.presumed import presumed_tool
@@ -76,12 +84,12 @@ def _flow(step: Step, context: Context) -> Row:
 
 
 def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> Row:
-    systems = [text for text in (step.prompt.system, step.system) if text is not None]
     return {
         "kind": "prompt",
         "model": plan.model_of(step),
-        "system": "\n\n".join(str(_shown(text, context)) for text in systems) or None,
-        "prompt": _shown(step.prompt.user, context),
+        "system": "\n\n".join(str(_shown(text, context)) for text in systems_of(step)) or None,
+        "prompt": _prompt_shown(step.prompt, context),
+        **_attached(step, context),
         "tool_choice": step.tool_choice,
         "tools": [
             {
@@ -96,6 +104,29 @@ def _prompt(step: PromptStep, plan: Plan, context: Context, tools: tuple[Tool, .
         "attempts": step.output.attempts if step.output else 1,
         **_kept_short(step.context),
     }
+
+
+def _prompt_shown(prompt: Prompt | ServerPrompt, context: Context) -> JsonValue:
+    """The user's part as far as it is known; of a server's prompt, which one it is."""
+    if isinstance(prompt, Prompt):
+        return _shown(prompt.user, context)
+    arguments = _shown(dict(prompt.arguments), context)
+    return {"server": prompt.server, "name": prompt.name, "arguments": arguments}
+
+
+def _attached(step: PromptStep, context: Context) -> Row:
+    """What comes before the prompt, where anything does."""
+    row: Row = {}
+    if step.continues is not None:
+        row["continues"] = step.continues
+    if step.attach:
+        row["attach"] = [
+            _shown(one.ref, context)
+            if one.server is None
+            else {"server": one.server, "uri": _shown(one.ref, context)}
+            for one in step.attach
+        ]
+    return row
 
 
 def _kept_short(settings: Settings) -> Row:

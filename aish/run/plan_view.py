@@ -39,7 +39,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
         "servers": _servers(plan, found),
         "lock": None if plan.lock is None else str(lock_path(pipeline)),
         "rules": [{"list": row.list, "rule": row.rule} for row in plan.policy.infos()],
-        "on_denied": pipeline.on_denied,
+        "on_denied": pipeline.on_denied or "fail",
         "limits": limits_of(plan),
         "steps": [step_view(step, plan, context, tools) for step in plan.steps],
         "outputs": pipeline.outputs,

@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
-from aish.config.steps import PromptStep
+from aish.config.steps import Prompt, PromptStep
 from aish.errors import StepFailedError
 from aish.loop.conversation import add_system, add_user
 from aish.loop.converse import Ask, converse
 from aish.loop.equipment import Bound
 from aish.policy.rules import matches_tool
 from aish.run.answering import Answered, answer
+from aish.run.order import systems_of
 from aish.run.records import StepRecord
 from aish.run.stage import EXIT_OF_STATUS, Stage
 from aish.run.structured import instruction
@@ -60,9 +61,11 @@ def opening(step: PromptStep, stage: Stage, model: Model) -> History:
     """The conversation up to the first request."""
     context = stage.context()
     history = History()
-    systems = [text for text in (step.prompt.system, step.system) if text is not None]
+    systems = systems_of(step)
     if systems:
         add_system(history, "\n\n".join(render(text, context) for text in systems))
+    if not isinstance(step.prompt, Prompt):
+        raise StepFailedError(f"the step `{step.id}` takes the prompt of a server")
     user = render(step.prompt.user, context)
     if step.output is not None and not model.enforces_schema:
         user = f"{user}\n\n{instruction(step.output.schema)}"

@@ -198,7 +198,7 @@ def _equipment(
         emit=around.emit,
         clock=around.clock,
         limits=LoopLimits(),
-        on_denied=plan.pipeline.on_denied,
+        on_denied=plan.pipeline.on_denied or "fail",
         keep=around.folder.keep,
         check_arguments=check,
     )

@@ -33,6 +33,7 @@ from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.run.looking import Look, look_at_lock
 from aish.run.plan import make_plan
+from aish.run.plan_checks import require_steps
 from aish.run.plan_view import plan_view
 from aish.run.resources import missing_server
 from aish.vocab.json import JsonObject
@@ -75,6 +76,7 @@ def command(
     """
     del verbose
     pipeline = load(file, overrides, strict=strict)
+    require_steps(pipeline)
     given = Given(inputs, inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
     options = replace(options, max_cost_usd=max_cost_usd, max_turns=max_turns)

@@ -10,7 +10,8 @@ from itertools import chain
 
 from aish.cassettes.conversation_parts import ModelTurn
 from aish.cassettes.places import Places
-from aish.config.steps import PromptStep
+from aish.config.steps import Prompt, PromptStep
+from aish.run.order import systems_of
 from aish.vocab.frozen import frozen
 
 _VALUE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
@@ -67,11 +68,11 @@ def _opening(turn: ModelTurn) -> _Opening:
 
 
 def _wanted(step: PromptStep, places: Places) -> _Wanted:
-    systems = [text for text in (step.prompt.system, step.system) if text is not None]
     return _Wanted(
         step.id,
-        tuple(chain.from_iterable(_literals(text, places) for text in systems)),
-        _literals(step.prompt.user, places),
+        tuple(chain.from_iterable(_literals(text, places) for text in systems_of(step))),
+        # What a server's prompt says is not known here.
+        _literals(step.prompt.user, places) if isinstance(step.prompt, Prompt) else (),
     )
 
 

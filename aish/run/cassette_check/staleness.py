@@ -78,7 +78,8 @@ def _servers(plan: Plan, talked: Collection[str]) -> Iterator[str]:
     for alias in dict.fromkeys(known.values()):
         names = [name for name, of in known.items() if of == alias]
         secret = any("<secret:" in name for name in names)
-        if plan.pipeline.servers[alias].required and not secret and not set(names) & set(talked):
+        needed = plan.pipeline.servers[alias].required is not False
+        if needed and not secret and not set(names) & set(talked):
             yield f"server `{alias}`: the recording has no exchange with it"
     for name in sorted(set(talked) - set(known)):
         yield f"server `{name}`: it is in the recording, and the file names no such server"

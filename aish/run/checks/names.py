@@ -81,9 +81,6 @@ def _variables(pipeline: Pipeline) -> Iterator[Complaint]:
 
 
 def _steps(pipeline: Pipeline) -> Iterator[Complaint]:
-    if not pipeline.steps:
-        hint = "give `steps`, or one of `prompt`, `call` and `run` at the top"
-        yield Complaint("", "there is no step", hint)
     listed = "steps" in pipeline.data
     ids: dict[str, int] = {}
     known = [step.id for step in pipeline.steps]

@@ -4,7 +4,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aish.config.nodes import at, join
 from aish.config.pipeline import Pipeline
-from aish.config.steps import CallStep, PipelineStep, Prompt, PromptStep, RunStep, Step
+from aish.config.steps import (
+    CallStep,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    RunStep,
+    ServerPrompt,
+    Step,
+)
 from aish.errors import UsageError
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.expressions import expression_complaints
@@ -94,6 +102,7 @@ def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, s
                 yield from _of_prompt(step.prompt, within(path, "prompt"), pipeline)
             if step.system is not None:
                 yield within(path, "system"), step.system
+            yield from _attached(step, path, pipeline)
         case CallStep():
             yield from _texts(step.arguments, within(path, "with"))
         case PipelineStep():
@@ -104,7 +113,21 @@ def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, s
             yield from _texts(list(step.run), within(path, "run"))
 
 
-def _of_prompt(prompt: Prompt, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    place = within(path, "attach")
+    for index, one in enumerate(step.attach):
+        own = at(place, index)
+        uri = join(own, "uri")
+        found = (known for known in (uri, own) if known in pipeline.positions)
+        yield next(found, place), one.ref
+
+
+def _of_prompt(
+    prompt: Prompt | ServerPrompt, path: str, pipeline: Pipeline
+) -> Iterator[tuple[str, str]]:
+    if isinstance(prompt, ServerPrompt):
+        yield from _texts(dict(prompt.arguments), f"{path}.arguments")
+        return
     part = f"{path}.file" if prompt.file is not None else f"{path}.user"
     yield (part if part in pipeline.positions else path), prompt.user
     if prompt.system is not None:
@@ -123,6 +146,9 @@ def _texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Complaint]:
+    if not pipeline.steps:
+        # What runs is typed, and not in the file.
+        return
     whole = {".".join(name.split(".")[:2]) for name in used}
     if "inputs" in whole or any(name.removeprefix("inputs.") in METHODS for name in whole):
         return

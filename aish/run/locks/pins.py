@@ -7,7 +7,7 @@ from typing import Protocol
 
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
-from aish.config.steps import PromptStep
+from aish.config.steps import Prompt, PromptStep, ServerPrompt
 from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.digest import canonical
 from aish.policy.lock import (
@@ -23,6 +23,7 @@ from aish.policy.lock_file import can_be_kept
 from aish.run.presumed import presumed_tool
 from aish.system.globs import matches_word
 from aish.system.secrets import Secrets
+from aish.vocab.json import JsonValue
 from aish.vocab.tools import Tool, ToolName
 
 
@@ -152,5 +153,12 @@ def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
 
 def _prompt(step: PromptStep) -> str:
     """The hash of all that a step's author wrote for the model."""
-    source = canonical([step.prompt.user, step.prompt.system, step.system])
-    return sha256(source.encode("ascii")).hexdigest()
+    parts: list[JsonValue]
+    match step.prompt:
+        case Prompt(user=user, system=system):
+            parts = [user, system, step.system]
+        case ServerPrompt(server=server, name=name, arguments=arguments):
+            parts = [{"server": server, "name": name, "arguments": dict(arguments)}, step.system]
+    # A prompt to which nothing is attached keeps the hash that it had before there was `attach`.
+    parts += [[one.ref, one.server] for one in step.attach]
+    return sha256(canonical(parts).encode("ascii")).hexdigest()

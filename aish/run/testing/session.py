@@ -11,7 +11,7 @@ from typing import NoReturn, Protocol
 
 from aish.cassettes.file import shown
 from aish.errors import ExitCode, UsageError
-from aish.run.plan_checks import check_file
+from aish.run.plan_checks import check_file, no_step
 from aish.run.testing.case import run_case
 from aish.run.testing.files import Search, may_have_tests, orphans
 from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
@@ -202,6 +202,8 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
 def _file(path: Path) -> PipelineFile:
     pipeline, problems = check_file(path)
     wrong = [problem for problem in problems if not problem.warning]
+    if pipeline is not None and not wrong:
+        wrong += no_step(pipeline)
     if pipeline is not None and not wrong:
         return PipelineFile(shown(path), path, pipeline)
     said = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)

@@ -114,16 +114,3 @@ def test_a_misspelt_key_does_not_hide_what_else_is_wrong(tmp_path: Path) -> None
         "unknown key `visoin`",
         "`inputs.x` is not defined",
     ]
-
-
-@pytest.mark.requirement("F10")
-def test_keys_of_the_design_to_come_are_told_apart_from_misspelt_ones(tmp_path: Path) -> None:
-    file = tmp_path / "p.yaml"
-    file.write_text("aish: 1\nprompt: x y\nattach: [1]\natach: [1]\n")
-    with pytest.raises(PipelineError) as failed:
-        load_pipeline(file)
-    assert [problem.hint for problem in failed.value.problems] == [
-        "`attach` is not supported by this version",
-        failed.value.problems[1].hint,
-    ]
-    assert "not supported" not in str(failed.value.problems[1].hint)

@@ -9,7 +9,7 @@ from aish.config.loader import load_pipeline, lookup_position
 from aish.config.models import ModelTimeout
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerTimeout
-from aish.config.steps import CallStep, Limits, LoopLimits, Output, PromptStep, RunStep
+from aish.config.steps import CallStep, Limits, LoopLimits, Output, Prompt, PromptStep, RunStep
 from aish.errors import PipelineError
 from aish.run.plan_checks import check_file, cross_check
 from aish.vocab.rules import RuleEntry
@@ -39,6 +39,7 @@ def test_steps_are_what_the_file_says(good: Pipeline) -> None:
     notes, log, write, shout, last = good.steps
     assert isinstance(notes, PromptStep)
     assert notes.prompt_name == "notes"
+    assert isinstance(notes.prompt, Prompt)
     assert notes.prompt.user == "Notes since {{ inputs.since }}, {{ inputs.tone }}.\n"
     assert notes.prompt.system == "You are terse."
     assert notes.prompt.file == GOOD / "prompts/notes.md.j2"
@@ -54,7 +55,7 @@ def test_steps_are_what_the_file_says(good: Pipeline) -> None:
     assert write.arguments["path"] == "NOTES.md"
     assert write.needs == ("notes",)
     assert isinstance(shout, PromptStep)
-    assert (shout.prompt.system, shout.prompt.user) == ("Loud.", "{{ steps.log.text }}")
+    assert shout.prompt == Prompt("{{ steps.log.text }}", system="Loud.")
     assert (shout.prompt_name, shout.model, shout.tool_choice) == (None, "fast", "none")
     assert isinstance(last, PromptStep)
     assert last.tools is None
@@ -148,6 +149,7 @@ def test_a_word_that_is_no_prompt_is_an_error_and_a_sentence_is_a_prompt(tmp_pat
     for text in ("Hello", "hello there", "hello!", "{user: hello}"):
         step = load_pipeline(written(tmp_path, f"{head}prompt: {text}\n")).steps[0]
         assert isinstance(step, PromptStep)
+        assert isinstance(step.prompt, Prompt)
         assert step.prompt.user.lower().startswith("hello")
 
 

@@ -13,7 +13,9 @@ from aish.config.models import ModelEntry, ModelTimeout, Price, RetryPolicy
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry, ServerTimeout
 from aish.config.shape import pipeline_schema
+from aish.config.shell import PLATFORM_SHELL, Shell
 from aish.config.steps import (
+    Attachment,
     CallStep,
     Context,
     Flow,
@@ -25,6 +27,7 @@ from aish.config.steps import (
     Prompt,
     PromptStep,
     RunStep,
+    ServerPrompt,
     StepRetry,
 )
 from aish.system.schema import check, is_simple
@@ -48,9 +51,12 @@ FLOW = fields(Flow) | (fields(Foreach) - {"expression", "file", "glob", "folder"
 KINDS = fields(PromptStep, CallStep, RunStep, PipelineStep)
 NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow"}
 STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
-AT_TOP = STEP - {"needs", "pipeline"}
+AT_TOP = STEP - {"needs", "pipeline", "continues"}
 # What of a `Pipeline` is not a key, and what a key is called there.
-MADE = {"file", "files", "positions", "digest", "data", "overrides", "servers", "rules"}
+MADE = {
+    *("file", "files", "positions", "digest", "data", "overrides", "servers", "rules"),
+    "loop",
+}
 EXPECT = DEFS["expectation"]["properties"]
 RULE_OBJECT = DEFS["rule"]["anyOf"][1]
 
@@ -65,7 +71,9 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
         (DEFS["server"], (fields(ServerEntry) - {"alias"}) | {"args"}),
         (DEFS["server"]["properties"]["timeout"], fields(ServerTimeout)),
         (DEFS["mcp"], fields(RuleLists) | LOOP | {"servers"}),
-        (DEFS["prompt"], fields(Prompt)),
+        (DEFS["prompt"], fields(Prompt, ServerPrompt)),
+        (DEFS["attachment"]["anyOf"][1], (fields(Attachment) - {"ref"}) | {"uri"}),
+        (DEFS["shell"], fields(Shell)),
         (DEFS["step"], STEP | LOOP),
         (DEFS["step"]["properties"]["output"], fields(Output)),
         (RULE_OBJECT, fields(RuleEntry) - {"path"}),
@@ -136,6 +144,11 @@ def test_defaults_of_the_schema_are_those_of_the_dataclasses() -> None:
         for name, entry in place["properties"].items():
             if "default" in entry and isinstance(entry["default"], bool | int):
                 assert getattr(kind, name) == entry["default"], name
+
+
+def test_a_local_command_goes_to_the_shell_of_the_platform_unless_the_file_says() -> None:
+    assert DEFS["shell"]["properties"]["run"]["default"] == list(PLATFORM_SHELL)
+    assert Shell().cmd_lines is DEFS["shell"]["properties"]["cmd_lines"]["default"]
 
 
 def test_editors_and_the_loader_agree_on_the_good_file() -> None:
