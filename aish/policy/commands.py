@@ -11,6 +11,7 @@ from itertools import starmap
 
 from aish.policy.texts import Fit, forbidden_text, permitted_text
 from aish.system.globs import matches_word
+from aish.text import for_terminal
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ToolName
@@ -85,8 +86,8 @@ def spells_out(pattern: JsonValue, command: Command) -> bool:
 
 
 def has_metacharacter(text: str) -> bool:
-    """Whether a shell would read anything but plain words, spaces and tabs."""
-    return any(
+    """Whether a shell, or a person, would read anything but plain words, spaces and tabs."""
+    return for_terminal(text) != text or any(
         character in _METACHARACTERS or (not character.isprintable() and character != "\t")
         for character in text
     )

@@ -9,7 +9,7 @@ from aish.policy.commands import (
     is_command_tool,
     spells_out,
 )
-from aish.policy.rules import Rule
+from aish.policy.rules import LOCAL_COMMAND, Rule
 from aish.policy.texts import Fit, fit_value
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
@@ -36,9 +36,12 @@ def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
     if permits and tool.older_of and not rule.exact:
         return Judgement(rule, Fit.NO, "it is an older name of a tool: only its exact name")
-    if permits and tool.annotations.destructive and not tool.trusted and not rule.exact:
-        why = "the tool calls itself destructive and its server is not trusted: only its exact name"
-        return Judgement(rule, Fit.NO, why)
+    if permits and tool.annotations.destructive and not tool.trusted:
+        if not rule.exact:
+            return Judgement(rule, Fit.NO, _DESTRUCTIVE)
+        if tool.name == LOCAL_COMMAND and rule.unconditional:
+            # What approves the commands of a file's author approves none that a model thinks of.
+            return Judgement(rule, Fit.NO, "a model proposes it: only a rule about its command")
     found = _conditions(rule, arguments, fits_schema, permits=permits)
     if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
         return _certain_command(rule, arguments) or found
@@ -97,6 +100,9 @@ def _fit_argument(
 
 _PATH = "path"
 _NEW_PATH = "new_path"
+_DESTRUCTIVE = (
+    "the tool calls itself destructive and its server is not trusted: only its exact name"
+)
 _UNCHECKED = "the schema is too complex to be certain of"
 
 

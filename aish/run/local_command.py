@@ -4,10 +4,12 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Protocol
 
+from aish.config.shell import PLATFORM_SHELL
 from aish.run.command_result import ended, not_started
 from aish.run.surroundings import AnyTape
-from aish.system.children import Reaper, child_environment, run_command
+from aish.system.children import CommandResult, Reaper, Stream, child_environment, run_command
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import Annotations, Tool, ToolName, ToolResult
@@ -40,15 +42,35 @@ def command_arguments(run: Sequence[str] | str) -> JsonObject:
     return {"command": run} if isinstance(run, str) else {"argv": list(run)}
 
 
+class Listener(Protocol):
+    """Hears what a command prints while it runs, as far as it is kept."""
+
+    def printed(self, stream: Stream, data: bytes) -> None:
+        """Some bytes of it."""
+        ...
+
+    def ended(self, result: CommandResult) -> None:
+        """It has ended by itself."""
+        ...
+
+
 @frozen
 class LocalCommands:
-    """Runs what `shell__run` was approved for; `step` is the step that a cassette names."""
+    """Runs what `shell__run` was approved for; `step` is the step that a cassette names.
+
+    `environ` is what the small environment of a command is taken from; `environment` takes its
+    place where a command gets another. `shell` are the words before a command line: where they are
+    not the platform's, the command is recorded as the argv that it is.
+    """
 
     cwd: Path
     environ: Mapping[str, str]
     reaper: Reaper
     tape: AnyTape | None = None
     step: str = ""
+    shell: tuple[str, ...] = PLATFORM_SHELL
+    environment: Mapping[str, str] | None = None
+    listener: Listener | None = None
 
     def of_step(self, step: str) -> "LocalCommands":
         """The same, run by a step."""
@@ -60,6 +82,9 @@ class LocalCommands:
         Raises:
             CassetteMissError: a replay met a command that the cassette does not hold.
         """
+        command = arguments.get("command")
+        if isinstance(command, str) and self.shell != PLATFORM_SHELL:
+            arguments = command_arguments((*self.shell, command))
         if self.tape is None:
             return await self._run(arguments)
         from aish.run.taping.borders import tape_of
@@ -69,18 +94,22 @@ class LocalCommands:
 
     async def _run(self, arguments: JsonObject) -> ToolResult:
         argv = argv_of(arguments)
+        env = self.environment
         try:
             result = await run_command(
                 argv,
                 cwd=self.cwd,
-                env=child_environment({}, self.environ),
+                env=child_environment({}, self.environ) if env is None else env,
                 timeout=TIME_LIMIT,
                 limit_bytes=OUTPUT_LIMIT,
                 reaper=self.reaper,
+                hear=None if self.listener is None else self.listener.printed,
             )
         except OSError as error:
             why = error.strerror or os.strerror(error.errno or 0)
             return not_started(f"cannot start `{argv[0]}`: {why}")
+        if self.listener is not None:
+            self.listener.ended(result)
         stdout = result.stdout.decode("utf-8", "replace")
         return ended(result.exit_code, stdout, result.stderr.decode("utf-8", "replace"))
 
@@ -89,7 +118,7 @@ def argv_of(arguments: JsonObject) -> tuple[str, ...]:
     """The argv that `arguments` stand for."""
     command = arguments.get("command")
     if isinstance(command, str):
-        return ("/bin/sh", "-c", command)
+        return (*PLATFORM_SHELL, command)
     words = arguments.get("argv")
     assert isinstance(words, Sequence)
     return tuple(str(word) for word in words)

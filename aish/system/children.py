@@ -6,8 +6,10 @@
 import contextlib
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import anyio
 
@@ -21,7 +23,9 @@ __all__ = [
     "CHILD_ENV_NAMES",
     "Child",
     "CommandResult",
+    "Hear",
     "Reaper",
+    "Stream",
     "child_environment",
     "kill_group",
     "run_command",
@@ -33,6 +37,10 @@ _GRACE = 0.5
 _POLL = 0.02
 # For the last words of what a command's shell did not wait for.
 _LINGER = 0.2
+
+Stream = Literal["stdout", "stderr"]
+Hear = Callable[[Stream, bytes], None]
+"""Told each piece of output that is kept, as it comes."""
 
 
 def child_environment(
@@ -72,11 +80,12 @@ async def run_command(
     limit_bytes: int,
     input: bytes | None = None,  # ruff: ignore[builtin-argument-shadowing] - named as in `subprocess.run`
     reaper: Reaper | None = None,
+    hear: Hear | None = None,
 ) -> CommandResult:
     """Run a command to its end, or to the time-out, and its whole group with it.
 
     What it leaves running in the background is killed when it ends. Of each stream the first
-    `limit_bytes` are kept.
+    `limit_bytes` are kept, and told to `hear` meanwhile.
 
     Raises:
         OSError: it cannot be started.
@@ -84,8 +93,8 @@ async def run_command(
     with contextlib.ExitStack() as theirs:
         stdin, feeding = _input(theirs, input)
         (out, stdout), (err, stderr) = (
-            _captured(theirs, limit_bytes),
-            _captured(theirs, limit_bytes),
+            _captured(theirs, limit_bytes, hear and partial(hear, "stdout")),
+            _captured(theirs, limit_bytes, hear and partial(hear, "stderr")),
         )
         try:
             streams = (stdin, stdout, stderr)
@@ -148,9 +157,10 @@ async def kill_group(pgid: int, grace: float = _GRACE) -> None:
 class _Capture:
     """One output stream: its beginning, and how much there was."""
 
-    def __init__(self, descriptor: int, limit: int) -> None:
+    def __init__(self, descriptor: int, limit: int, hear: Callable[[bytes], None] | None) -> None:
         self._reader = PipeReader(descriptor)
         self._limit = limit
+        self._hear = hear
         self.kept = bytearray()
         self.total = 0
         self.ended = anyio.Event()
@@ -159,7 +169,10 @@ class _Capture:
         while not self.ended.is_set():
             chunk = await self._reader.read()
             self.total += len(chunk)
-            self.kept += chunk[: self._limit - len(self.kept)]
+            piece = chunk[: self._limit - len(self.kept)]
+            self.kept += piece
+            if piece and self._hear is not None:
+                self._hear(piece)
             if not chunk:
                 self.ended.set()
 
@@ -184,10 +197,12 @@ def _input(theirs: contextlib.ExitStack, data: bytes | None) -> tuple[int, PipeW
     return reading, PipeWriter(writing)
 
 
-def _captured(theirs: contextlib.ExitStack, limit: int) -> tuple[_Capture, int]:
+def _captured(
+    theirs: contextlib.ExitStack, limit: int, hear: Callable[[bytes], None] | None
+) -> tuple[_Capture, int]:
     reading, writing = os.pipe()
     theirs.callback(os.close, writing)
-    return _Capture(reading, limit), writing
+    return _Capture(reading, limit, hear), writing
 
 
 def _close(*ends: PipeWriter | _Capture | None) -> None:

@@ -1,0 +1,65 @@
+"""`CMD: ` lines of an answer, which propose local commands (S2). Pure.
+
+What stands in a code fence is an example and no proposal. Where fences begin and end is what
+CommonMark says, as far as it concerns whole lines at the margin.
+"""
+
+import re
+
+from aish.text import counted
+
+MARK = "CMD: "
+MOST = 20
+"""Proposals of one answer that anybody is asked about."""
+LONGEST = 16 * 1024
+"""Characters of a proposal; nobody looks through more."""
+
+_FENCE = re.compile(r" {0,3}(?:(`{3,})[^`]*|(~{3,}).*)\Z")
+# What ends a line for Python, a terminal or an editor: what follows it would not be seen as part
+# of the command.
+_LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+
+
+def proposals(text: str) -> tuple[str, ...]:
+    """The commands of all `CMD: ` lines outside code fences, in order; empty ones are none."""
+    found: list[str] = []
+    fence = ""
+    for whole in text.split("\n"):
+        line = whole.removesuffix("\r")
+        if fence:
+            fence = "" if _closes(line, fence) else fence
+        elif opened := _FENCE.match(line):
+            fence = opened[1] or opened[2]
+        elif line.startswith(MARK) and (command := line.removeprefix(MARK).strip(" \t")):
+            found.append(command)
+    return tuple(found)
+
+
+def refusal(command: str) -> str | None:
+    """Why a proposal is not even asked about, if so."""
+    if "\0" in command:
+        return "it has a NUL character"
+    if not _LINE_ENDS.isdisjoint(command):
+        return "it has a character that ends a line"
+    if len(command) > LONGEST:
+        return f"it has {len(command):,} characters, and at most {LONGEST:,} are looked through"
+    return None
+
+
+def too_many(count: int) -> str | None:
+    """What is said of the proposals that nobody is asked about, if there are any."""
+    if count <= MOST:
+        return None
+    lines = counted(count - MOST, "more `CMD:` line")
+    return f"{lines} not run: at most {MOST} of an answer are asked about"
+
+
+def _closes(line: str, fence: str) -> bool:
+    """Whether a line ends the fence: the same mark, at least as often, and nothing else."""
+    bare = line.rstrip(" \t")
+    mark = bare.lstrip(" ")
+    return len(bare) - len(mark) <= _INDENT and len(mark) >= len(fence) and set(mark) == {fence[0]}
+
+
+# A line that is moved further to the right is code by that alone.
+_INDENT = 3

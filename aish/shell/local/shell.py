@@ -1,0 +1,183 @@
+"""Local commands of a session, one after the other, each a step of its own (S1, S2, P10, L14).
+
+Never within a round of tool calls: whoever holds the conversation calls this between two answers.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from aish.errors import AishError, ExitCode, UsageError
+from aish.loop.conversation import Buffer
+from aish.loop.cutting import cut
+from aish.loop.dispatch import call_tool
+from aish.loop.equipment import Equipment, UsedCall
+from aish.run.final import failure_of
+from aish.run.graph import finished
+from aish.run.local_command import SHELL_RUN, LocalCommands, command_arguments
+from aish.run.records import StepRecord
+from aish.run.tool_steps import tool_record
+from aish.run.tools import AllTools
+from aish.run.unit import CUT_OFF
+from aish.shell.local.deciding import PROPOSED, Asking, Said, settle
+from aish.shell.local.handing import INTERRUPTED, cut_short, handed_over, not_run
+from aish.shell.local.proposals import MOST, proposals, refusal, too_many
+from aish.shell.local.running import Output
+from aish.text import for_line
+from aish.vocab.event_parts import Failure, Place, StepStatus
+from aish.vocab.events import Event, Notice, StepStarted, ToolFinished, ToolStarted
+from aish.vocab.frozen import frozen, slotted
+from aish.vocab.protocols import Answer, Emit
+from aish.vocab.tools import Tool
+
+_SHOWN = 80
+
+
+@frozen
+class Ran:
+    """A local command that was run or refused, and what the next question says of it."""
+
+    command: str
+    record: StepRecord
+    handed: str | None
+
+
+@slotted
+class _Told:
+    """Passes events on, and knows whether the command has begun."""
+
+    emit: Emit
+    begun: bool = False
+
+    def __call__(self, event: Event) -> None:
+        self.begun = self.begun or isinstance(event, ToolStarted)
+        self.emit(event)
+
+
+class LocalShell:
+    """Runs commands for the person, and asks about those of a model.
+
+    `said` is what the gate of `equipment` asks. `environment` is asked each time: a session learns
+    of more secrets. `ran` counts the commands of the session before now.
+    """
+
+    def __init__(
+        self,
+        equipment: Equipment,
+        commands: LocalCommands,
+        said: Said,
+        buffer: Buffer,
+        *,
+        environment: Callable[[], Mapping[str, str]],
+        asking: Asking | None = None,
+        cmd_lines: bool = True,
+        ran: int = 0,
+    ) -> None:
+        self._equipment = equipment
+        self._commands = commands
+        self._said = said
+        self._buffer = buffer
+        self._environment = environment
+        self._asking = asking
+        self._cmd_lines = cmd_lines
+        self.ran = ran
+
+    async def run_typed(self, command: str, *, hand_over: bool) -> Ran:
+        """Run what the person has typed, unless a rule denies it.
+
+        Raises:
+            UsageError: there is no command.
+        """
+        command = command.strip()
+        if not command:
+            raise UsageError("there is no command", hint="`!ls` runs `ls`")
+        return await self._run(command, SHELL_RUN, "yes", hand_over=hand_over)
+
+    async def propose(self, answer: str) -> tuple[Ran, ...]:
+        """Ask about the commands of an answer, and run those that are approved, in order."""
+        found = proposals(answer) if self._cmd_lines else ()
+        ran: list[Ran] = []
+        for command in found[:MOST]:
+            if why := refusal(command):
+                self._refuse(command, why)
+                continue
+            settled = await settle(command, self._equipment.gate.policy, self._asking)
+            ran.append(await self._run(settled.command, PROPOSED, settled.answer, hand_over=True))
+        if more := too_many(len(found)):
+            self._tell(more)
+            self._buffer.add(f"[aish] {more}")
+        return tuple(ran)
+
+    def _refuse(self, command: str, why: str) -> None:
+        shown = for_line(command[:_SHOWN]) + ("…" if len(command) > _SHOWN else "")
+        self._tell(f"`{shown}` is not run: {why}")
+        self._buffer.add(not_run(shown, f"[aish] not run: {why}"))
+
+    def _tell(self, text: str) -> None:
+        self._equipment.emit(Notice(Place(), "warning", "command_refused", text))
+
+    async def _run(
+        self, command: str, tool: Tool, answer: Answer | None, *, hand_over: bool
+    ) -> Ran:
+        """One command as a step: what `run` steps tell of themselves, and its output meanwhile."""
+        self.ran += 1
+        step = Place(f"run-{self.ran}")
+        self._equipment.emit(StepStarted(step, "run"))
+        began = self._equipment.clock.monotonic()
+        record, handed = await self._outcome(command, tool, answer, step, hand_over=hand_over)
+        record = replace(record, seconds=self._equipment.clock.monotonic() - began)
+        self._equipment.emit(finished(record, step))
+        if hand_over and handed is not None:
+            self._buffer.add(handed)
+        return Ran(command, record, handed if hand_over else None)
+
+    async def _outcome(
+        self, command: str, tool: Tool, answer: Answer | None, step: Place, *, hand_over: bool
+    ) -> tuple[StepRecord, str | None]:
+        id, place = str(step.step), replace(step, call=f"{step.step}-1")
+        told = _Told(self._equipment.emit)
+        output = Output(place, told)
+        arguments = command_arguments(command)
+        try:
+            with self._said.saying(place, answer):
+                used = await call_tool(tool, arguments, self._lent(id, told, output), place)
+        except AishError as error:
+            return _failed(id, failure_of(error), error.exit_code), None
+        except BaseException:
+            # Ended from outside: the stream and the next question say how far it has come.
+            output.close()
+            if told.begun:
+                name = str(tool.name)
+                told(ToolFinished(place, name, "handler_error", INTERRUPTED, None, 0.0))
+                if hand_over:
+                    self._buffer.add(
+                        self._cut(cut_short(command, output.stdout, output.stderr), None)
+                    )
+            why = Failure(CUT_OFF, "the command was interrupted")
+            told(finished(_failed(id, why, ExitCode.OK), step))
+            raise
+        record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
+        return record, self._cut(_text(command, used), used.full)
+
+    def _lent(self, step: str, emit: Emit, output: Output) -> Equipment:
+        commands = replace(
+            self._commands, step=step, environment=self._environment(), listener=output
+        )
+        return replace(self._equipment, tools=AllTools(None, commands), emit=emit)
+
+    def _cut(self, text: str, full: str | None) -> str:
+        return cut(text, self._equipment.limits.result_limit, lambda _: full).text
+
+
+def _text(command: str, used: UsedCall) -> str:
+    """What the model reads of it."""
+    found = used.structured
+    if not isinstance(found, dict):
+        return not_run(command, used.content)
+    code, stdout, stderr = found["exit_code"], found["stdout"], found["stderr"]
+    assert isinstance(code, int)
+    return handed_over(command, code, str(stdout), str(stderr))
+
+
+def _failed(id: str, failure: Failure, code: ExitCode) -> StepRecord:
+    status: StepStatus = "budget" if code is ExitCode.BUDGET else "failed"
+    return StepRecord(id=id, kind="run", status=status, failure=failure, exit_code=code)
