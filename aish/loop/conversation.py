@@ -4,7 +4,8 @@ Also the buffer for output of local commands (L14). Each addition costs the same
 conversation is.
 """
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Sequence
+from typing import Protocol
 
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.vocab.tools import Media
@@ -14,11 +15,27 @@ class IllegalTurnError(AssertionError):
     """A turn was added where no endpoint would take it: a bug of ours."""
 
 
-class Conversation:
-    """Adds turns to one history; everything that adds turns to it goes through here."""
+class Heard(Protocol):
+    """Hears of every turn that comes to stand in a history: a `loop.turn_teller.TurnTeller`."""
 
-    def __init__(self, history: History) -> None:
+    def added(self, turn: Turn) -> None:
+        """A turn was added at the end."""
+        ...
+
+    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
+        """These turns stand in the place of all there were."""
+        ...
+
+
+class Conversation:
+    """Adds turns to one history; everything that adds turns to it goes through here.
+
+    `heard` is told of each change after it was made, and not of the turns that are there already.
+    """
+
+    def __init__(self, history: History, heard: Heard | None = None) -> None:
         self.history = history
+        self._heard = heard
         self._open: dict[str, None] = {}
         self._used: set[str] = set()
         for turn in history.turns:
@@ -45,9 +62,13 @@ class Conversation:
             raise IllegalTurnError(problem)
         self.history.turns.append(turn)
         self._note(turn)
+        if self._heard is not None:
+            self._heard.added(turn)
 
-    def rewrite(self, turns: Iterable[Turn]) -> None:
+    def rewrite(self, turns: Iterable[Turn], reason: str = "rewritten") -> None:
         """Put `turns` in the place of all there are; ids once used stay used.
+
+        `reason` says why in a word, for who hears of it.
 
         Raises:
             IllegalTurnError: one is not legal where it would stand, or a call is left open.
@@ -59,6 +80,8 @@ class Conversation:
             raise IllegalTurnError(f"calls without a reply: {', '.join(other.open_calls)}")
         # A list of its own: who keeps what was encoded of the old one has to see that it is gone.
         self.history.turns = other.history.turns
+        if self._heard is not None:
+            self._heard.replaced(self.history.turns, reason)
 
     def _note(self, turn: Turn) -> None:
         match turn:
@@ -104,14 +127,16 @@ class Conversation:
         return None
 
 
-def add_system(history: History, text: str) -> None:
+def add_system(history: History, text: str, heard: Heard | None = None) -> None:
     """Begin `history` with what the model is told before anything else."""
-    Conversation(history).add(SystemTurn(text))
+    Conversation(history, heard).add(SystemTurn(text))
 
 
-def add_user(history: History, text: str, media: tuple[Media, ...] = ()) -> None:
+def add_user(
+    history: History, text: str, media: tuple[Media, ...] = (), heard: Heard | None = None
+) -> None:
     """Add a user turn to `history`, for `converse` to answer."""
-    Conversation(history).add(UserTurn(text, media))
+    Conversation(history, heard).add(UserTurn(text, media))
 
 
 class Buffer:

@@ -6,7 +6,7 @@ from dataclasses import field
 from aish.errors import BudgetError
 from aish.loop import wording
 from aish.loop.assemble import Assembled, assemble
-from aish.loop.conversation import Conversation
+from aish.loop.conversation import Conversation, Heard
 from aish.loop.ending import ending_of
 from aish.loop.equipment import Bound, Equipment, UsedCall
 from aish.loop.legal import Wanted, make_legal
@@ -33,7 +33,8 @@ class Ask:
     `history` already ends with the user turn to be answered. `tools` are those the model is
     shown; no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name.
     Turns are numbered on from `place.turn`, and `rounds` counts the tool rounds that the same
-    question has had before. `bound` belongs to `history` and keeps it from growing without end.
+    question has had before. `bound` belongs to `history` and keeps it from growing without end;
+    `heard` is told of what becomes of it.
     """
 
     history: History
@@ -45,6 +46,7 @@ class Ask:
     place: Place = field(default_factory=Place)
     rounds: int = 0
     bound: Bound | None = None
+    heard: Heard | None = None
 
 
 @frozen
@@ -78,7 +80,7 @@ class _Exchange:
     def __init__(self, ask: Ask, equipment: Equipment) -> None:
         self._ask = ask
         self._equipment = equipment
-        self._conversation = Conversation(ask.history)
+        self._conversation = Conversation(ask.history, ask.heard)
         self._visible = {tool.wire: tool for tool in ask.tools}
         self._sampler = Sampling(ask.model, equipment.emit, equipment.clock, ask.place)
         self._first_turn = (ask.place.turn or 0) + 1

@@ -26,6 +26,7 @@ from aish.vocab.tools import Tool
 # Of `max_tokens`: the fraction that is aimed at, and what part of it a summary may have.
 _GOAL = (3, 4)
 _SUMMARY = 8
+_TRIMMED = "context_trimmed"
 
 
 class Window:
@@ -79,12 +80,12 @@ class Window:
             raise
         after = self._scales.tokens(rest)
         if gone or rounds:
-            conversation.rewrite(turns)
+            conversation.rewrite(turns, _TRIMMED)
             text = (
                 f"about {before:,} tokens are more than `max_tokens: {self._most}`:"
                 f" left out {_said(gone, rounds)}; about {after:,} tokens now"
             )
-            equipment.emit(Notice(place, "info", "context_trimmed", text))
+            equipment.emit(Notice(place, "info", _TRIMMED, text))
         return None if after <= self._most else self._failure(after)
 
     def _stubbed(

@@ -9,6 +9,7 @@ DEPTH_REACHED = "[aish] tool-call depth limit reached"
 NO_MORE_CALLS = "[aish] tool call not run: the limit on tool calls is reached"
 NOT_RUN_AFTER_DENIAL = "[aish] tool call not run: an earlier call of this turn was denied"
 NOT_RUN_INTERRUPTED = "[aish] tool call not run: interrupted"
+UNANSWERED = "[aish] interrupted before this call was answered"
 INTERRUPTED = "[aish] tool call interrupted; whether it took effect is not known"
 EMPTY_ANSWER = "[aish] (empty answer)"
 
@@ -37,6 +38,11 @@ def left_out(tool: str, characters: int) -> str:
     """What stands for an old result in a long conversation (L19)."""
     size = "1 character" if characters == 1 else f"{characters:,} characters"
     return f"[aish] result of {_short(tool, _SHOWN_NAME)} left out ({size})"
+
+
+def media_gone(kind: str) -> str:
+    """What stands for an image that was in an earlier part of a conversation, and is not kept."""
+    return f"[aish] no longer there: {_short(kind, _SHOWN_NAME) or 'unknown type'}"
 
 
 def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:

@@ -75,7 +75,7 @@ def _is_apart(ask: Ask) -> bool:
 
 def _asked_again(ask: Ask, text: str) -> Ask:
     """The same conversation with one more user turn; to insist on a tool was for its beginning."""
-    add_user(ask.history, text)
+    add_user(ask.history, text, heard=ask.heard)
     return replace(ask, tool_choice="none" if ask.tool_choice == "none" else "auto")
 
 

@@ -120,6 +120,10 @@ CI: Mapping[str, str] = {
     "B16": "staged calls: put down and not executed, reviewed, applied once",
 }
 
+SHELL: Mapping[str, str] = {
+    "S6": "conversations are journals: they come back exactly, tool turns included",
+}
+
 SECURITY: Mapping[str, str] = {
     "X1": "default deny, on what will be sent",
     "X2": "one function for each kind of place that shows a stranger's text",
@@ -164,6 +168,7 @@ REQUIREMENTS: Mapping[str, str] = {
     **APPROVALS,
     **CASSETTES,
     **CI,
+    **SHELL,
     **SECURITY,
     **QUIRKS,
     **EXITS,
