@@ -55,6 +55,10 @@ class RunMeter:
         """The same, to a sub-pipeline."""
         return InnerMeter(self, prices_of(plan))
 
+    def know(self, plan: Plan) -> None:
+        """Take in the prices of models that are opened later."""
+        self._prices = {**self._prices, **prices_of(plan)}
+
     async def reserve_at(
         self, pricing: Pricing | None, place: Place, size: int, max_tokens: int | None
     ) -> "RequestHold":

@@ -3,8 +3,8 @@
 Rooms that many runs do not need (servers, embedded models) are imported by those that do.
 """
 
-from collections.abc import AsyncGenerator, Iterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 
 from aish.config.steps import LoopLimits
@@ -31,9 +31,16 @@ from aish.vocab.protocols import Meter, Model
 from aish.vocab.run_parts import ServerInfo
 
 
+OpenServers = Callable[[Plan, Surroundings, Reaper], AbstractAsyncContextManager[Servers]]
+"""What opens the servers of a plan: `run.servers.open_servers`, or a session's own."""
+
+
 @frozen
 class Toolbox:
-    """Open servers behind one gate; enough for one direct call."""
+    """Open servers behind one gate; enough for one direct call.
+
+    `servers` is how they were when the box was opened.
+    """
 
     tools: AllTools
     equipment: Equipment
@@ -54,11 +61,14 @@ class Resources:
 
 @asynccontextmanager
 async def open_toolbox(
-    plan: Plan, around: Surroundings, meter: Meter | None = None
+    plan: Plan,
+    around: Surroundings,
+    meter: Meter | None = None,
+    servers: OpenServers | None = None,
 ) -> AsyncGenerator[Toolbox]:
     """Open the servers, all at once (M5); no model.
 
-    A server that does not come up is in `servers` with its reason; `require_servers` says whether
+    `servers` opens them in another way, and is asked also where the plan has none. A server that does not come up is in `servers` with its reason; `require_servers` says whether
     one may go on without it.
 
     Raises:
@@ -70,11 +80,11 @@ async def open_toolbox(
         stack.callback(reaper.close)
         registry: Servers | None = None
         watch: Watch | None = None
-        if plan.servers:
-            from aish.run.servers import open_servers
-
+        if plan.servers and servers is None:
+            from aish.run.servers import open_servers as servers
+        if servers is not None:
             watch = _watch(plan, around)
-            registry = await stack.enter_async_context(open_servers(plan, around, reaper))
+            registry = await stack.enter_async_context(servers(plan, around, reaper))
             if watch is not None:
                 watch.hold(registry)
         local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper, around.tape)
@@ -90,20 +100,21 @@ async def open_resources(
     around: Surroundings,
     meter: PlanMeter | None = None,
     throttles: Throttles | None = None,
+    servers: OpenServers | None = None,
 ) -> AsyncGenerator[Resources]:
     """Open the servers and then the models; what they are asked is counted by `meter`.
 
     Also those of sub-pipelines: what is missing is known before anything is paid for (M5). All
-    share the `throttles` of their endpoints.
+    share the `throttles` of their endpoints. `servers` opens those of the plan in another way.
 
     Raises:
         UnavailableError: an embedded model could not be started.
         UsageError: two tools share a name, or a pack's root is not allowed.
     """
-    async with open_toolbox(plan, around, meter) as box, AsyncExitStack() as stack:
+    async with open_toolbox(plan, around, meter, servers) as box, AsyncExitStack() as stack:
         stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
         throttles = throttles or Throttles(adaptive=_pace(around).waits)
-        models = {} if stops else await _open_models(plan, around, box, throttles, stack)
+        models = {} if stops else await open_models(plan, around, box, throttles, stack)
         inner: dict[str, Resources] = {}
         for id, sub in {} if stops else plan.inner.items():
             counted = None if meter is None else meter.inner(sub)
@@ -204,9 +215,14 @@ def _equipment(
     )
 
 
-async def _open_models(
+async def open_models(
     plan: Plan, around: Surroundings, box: Toolbox, throttles: Throttles, stack: AsyncExitStack
 ) -> Mapping[str, Model]:
+    """The models of a plan by alias, each with what it falls back to; closed by the stack.
+
+    Raises:
+        UnavailableError: an embedded model could not be started.
+    """
     single: dict[str, Model] = {}
     pace = _pace(around)
     for alias, resolved in plan.models.items():
