@@ -8,6 +8,7 @@ from anyio.abc import TaskGroup
 
 from aish.config.steps import Step
 from aish.errors import AishError, ExitCode
+from aish.run.continuing import nothing_to_continue
 from aish.run.course import Course, CutOffError
 from aish.run.final import failure_of
 from aish.run.order import names_item, needs_of
@@ -104,9 +105,10 @@ class _Graph:
 
 
 def _left_out(step: Step, needs: tuple[str, ...], stage: Stage) -> Failure | None:
-    """Why a step without a `when` of its own is skipped."""
-    if step.flow.when is not None:
-        return None
+    """Why a step is skipped that has nothing to go on with, or has no `when` of its own."""
+    unmet = nothing_to_continue(step, stage.records)
+    if unmet is not None or step.flow.when is not None:
+        return unmet
     skipped = next((need for need in needs if stage.records[need].status == "skipped"), None)
     if skipped is None:
         return None

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 from aish.config.steps import Prompt, PromptStep
 from aish.errors import StepFailedError
-from aish.loop.conversation import add_system, add_user
+from aish.loop.conversation import Heard, add_system, add_user
 from aish.loop.converse import Ask, converse
 from aish.loop.equipment import Bound
 from aish.policy.rules import matches_tool
 from aish.run.answering import Answered, answer
+from aish.run.continuing import beginning, is_continued, teller
 from aish.run.order import systems_of
 from aish.run.records import StepRecord
 from aish.run.stage import EXIT_OF_STATUS, Stage
@@ -29,8 +30,9 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
     """
     model = stage.resources.models[stage.plan.model_of(step)]
     schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
+    heard = teller(step, stage)
     ask = Ask(
-        history=opening(step, stage, model),
+        history=opening(step, stage, model, heard),
         model=model,
         tools=visible_tools(step, stage.resources.tools.listed()),
         tool_choice=wire_choice(step.tool_choice, stage.resources.tools),
@@ -38,13 +40,18 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
         schema=schema,
         place=replace(stage.place(step), turn=stage.turn or None),
         bound=_bound(step, stage),
+        heard=heard,
     )
     equipment = stage.equipment(step.limits, step.on_denied)
     if step.output is None or schema is None:
         outcome = await converse(ask, equipment)
         output = outcome.text if outcome.status == "ok" else None
-        return _record(step, Answered(outcome, output))
-    return _record(step, await answer(ask, schema, step.output.attempts, equipment))
+        answered = Answered(outcome, output)
+    else:
+        answered = await answer(ask, schema, step.output.attempts, equipment)
+    record = _record(step, answered)
+    kept = record.status == "ok" and is_continued(step, stage.plan.steps)
+    return replace(record, history=tuple(ask.history.turns)) if kept else record
 
 
 def _bound(step: PromptStep, stage: Stage) -> Bound | None:
@@ -57,19 +64,19 @@ def _bound(step: PromptStep, stage: Stage) -> Bound | None:
     return Window(step.context, stage.resources.models[alias] if alias else None)
 
 
-def opening(step: PromptStep, stage: Stage, model: Model) -> History:
+def opening(step: PromptStep, stage: Stage, model: Model, heard: Heard | None = None) -> History:
     """The conversation up to the first request."""
     context = stage.context()
-    history = History()
+    history = beginning(step, stage)
     systems = systems_of(step)
     if systems:
-        add_system(history, "\n\n".join(render(text, context) for text in systems))
+        add_system(history, "\n\n".join(render(text, context) for text in systems), heard)
     if not isinstance(step.prompt, Prompt):
         raise StepFailedError(f"the step `{step.id}` takes the prompt of a server")
     user = render(step.prompt.user, context)
     if step.output is not None and not model.enforces_schema:
         user = f"{user}\n\n{instruction(step.output.schema)}"
-    add_user(history, user)
+    add_user(history, user, heard=heard)
     return history
 
 

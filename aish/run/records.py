@@ -1,7 +1,7 @@
 """What a finished step leaves behind, for templates, for the result and for the exit code."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field
+from dataclasses import field, replace
 
 from aish.errors import ExitCode
 from aish.loop.equipment import UsedCall
@@ -10,6 +10,7 @@ from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure, StepKind, StepStatus
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
+from aish.vocab.messages import Turn
 
 
 @frozen
@@ -17,7 +18,8 @@ class StepRecord:
     """A step's end; `exit_code` is what it means for the process if the run ends with it.
 
     `retryable` says of an `exit_code` that another try could mend whether it could here. `items`
-    are those of a `foreach` step in their order, where anything reads them, else empty.
+    are those of a `foreach` step in their order, where anything reads them, else empty. `history`
+    is the whole conversation, where another step goes on with it.
     """
 
     id: str
@@ -33,6 +35,7 @@ class StepRecord:
     items: tuple["ItemRecord", ...] | None = None
     exit_code: ExitCode = ExitCode.OK
     retryable: bool = True
+    history: tuple[Turn, ...] | None = None
 
 
 @frozen
@@ -114,6 +117,14 @@ def total_cost(records: Iterable[StepRecord]) -> float | None:
     costs = [0.0 if record.status == "skipped" else record.cost_usd for record in records]
     known = [cost for cost in costs if cost is not None]
     return sum(known) if len(known) == len(costs) else None
+
+
+def without_histories(records: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
+    """The records as templates need them."""
+    return {
+        id: record if record.history is None else replace(record, history=None)
+        for id, record in records.items()
+    }
 
 
 Records = Mapping[str, StepRecord]

@@ -17,7 +17,7 @@ from aish.run.cluster.losses import after_loss, told_again
 from aish.run.cluster.reception import Reception
 from aish.run.cluster.tasks import Tasks
 from aish.run.cluster.visit import Visit
-from aish.run.records import StepRecord
+from aish.run.records import StepRecord, without_histories
 from aish.run.stage import Entrance, Stage
 
 AHEAD = 3
@@ -116,7 +116,7 @@ class Driver:
                 stage.prefix,
                 stage.within,
                 replace(stage.options, environ={}),
-                dict(stage.records),
+                without_histories(stage.records),
                 stage.needed,
             )
             self.reception.announce(scene)
