@@ -75,6 +75,10 @@ class Lines(Protocol):
         """Draw again what is shown beside the line: the prompt, the toolbar."""
         ...
 
+    def forget(self) -> None:
+        """Drop what was typed ahead, as Ctrl-C in mid-answer should."""
+        ...
+
     def restore(self) -> None:
         """Leave the terminal as it was found, now; for those who end without unwinding."""
         ...
@@ -129,6 +133,9 @@ class PipedLines:
 
     def refresh(self) -> None:
         """Nothing is drawn."""
+
+    def forget(self) -> None:
+        """Nothing is typed ahead: what the pipe holds was meant."""
 
     def restore(self) -> None:
         """Nothing was changed."""

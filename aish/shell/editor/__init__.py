@@ -1,1 +1,1 @@
-"""The line editor of a session at a terminal."""
+"""The line editors for terminals; prompt_toolkit is imported here and nowhere else."""

@@ -1,0 +1,99 @@
+"""What the word before the cursor could become: commands, their arguments, tools, paths."""
+
+import os
+import re
+from collections.abc import AsyncGenerator, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+
+import anyio.to_thread
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion
+from prompt_toolkit.document import Document
+
+from aish.shell.lines import Words
+from aish.text import for_line
+
+MOST_SHOWN = 200
+_MOST_SCANNED = 20_000
+_LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?\Z", re.DOTALL)
+_FOR_SHELL = re.compile(r"([^\w@%+=:,./~-])", re.ASCII)
+_ESCAPED = re.compile(r"\\(.)")
+
+
+class LineCompleter(Completer):
+    """Asks `words` in the event loop, and the file system in a thread."""
+
+    def __init__(self, words: Words, folder: Path) -> None:
+        self._words = words
+        self._folder = folder
+
+    def get_completions(  # ruff: ignore[no-self-use] - what prompt_toolkit calls
+        self, document: Document, complete_event: CompleteEvent
+    ) -> Iterable[Completion]:
+        """None: they are only ever asked for asynchronously."""
+        del document, complete_event
+        return ()
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """What fits, words before paths."""
+        del complete_event
+        text = document.text_before_cursor
+        if text.startswith(":"):
+            found, typed, paths = self._of_command(text[1:])
+        else:
+            found, typed, paths = self._of_message(text)
+        for name, meaning in islice(found, MOST_SHOWN):
+            yield Completion(name, -len(typed), for_line(name), for_line(meaning))
+        if paths:
+            in_shell = text[:1] in {"!", "$"}
+            start = _ESCAPED.sub(r"\1", typed) if in_shell else typed
+            for name in await anyio.to_thread.run_sync(
+                paths_like, start, self._folder, abandon_on_cancel=True
+            ):
+                shown = _FOR_SHELL.sub(r"\\\1", name) if in_shell else name
+                yield Completion(shown, -len(typed), for_line(_last_part(name)))
+
+    def _of_command(self, text: str) -> tuple[Iterator[tuple[str, str]], str, bool]:
+        before, space, typed = text.rpartition(" ")
+        if not space:
+            return _beginning(typed, self._words.commands().items()), typed, False
+        command = " ".join(before.split())
+        known = ((word, "") for word in self._words.arguments(command))
+        return _beginning(typed, known), typed, self._words.paths(command)
+
+    def _of_message(self, text: str) -> tuple[Iterator[tuple[str, str]], str, bool]:
+        found = _LAST_WORD.search(text)
+        typed = found[0] if found else ""
+        if text[:1] in {"!", "$"}:
+            typed = typed if typed != text else typed[1:]
+            return iter(()), typed, True
+        tools = ((name, "") for name in self._words.tools())
+        shown = _beginning(typed, tools) if typed else iter(())
+        return shown, typed, "/" in typed or typed.startswith((".", "~"))
+
+
+def paths_like(start: str, folder: Path) -> list[str]:
+    """The paths that begin with `start`, relative to `folder`; folders end with a slash."""
+    above, slash, name = start.rpartition("/")
+    try:
+        place = folder / Path(above + slash).expanduser()
+        with os.scandir(place) as entries:
+            found = [
+                f"{above}{slash}{entry.name}{'/' if entry.is_dir() else ''}"
+                for entry in islice(entries, _MOST_SCANNED)
+                if entry.name.startswith(name) and (name or not entry.name.startswith("."))
+            ]
+    except (OSError, ValueError, RuntimeError):
+        return []
+    return sorted(found)[:MOST_SHOWN]
+
+
+def _beginning(typed: str, known: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    return ((word, meaning) for word, meaning in known if word.startswith(typed))
+
+
+def _last_part(path: str) -> str:
+    above, slash, name = path.rstrip("/").rpartition("/")
+    return path[len(above + slash) :] if name else path

@@ -1,0 +1,119 @@
+"""The lines that were typed before: a private, bounded file of JSON strings, one a line."""
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from prompt_toolkit.history import History
+
+from aish.errors import AishError
+from aish.system.files import atomic_write, open_append, open_own, private_folder
+
+# The file is cut to half of this when it has grown larger.
+LONGEST_FILE = 1 << 20
+LONGEST_ENTRY = 1 << 16
+
+
+class HistoryFile:
+    """Lines on disk, masked; what does not work is told once, and then it is no file."""
+
+    def __init__(
+        self, path: Path | None, mask: Callable[[str], str], notice: Callable[[str], None]
+    ) -> None:
+        self._path = path
+        self._mask = mask
+        self._notice = notice
+
+    def read(self) -> list[str]:
+        """All lines, the oldest first; what is no line of ours is left out."""
+        if self._path is None:
+            return []
+        try:
+            data = _content(self._path)
+        except (OSError, AishError) as error:
+            self._lost(error)
+            return []
+        return [text for line in data.splitlines() if (text := _text(line)) is not None]
+
+    def add(self, text: str) -> None:
+        """Remember a line, if it is not too long."""
+        if self._path is None:
+            return
+        line = json.dumps(self._mask(text)).encode() + b"\n"
+        if len(line) > LONGEST_ENTRY:
+            return
+        try:
+            _append(self._path, line)
+        except (OSError, AishError) as error:
+            self._lost(error)
+
+    def _lost(self, error: OSError | AishError) -> None:
+        why = error.strerror if isinstance(error, OSError) else str(error)
+        path, self._path = self._path, None
+        self._notice(f"lines are not remembered in `{path}`: {why}")
+
+
+class Remembered(History):
+    """What the editor looks into; lines that begin with a space are never kept."""
+
+    def __init__(self, file: HistoryFile) -> None:
+        super().__init__()
+        self.listening = True
+        self._file = file
+
+    def load_history_strings(self) -> Iterable[str]:
+        """The lines of the file, the newest first."""
+        return reversed(self._file.read())
+
+    def append_string(self, string: str) -> None:
+        """Remember a line."""
+        if self.listening and string.strip() and not string.startswith(" "):
+            if self._loaded_strings[:1] == [string]:
+                return
+            super().append_string(string)
+
+    def store_string(self, string: str) -> None:
+        """Write it to the file."""
+        self._file.add(string)
+
+
+def _append(path: Path, line: bytes) -> None:
+    if not path.parent.exists():
+        private_folder(path.parent)
+    descriptor = open_append(path)
+    try:
+        # One call, so that two sessions at once do not mix their lines.
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def _content(path: Path) -> bytes:
+    """What the file holds; its end only, and from now on, if it has grown too long."""
+    try:
+        descriptor = open_own(path)
+    except FileNotFoundError:
+        return b""
+    try:
+        size = os.fstat(descriptor).st_size
+        if size <= LONGEST_FILE:
+            return _read(descriptor)
+        os.lseek(descriptor, size - LONGEST_FILE // 2, os.SEEK_SET)
+        kept = _read(descriptor).partition(b"\n")[2]
+    finally:
+        os.close(descriptor)
+    atomic_write(path, kept)
+    return kept
+
+
+def _read(descriptor: int) -> bytes:
+    return b"".join(iter(lambda: os.read(descriptor, LONGEST_FILE), b""))
+
+
+def _text(line: bytes) -> str | None:
+    try:
+        text = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return text if isinstance(text, str) else None

@@ -1,0 +1,132 @@
+"""The terminal as prompt_toolkit sees it, and the stream that writes above an open line."""
+
+import asyncio
+import io
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from typing import TextIO
+
+from prompt_toolkit.input.posix_utils import PosixStdinReader
+from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.output.vt100 import Vt100_Output
+
+_PIECE = 1 << 16
+
+
+class Unasked(Vt100_Output):
+    """An output that never asks the terminal anything, whose answer could end up in a line."""
+
+    @property
+    def responds_to_cpr(self) -> bool:
+        """No: the cursor's place is not asked for."""
+        return False
+
+    def get_rows_below_cursor_position(self) -> int:  # ruff: ignore[no-self-use] - what prompt_toolkit calls
+        """None that are ours; to know it at all is what lets the toolbar be drawn."""
+        return 0
+
+
+class Typing(Vt100Input):
+    """An input that reads what was typed ahead before what the terminal has."""
+
+    def __init__(self, stdin: TextIO) -> None:
+        super().__init__(stdin)
+        self._ahead = _AheadReader(stdin.fileno())
+        self.stdin_reader = self._ahead
+
+    def put(self, data: bytes) -> None:
+        """Have these bytes read first."""
+        self._ahead.ahead += data
+
+
+class _AheadReader(PosixStdinReader):
+    """Reads larger pieces, too: a paste comes in thousands of them."""
+
+    def __init__(self, descriptor: int) -> None:
+        super().__init__(descriptor)
+        self.ahead = b""
+
+    def read(self, count: int = _PIECE) -> str:
+        if self.ahead:
+            data, self.ahead = self.ahead, b""
+            return self._stdin_decoder.decode(data)
+        return super().read(count)
+
+
+class AboveStream(io.TextIOBase):
+    """Stdout for everybody but the editor: while a line is edited, it appears above that.
+
+    A `Screen` made with it needs to know nothing of the editor. While a line is open, only whole
+    lines are written; what has no end yet waits for it, or for the line to be done (`release`).
+    Other threads may write.
+    """
+
+    def __init__(
+        self,
+        under: TextIO,
+        editing: Callable[[], bool],
+        above: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        super().__init__()
+        self._under = under
+        self._editing = editing
+        self._above = above
+        self._begun = ""
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]  # an attribute there, and it may change here
+        """That of the stream."""
+        return self._under.encoding
+
+    def fileno(self) -> int:
+        """That of the stream."""
+        return self._under.fileno()
+
+    def isatty(self) -> bool:
+        """As the stream says."""
+        return self._under.isatty()
+
+    def writable(self) -> bool:  # ruff: ignore[no-self-use] - what streams are asked
+        """Yes."""
+        return True
+
+    def write(self, text: str, /) -> int:
+        """Write, above the line that is edited if there is one."""
+        if not self._editing():
+            self._under.write(text)
+        elif _running_loop() is self._loop or self._loop is None:
+            self._write_above(text)
+        else:
+            self._loop.call_soon_threadsafe(self.write, text)
+        return len(text)
+
+    def flush(self) -> None:
+        """Pass on what was written."""
+        self._under.flush()
+
+    def begin(self) -> None:
+        """A line is open from now on."""
+        self._loop = asyncio.get_running_loop()
+
+    def release(self) -> None:
+        """The line is done: write what waited."""
+        begun, self._begun = self._begun, ""
+        if begun:
+            self._under.write(begun)
+            self._under.flush()
+
+    def _write_above(self, text: str) -> None:
+        whole, end, begun = (self._begun + text).rpartition("\n")
+        self._begun = begun
+        if end:
+            with self._above():
+                self._under.write(whole + end)
+                self._under.flush()
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None

@@ -1,0 +1,121 @@
+"""A terminal for a program to run in, and what a person would see there.
+
+with Window(argv, env=env, cwd=folder) as window:
+    window.wait_for("local> ")
+    window.type("hello\\r")
+"""
+
+import os
+import select
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import pexpect
+import pyte
+
+PATIENCE = 30.0
+_PIECE = 1 << 16
+
+
+class Window:
+    """A program in a pseudo-terminal; `raw` is every byte that it wrote."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        rows: int = 24,
+        columns: int = 80,
+    ) -> None:
+        self.raw = b""
+        self._screen: Any = pyte.Screen(columns, rows)
+        self._stream: Any = pyte.ByteStream(self._screen)
+        self.child: Any = pexpect.spawn(
+            argv[0], list(argv[1:]), cwd=str(cwd), env=dict(env), dimensions=(rows, columns)
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.child.close(force=True)
+
+    @property
+    def lines(self) -> list[str]:
+        """What stands on the screen, without the empty end."""
+        return "\n".join(line.rstrip() for line in self._screen.display).rstrip().split("\n")
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.lines)
+
+    @property
+    def cursor(self) -> tuple[int, int]:
+        """Row and column."""
+        return self._screen.cursor.y, self._screen.cursor.x
+
+    def wait_for(self, wanted: str | Callable[[], bool]) -> str:
+        """Read until a text is on the screen, or something holds."""
+        seen = (lambda: wanted in self.text) if isinstance(wanted, str) else wanted
+        until = time.monotonic() + PATIENCE
+        while not seen():
+            alive = self._read(until - time.monotonic())
+            assert seen() or (alive and time.monotonic() < until), (
+                f"{wanted!r} did not come:\n{self.text}\nraw end: {self.raw[-2000:]!r}"
+            )
+        return self.text
+
+    def wait_for_raw(self, wanted: bytes, *, times: int = 1) -> None:
+        """Read until the program has written these bytes."""
+        self.wait_for(lambda: self.raw.count(wanted) >= times)
+
+    def type(self, keys: str | bytes) -> None:
+        """Press keys; what the program writes meanwhile is read, so that neither waits."""
+        rest = memoryview(keys.encode() if isinstance(keys, str) else keys)
+        until = time.monotonic() + PATIENCE
+        fd = self.child.child_fd
+        while rest:
+            assert time.monotonic() < until, f"nobody reads what is typed:\n{self.text}"
+            readable, writable, _ = select.select([fd], [fd], [], PATIENCE)
+            if readable:
+                self._read(0)
+            if writable:
+                # No more than a terminal takes without waiting for who reads it.
+                rest = rest[os.write(fd, rest[:512]) :]
+
+    def resize(self, rows: int, columns: int) -> None:
+        self._screen.resize(rows, columns)
+        self.child.setwinsize(rows, columns)
+
+    def send_signal(self, number: signal.Signals) -> None:
+        self.child.kill(number)
+
+    def finish(self) -> int:
+        """Wait for its end; the exit code, negative for a signal."""
+        until = time.monotonic() + PATIENCE
+        while self._read(until - time.monotonic()):
+            assert time.monotonic() < until, f"it did not end:\n{self.text}"
+        self.child.wait()
+        code: int | None = self.child.exitstatus
+        return code if code is not None else -self.child.signalstatus
+
+    def echoes(self) -> bool:
+        """Whether the terminal echoes what is typed."""
+        return bool(self.child.getecho())
+
+    def _read(self, seconds: float) -> bool:
+        """Take what there is; false at the end."""
+        try:
+            piece = self.child.read_nonblocking(_PIECE, max(seconds, 0))
+        except pexpect.TIMEOUT:
+            return True
+        except pexpect.EOF:
+            return False
+        self.raw += piece
+        self._stream.feed(piece)
+        return True
