@@ -149,6 +149,16 @@ def read_result(result: Any) -> ToolResult:
     return ToolResult(kind, "\n".join(lines), structured, tuple(media))
 
 
+def denied(reason: str) -> ToolResult:
+    """The result of a call that was not made."""
+    return ToolResult("denied", f"[aish] tool call denied: {reason}")
+
+
+def lost(reason: str) -> ToolResult:
+    """The result of a call that no answer came to."""
+    return ToolResult("transport_error", f"[aish] tool transport error: {reason}")
+
+
 def _as_text(structured: Any) -> str:
     try:
         return json.dumps(structured, ensure_ascii=False)
@@ -168,7 +178,7 @@ def _block(block: Any) -> tuple[str | None, tuple[Media, ...]]:
         case "resource":
             return _resource(block.get("resource"))
         case "resource_link":
-            return _link(block), ()
+            return link_line(block), ()
         case str():
             return f"[content of unknown type {kind}]", ()
     return "[malformed content]", ()
@@ -195,7 +205,7 @@ def _resource(resource: Any) -> tuple[str | None, tuple[Media, ...]]:
     return unreadable or f"[{label}]", media
 
 
-def _link(block: Mapping[str, Any]) -> str:
+def link_line(block: Mapping[str, Any]) -> str:
     """A link as one line; it is never fetched."""
     uri, name, about = (block.get(key) for key in ("uri", "name", "description"))
     line = f"[link: {uri}]" if isinstance(uri, str) else "[link without address]"

@@ -7,7 +7,8 @@ import hashlib
 import re
 
 from aish.errors import UsageError
-from aish.vocab.tools import ToolName
+from aish.mcp.convert import Definition
+from aish.vocab.tools import Tool, ToolName
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
 ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")
@@ -22,6 +23,23 @@ def wire_name(name: ToolName, limit: int) -> str:
     pair = f"{name.server}\0{name.name}".encode("utf-8", "surrogatepass")
     suffix = "_" + hashlib.sha256(pair).hexdigest()[:HASH_LENGTH]
     return ILLEGAL.sub("_", joined)[: limit - len(suffix)] + suffix
+
+
+def tool_of(alias: str, one: Definition, limit: int, *, trusted: bool) -> Tool:
+    """A tool as its server lists it, under its names."""
+    name = ToolName(alias, one.name)
+    return Tool(
+        name=name,
+        wire=wire_name(name, limit),
+        description=one.description,
+        input_schema=one.input_schema,
+        output_schema=one.output_schema,
+        annotations=one.annotations,
+        parallel=one.parallel,
+        unlisted=one.unlisted,
+        older_of=one.older_of,
+        trusted=trusted,
+    )
 
 
 def clash(wire: str, first: ToolName, second: ToolName) -> UsageError:

@@ -56,6 +56,12 @@ class Opening:
         return self._connection.transport
 
     @property
+    def address(self) -> str:
+        """Where it is reached, for people: without credentials."""
+        address, secrets = self._connection.address, self._around.secrets
+        return address if secrets is None else secrets.mask(address)
+
+    @property
     def probe_seconds(self) -> float | None:
         """How long a child may leave the first question unanswered, before `initialize`.
 

@@ -1,15 +1,17 @@
 """The tools of all servers under one roof (M4, M5): implements `vocab.protocols.Tools`."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import anyio
 
+from aish.errors import UnavailableError, UsageError, did_you_mean
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
-from aish.mcp.convert import Definition
-from aish.mcp.naming import clash, wire_name
+from aish.mcp.convert import denied, lost
+from aish.mcp.naming import clash, tool_of, wire_name
 from aish.mcp.opening import Notify, Opening, Surroundings
 from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
@@ -17,8 +19,11 @@ from aish.system.children import Reaper
 from aish.system.secrets import Secrets
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler
+from aish.vocab.resources import Part, PromptMessage, Resource, ServerPromptInfo
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName, ToolResult
+
+Offer = TypeVar("Offer")
 
 
 class Registry:
@@ -30,22 +35,15 @@ class Registry:
         self._servers: dict[str, Server] = {}
         self._by_name: dict[ToolName, Tool] = {}
         self._by_wire: dict[str, Tool] = {}
+        self._left: set[str] = set()
+        """Aliases of servers that are gone: another one may have taken the name since."""
         self._hear: Callable[[], None] = lambda: None
         self._offers: Callable[[Tool], bool] = lambda _tool: True
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
         """Every server of the file, in its order, and whether it came up."""
-        return tuple(
-            ServerInfo(
-                alias=server.alias,
-                transport=server.transport,
-                state="ready" if server.failure is None else "failed",
-                tools=sum(not one.unlisted for one in server.definitions.values()),
-                error=server.failure,
-            )
-            for server in self._servers.values()
-        )
+        return tuple(server.info for server in self._servers.values())
 
     def failure(self, alias: str) -> str | None:
         """Why a server did not come up, with the tail of its stderr; `None` if it did."""
@@ -72,11 +70,55 @@ class Registry:
         sample: Sampler | None = None,
     ) -> ToolResult:
         """Call a tool; every failure is a result (M8). Only cancellation passes through."""
-        server = self._servers[tool.name.server]
+        alias = tool.name.server
+        server = self._servers.get(alias)
+        if server is None:
+            return lost(f"the server `{alias}` is not connected any more")
+        if alias in self._left and self._by_name.get(tool.name) != tool:
+            # A call is for the tool that it was decided on (P6).
+            return denied(f"{tool.name} is not the same any more")
         return await server.call(tool.name.name, arguments, on_progress, sample)
 
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any; one that cannot list them is told of."""
+        from aish.mcp.offers import resources_of
+
+        return await self._gathered(resources_of)
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource.
+
+        Raises:
+            UsageError: there is no such server.
+            UnavailableError: the server is out of reach.
+            StepFailedError: the server refused, or what it sent cannot be used.
+        """
+        from aish.mcp.offers import read_resource
+
+        return await read_resource(await self._reached(server), uri)
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        """The prompts of all servers that have any; one that cannot list them is told of."""
+        from aish.mcp.offers import prompts_of
+
+        return await self._gathered(prompts_of)
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt.
+
+        Raises:
+            UsageError: there is no such server.
+            UnavailableError: the server is out of reach.
+            StepFailedError: the server refused, or what it sent cannot be used.
+        """
+        from aish.mcp.offers import get_prompt
+
+        return await get_prompt(await self._reached(server), name, arguments)
+
     def add(self, server: Server) -> None:
-        """Take a server in; its tools come with `name_tools`."""
+        """Take a server in; its tools come with `name_tools`, or once it is admitted."""
         self._servers[server.alias] = server
 
     def name_tools(self) -> None:
@@ -86,10 +128,27 @@ class Registry:
             UsageError: two tools share a name.
         """
         for server in self._servers.values():
-            if server.ambiguous is not None:
-                name = ToolName(server.alias, server.ambiguous)
-                raise clash(wire_name(name, self._limit), name, name)
-        self._name(self._refuse)
+            self._refuse_ambiguous(server)
+        self._name(self._servers, self._refuse)
+
+    def admit(self, server: Server) -> None:
+        """Take a server in together with its tools, or leave all as it is.
+
+        Raises:
+            UsageError: two tools share a name.
+        """
+        servers = {**self._servers, server.alias: server}
+        self._refuse_ambiguous(server)
+        self._name(servers, self._refuse)
+        self._servers = servers
+        self._hear()
+
+    def remove(self, alias: str) -> None:
+        """Forget a server and its tools."""
+        del self._servers[alias]
+        self._left.add(alias)
+        self._name(self._servers, self._refuse)
+        self._hear()
 
     def rename_tools(self, server: Server) -> None:
         """Take in the changed tools of a server; one whose name is taken is left out."""
@@ -98,7 +157,7 @@ class Registry:
             text = f"`{tool.name.name}` is left out: `{taken.name}` has its name"
             self._notify(server.alias, "tool_name_taken", text)
 
-        self._name(leave_out)
+        self._name(self._servers, leave_out)
         self._hear()
 
     def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
@@ -110,32 +169,52 @@ class Registry:
         tool = self._by_name.get(ToolName(server.alias, name))
         return tool is None or self._offers(tool)
 
-    def _name(self, on_clash: Callable[[Tool, Tool], None]) -> None:
+    async def _reached(self, alias: str) -> Server:
+        """A server that came up, or does soon."""
+        server = self._servers.get(alias)
+        where = f"mcp server `{alias}`"
+        if server is None:
+            hint = did_you_mean(alias, self._servers)
+            raise UsageError("there is no such server", where=where, hint=hint)
+        await server.settled()
+        if server.failure is not None:
+            raise UnavailableError(server.failure, where=where)
+        return server
+
+    async def _gathered(
+        self, ask: Callable[[Server, Notify], Coroutine[None, None, tuple[Offer, ...]]]
+    ) -> tuple[Offer, ...]:
+        """What each server offers, in their order; all are asked at the same time."""
+        found: dict[str, tuple[Offer, ...]] = {}
+
+        async def one(server: Server) -> None:
+            await server.settled()
+            if server.failure is None:
+                found[server.alias] = await ask(server, self._notify)
+
+        servers = tuple(self._servers.values())
+        async with anyio.create_task_group() as group:
+            for server in servers:
+                group.start_soon(one, server)
+        return tuple(offer for server in servers for offer in found.get(server.alias, ()))
+
+    def _refuse_ambiguous(self, server: Server) -> None:
+        if server.ambiguous is not None:
+            name = ToolName(server.alias, server.ambiguous)
+            raise clash(wire_name(name, self._limit), name, name)
+
+    def _name(self, servers: Mapping[str, Server], on_clash: Callable[[Tool, Tool], None]) -> None:
         by_name: dict[ToolName, Tool] = {}
         by_wire: dict[str, Tool] = {}
-        for server in self._servers.values():
-            for one in server.definitions.values():
-                tool = self._tool(server, one)
+        for server in servers.values():
+            # What a server offers that is not up yet is not whole.
+            for one in server.definitions.values() if server.state == "ready" else ():
+                tool = tool_of(server.alias, one, self._limit, trusted=server.entry.trust)
                 if tool.wire in by_wire:
                     on_clash(tool, by_wire[tool.wire])
                     continue
                 by_name[tool.name] = by_wire[tool.wire] = tool
         self._by_name, self._by_wire = by_name, by_wire
-
-    def _tool(self, server: Server, one: Definition) -> Tool:
-        name = ToolName(server.alias, one.name)
-        return Tool(
-            name=name,
-            wire=wire_name(name, self._limit),
-            description=one.description,
-            input_schema=one.input_schema,
-            output_schema=one.output_schema,
-            annotations=one.annotations,
-            parallel=one.parallel,
-            unlisted=one.unlisted,
-            older_of=one.older_of,
-            trusted=server.entry.trust,
-        )
 
     @staticmethod
     def _refuse(tool: Tool, taken: Tool) -> None:
@@ -168,7 +247,7 @@ async def open_registry(
     problem: Exception | None = None
     async with anyio.create_task_group() as tasks:
         around = Surroundings(reaper, logs, tasks, notice, secrets, border)
-        servers = [_server(one, around, registry, elicit) for one in connections]
+        servers = [server_of(one, around, registry, elicit) for one in connections]
         try:
             await _all(server.open for server in servers)
             for server in servers:
@@ -176,7 +255,7 @@ async def open_registry(
             registry.name_tools()
             yield registry
         except Exception as error:  # ruff: ignore[blind-except] - it is raised below: a task group would wrap it
-            problem = _single(error)
+            problem = single(error)
         finally:
             with anyio.CancelScope(shield=True):
                 await _all(server.close for server in servers)
@@ -185,9 +264,10 @@ async def open_registry(
         raise problem
 
 
-def _server(
+def server_of(
     connection: ServerConnection, around: Surroundings, registry: Registry, elicit: Elicit | None
 ) -> Server:
+    """A server that tells the registry of its changes."""
     return Server(
         connection,
         Opening(connection, around),
@@ -205,7 +285,7 @@ async def _all(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> 
             group.start_soon(action)
 
 
-def _single(error: Exception) -> Exception:
+def single(error: Exception) -> Exception:
     """The first of those that servers failed with at the same time."""
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]

@@ -1,6 +1,6 @@
 """One server of the file: connected, listed, called. Every failure of a call is a result (M8)."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import anyio
 from anyio.abc import TaskGroup
@@ -8,7 +8,7 @@ from anyio.abc import TaskGroup
 from aish.config.server_entry import ServerEntry
 from aish.errors import AishError
 from aish.mcp.connection import ServerConnection
-from aish.mcp.convert import Definition, read_result, read_tools
+from aish.mcp.convert import Definition, denied, lost, read_result
 from aish.mcp.failures import (
     HEADER_MISMATCH,
     HttpStatusError,
@@ -20,15 +20,17 @@ from aish.mcp.failures import (
 )
 from aish.mcp.headers import parameter_headers
 from aish.mcp.opening import Opening
+from aish.mcp.patience import in_time
+from aish.mcp.refresh import Refresh
 from aish.mcp.requests_from_server import Answers, Elicit
 from aish.mcp.running import Call
 from aish.mcp.session import Session, Terms
-from aish.system.globs import matches_word
+from aish.mcp.tool_list import differences, tool_list
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler
+from aish.vocab.run_parts import ServerInfo, ServerState
 from aish.vocab.tools import ToolResult
 
-MAX_REFRESHES = 50
 NOT_THERE = frozenset({404, 405})
 """Answers to a POST after which 2024's HTTP+SSE is tried (M2)."""
 
@@ -57,10 +59,8 @@ class Server:
         self._on_change = on_change
         self._may_call = may_call
         self._session: Session | None = None
-        self._refreshes = 0
-        self._refreshing = False
-        self._refreshed = anyio.Event()
-        self._stale = False
+        self._opened = anyio.Event()
+        self._refresh = Refresh(tasks, self._list_again)
 
     @property
     def alias(self) -> str:
@@ -68,9 +68,35 @@ class Server:
         return self.entry.alias
 
     @property
-    def transport(self) -> str:
-        """`http`, `stdio` or `pack`."""
-        return self._opening.transport
+    def state(self) -> ServerState:
+        """Whether it came up, or may still."""
+        if self.failure is not None:
+            return "failed"
+        return "ready" if self._opened.is_set() else "connecting"
+
+    @property
+    def info(self) -> ServerInfo:
+        """How it is, for people and for `run.started`."""
+        ready = self.state == "ready"
+        return ServerInfo(
+            alias=self.alias,
+            transport=self._opening.transport,
+            state=self.state,
+            tools=sum(not one.unlisted for one in self.definitions.values()) if ready else 0,
+            error=self.failure,
+            address=self._opening.address,
+        )
+
+    def declares(self, capability: str) -> bool:
+        """Whether the server says that it has `resources`, or `prompts`."""
+        known = None if self._session is None else self._session.agreement.capabilities
+        # Lua and PHP print an empty object as `[]`.
+        found = None if known is None else known.get(capability)
+        return found is not None and found is not False
+
+    async def settled(self) -> None:
+        """Wait until it came up, or did not."""
+        await self._opened.wait()
 
     async def open(self) -> None:
         """Connect and list the tools; a failure is kept in `failure` (M5)."""
@@ -81,9 +107,11 @@ class Server:
                 self.definitions = await self._list()
                 await self._session.listening()
         except (TimeoutError, LeftError):
-            await self._fail(f"no answer within {seconds:g} s")
+            await self.fail(f"no answer within {seconds:g} s")
         except McpError as error:
-            await self._fail(error.message)
+            await self.fail(error.message)
+        finally:
+            self._opened.set()
 
     async def close(self) -> None:
         """Let go of the server."""
@@ -100,9 +128,9 @@ class Server:
     ) -> ToolResult:
         """Call a tool. Only cancellation passes through."""
         result = await self._result_of(name, arguments, on_progress, sample)
-        if self._opening.border is not None and self._refreshing:
+        if self._opening.border is not None:
             # The same in every replay: what follows knows the tools that this call changed.
-            await self._refreshed.wait()
+            await self._refresh.over()
         return result
 
     async def _result_of(
@@ -114,19 +142,30 @@ class Server:
     ) -> ToolResult:
         seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
         try:
-            with anyio.move_on_after(seconds):
-                return read_result(await self._call(name, arguments, on_progress, sample))
+            call = self._call(name, arguments, on_progress, sample)
+            return read_result(await in_time(seconds, call))
         except ToolChangedError as error:
-            return ToolResult("denied", f"[aish] tool call denied: {error.message}")
+            return denied(error.message)
         except RpcError as error:
             return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
-        except LeftError:
-            if anyio.current_effective_deadline() < anyio.current_time() + seconds:
-                # A limit of the run ended the call, and does so again.
-                await anyio.sleep_forever()
         except TransportError as error:
-            return _lost(error.message)
-        return _lost(f"no answer within {seconds:g} s")
+            return lost(error.message)
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """The answer to a request that is no call of a tool.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        return await in_time(self.entry.timeout.call, self._live().request(method, params))
+
+    async def pages(self, method: str) -> Sequence[JsonObject]:
+        """All pages of a listing.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        return await in_time(self.entry.timeout.call, self._live().pages(method))
 
     async def _call(
         self,
@@ -195,7 +234,7 @@ class Server:
             ),
             probe_seconds=self._opening.probe_seconds,
             notice=self._opening.notice,
-            on_tools_changed=self._changed,
+            on_tools_changed=self._refresh.changed,
             on_new_session=self._on_new_session,
             border=self._opening.border,
             origin=self._opening.origin,
@@ -204,34 +243,16 @@ class Server:
     async def _list(self) -> Mapping[str, Definition]:
         """The tools the server offers and the entry wants."""
         session = self._live()
+        pages = await session.pages("tools/list")
         reading = self._opening.reading(modern=session.agreement.manner.modern)
-        found: dict[str, Definition] = {}
-        for page in await session.pages("tools/list"):
-            for one in read_tools(page, reading, self._opening.notice):
-                if self._is_wanted(one):
-                    self._add(found, one)
-        return found
-
-    def _add(self, found: dict[str, Definition], one: Definition) -> None:
-        earlier = found.setdefault(one.name, one)
-        if earlier is not one:
-            text = f"it lists `{one.name}` more than once; the first is used"
-            self._opening.notice("duplicate_tool", text)
-            if earlier != one:
-                self.ambiguous = one.name
-
-    def _is_wanted(self, one: Definition) -> bool:
-        """Whether the entry wants a tool; left out by one name, it is left out by all."""
-        wanted, names = self.entry.tools, filter(None, (one.name, one.older_of))
-        return (not wanted or any(matches_word(glob, one.name) for glob in wanted)) and not any(
-            matches_word(glob, name) for name in names for glob in self.entry.exclude
-        )
+        found = tool_list(pages, reading, self.entry, self._opening.notice)
+        self.ambiguous = found.ambiguous or self.ambiguous
+        return found.definitions
 
     async def _settled(self, name: str) -> None:
         """Wait until what the server said of changes is known (P8)."""
         known = self.definitions.get(name)
-        while self._refreshing:
-            await self._refreshed.wait()
+        await self._refresh.over()
         self._hold(name, known)
 
     async def _on_new_session(self, method: str, params: JsonObject) -> None:
@@ -251,48 +272,29 @@ class Server:
     def _take(self, found: Mapping[str, Definition]) -> None:
         """Offer these tools from now on."""
         if found != self.definitions:
-            self._report(found)
+            self._opening.notice("tools_changed", differences(self.definitions, found))
             self.definitions = found
             self._on_change(self)
 
-    def _changed(self) -> None:
-        """Hear that the tools changed; many such words lead to one new list."""
-        self._stale = True
-        if not self._refreshing and self._refreshes < MAX_REFRESHES:
-            self._refreshing = True
-            self._refreshed = anyio.Event()
-            self._tasks.start_soon(self._refresh)
+    async def _list_again(self) -> bool:
+        try:
+            with anyio.fail_after(self.entry.timeout.connect):
+                found = await self._list()
+        except (McpError, TimeoutError, AishError):
+            # What a replay misses is remembered by its tape.
+            self._opening.notice("refresh_failed", "its changed tools could not be listed")
+            return False
+        self._take(found)
+        return True
 
-    async def _refresh(self) -> None:
-        while self._stale and self._refreshes < MAX_REFRESHES:
-            self._stale = False
-            self._refreshes += 1
-            try:
-                with anyio.fail_after(self.entry.timeout.connect):
-                    found = await self._list()
-            except (McpError, TimeoutError, AishError):
-                # What a replay misses is remembered by its tape.
-                self._opening.notice("refresh_failed", "its changed tools could not be listed")
-                break
-            self._take(found)
-        self._refreshing = False
-        self._refreshed.set()
-
-    def _report(self, found: Mapping[str, Definition]) -> None:
-        """Say which tools changed in mid-session."""
-        before = self.definitions
-        words = [f"added `{name}`" for name in found if name not in before]
-        words += [f"removed `{name}`" for name in before if name not in found]
-        words += [f"changed `{n}`" for n in found if n in before and found[n] != before[n]]
-        if words:
-            self._opening.notice("tools_changed", "its tools changed: " + ", ".join(words))
-
-    async def _fail(self, reason: str) -> None:
+    async def fail(self, reason: str) -> None:
+        """Let go of a server that did not come up, and keep why."""
         with anyio.CancelScope(shield=True):
             await self.close()
         self.definitions = {}
         self.failure = self._opening.explain(reason)
 
-
-def _lost(reason: str) -> ToolResult:
-    return ToolResult("transport_error", f"[aish] tool transport error: {reason}")
+    def refuse(self, reason: str) -> None:
+        """Take nothing that it offers, though it came up."""
+        self.definitions = {}
+        self.failure = reason

@@ -30,7 +30,6 @@ from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Meter, Model
 from aish.vocab.run_parts import ServerInfo
 
-
 OpenServers = Callable[[Plan, Surroundings, Reaper], AbstractAsyncContextManager[Servers]]
 """What opens the servers of a plan: `run.servers.open_servers`, or a session's own."""
 
@@ -68,8 +67,9 @@ async def open_toolbox(
 ) -> AsyncGenerator[Toolbox]:
     """Open the servers, all at once (M5); no model.
 
-    `servers` opens them in another way, and is asked also where the plan has none. A server that does not come up is in `servers` with its reason; `require_servers` says whether
-    one may go on without it.
+    `servers` opens them in another way, also where the plan has none. A server that does not come
+    up is in `Toolbox.servers` with its reason; `require_servers` says whether one may go on without
+    it.
 
     Raises:
         UsageError: two tools share a name, or a pack's root is not allowed.

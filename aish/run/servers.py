@@ -2,10 +2,13 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
+from aish.mcp.requests_from_server import Elicit
+from aish.mcp.roster import OnSettled, Roster, open_roster
 from aish.packs.pack import Pack, open_packs
 from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
@@ -13,6 +16,7 @@ from aish.run.surroundings import AnyTape, Surroundings
 from aish.system.children import Reaper
 from aish.vocab.event_parts import NOWHERE
 from aish.vocab.events import Notice
+from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
 
 
@@ -30,23 +34,75 @@ async def open_servers(
     replayed = border is not None and border.replays
     children = not replayed and any(server.entry.command for server in plan.servers)
     async with AsyncExitStack() as stack:
+        connections: list[ServerConnection] = []
+        for server in plan.servers:
+            connections.append(connection := _connection(server, plan, reaper, border))
+            if connection.let_go is not None:
+                stack.push_async_callback(connection.let_go)
         yield await stack.enter_async_context(
             open_registry(
-                [
-                    _bare(server) if replayed else _connection(server, plan, reaper, stack)
-                    for server in plan.servers
-                ],
+                connections,
                 reaper=reaper,
                 logs=around.folder.logs if children else None,
-                # Of all models, so that `-m` and commands without a model see the same names (M4).
-                max_tool_name=min(
-                    (entry.max_tool_name for entry in plan.pipeline.models.values()), default=64
-                ),
+                max_tool_name=_name_limit(plan),
                 notice=_noticer(around.emit),
                 secrets=plan.secrets,
                 border=border,
             )
         )
+
+
+@frozen
+class LiveServers:
+    """The servers of a session: those of the plan at first, then as a person has it."""
+
+    roster: Roster
+    plan: Plan
+    reaper: Reaper
+    border: Border | None
+
+    def connection(self, server: ResolvedServer) -> ServerConnection:
+        """How to reach a server; its roster lets go of what that opens.
+
+        Raises:
+            UsageError: a pack's root is not allowed.
+        """
+        return _connection(server, self.plan, self.reaper, self.border)
+
+
+@asynccontextmanager
+async def open_live_servers(
+    plan: Plan,
+    around: Surroundings,
+    reaper: Reaper,
+    elicit: Elicit | None,
+    on_settled: OnSettled,
+) -> AsyncGenerator[LiveServers]:
+    """Begin to connect to the servers of the plan, and go on at once.
+
+    Raises:
+        UsageError: a pack's root is not allowed.
+    """
+    border = _border(around.tape)
+    async with open_roster(
+        reaper=reaper,
+        logs=around.folder.logs,
+        max_tool_name=_name_limit(plan),
+        notice=_noticer(around.emit),
+        on_settled=on_settled,
+        elicit=elicit,
+        secrets=plan.secrets,
+        border=border,
+    ) as roster:
+        live = LiveServers(roster, plan, reaper, border)
+        for server in plan.servers:
+            roster.begin([live.connection(server)])
+        yield live
+
+
+def _name_limit(plan: Plan) -> int:
+    """Of all models, so that `-m` and commands without a model see the same names (M4)."""
+    return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
 
 
 def _border(tape: AnyTape | None) -> Border | None:
@@ -59,14 +115,13 @@ def _border(tape: AnyTape | None) -> Border | None:
     return None if found.way("mcp") == "live" else TapeBorder(found)
 
 
-def _bare(server: ResolvedServer) -> ServerConnection:
-    """A server that is only replayed: a pack of it would touch the disk."""
-    return ServerConnection(entry=server.entry, token=server.token)
-
-
 def _connection(
-    server: ResolvedServer, plan: Plan, reaper: Reaper, stack: AsyncExitStack
+    server: ResolvedServer, plan: Plan, reaper: Reaper, border: Border | None
 ) -> ServerConnection:
+    found = ServerConnection(entry=server.entry, token=server.token)
+    if border is not None and border.replays:
+        # A pack of a server that is only replayed would touch the disk.
+        return found
     pack: Pack | None = None
     if server.entry.pack:
         pack = open_packs(
@@ -75,10 +130,8 @@ def _connection(
             allow_broad_root=plan.allow_broad_root,
             reaper=reaper,
         )
-        stack.push_async_callback(pack.shutdown)
-    return ServerConnection(
-        entry=server.entry, token=server.token, child_env=server.child_env, pack=pack
-    )
+    let_go = None if pack is None else pack.shutdown
+    return replace(found, child_env=server.child_env, pack=pack, let_go=let_go)
 
 
 def _noticer(emit: Emit) -> Callable[[str, str, str], None]:

@@ -1,19 +1,48 @@
 """All tools of a run behind one face: the servers' and the reserved alias `shell`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from aish.errors import AishError
+from aish.errors import AishError, UsageError
 from aish.run.local_command import SHELL_RUN, LocalCommands
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler, Tools
+from aish.vocab.resources import Part, PromptMessage, Resource, ServerPromptInfo
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName, ToolResult
 
 
-class Servers(Tools, Protocol):
-    """The tools of the servers, and how each server is."""
+class Offers(Protocol):
+    """What servers offer beside tools (M12)."""
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any, templates among them."""
+        ...
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource.
+
+        Raises:
+            UsageError: there is no such server.
+            UnavailableError: the server is out of reach.
+            StepFailedError: the server refused, or what it sent cannot be used.
+        """
+        ...
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        """The prompts of all servers that have any."""
+        ...
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt; fails as `read_resource` does."""
+        ...
+
+
+class Servers(Tools, Offers, Protocol):
+    """What the servers offer, and how each server is."""
 
     @property
     def servers(self) -> tuple[ServerInfo, ...]:
@@ -51,7 +80,7 @@ class Watch(Protocol):
 
 @frozen
 class AllTools:
-    """`vocab.protocols.Tools` over the servers, if there are any, and local commands.
+    """`vocab.protocols.Tools` and `Offers` over the servers, if there are any, and local commands.
 
     What `watch` keeps out is not listed, has no name, and is not called (P8).
     """
@@ -112,6 +141,29 @@ class AllTools:
         if denied is not None:
             return ToolResult("denied", denied)
         return await self.servers.call(tool, arguments, on_progress, sample)
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any, templates among them."""
+        return await self.servers.resources() if self.servers else ()
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource; fails as `Offers.read_resource` does."""
+        return await self._server(server).read_resource(server, uri)
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        """The prompts of all servers that have any."""
+        return await self.servers.prompts() if self.servers else ()
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt; fails as `Offers.read_resource` does."""
+        return await self._server(server).get_prompt(server, name, arguments)
+
+    def _server(self, alias: str) -> Servers:
+        if self.servers is None:
+            raise UsageError("there is no such server", where=f"mcp server `{alias}`")
+        return self.servers
 
     def _offered(self, tool: Tool | None) -> Tool | None:
         return tool if tool is None or self.watch is None or self.watch.offers(tool) else None

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
 from typing import Any
@@ -118,7 +118,8 @@ def _run(
             return Seen(
                 value,
                 s.registry.listed(),
-                s.registry.servers,
+                # What is played in a server's stead may have another address.
+                tuple(replace(one, address="") for one in s.registry.servers),
                 tuple(s.notices.said),
                 tuple(s.progress),
             )

@@ -1,0 +1,177 @@
+"""Servers that come and go while a session goes on (M5, M12): each lives in a task of its own.
+
+They share one `Registry`, which is what everybody else sees of them.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.errors import AishError, UnavailableError, UsageError, did_you_mean
+from aish.mcp.border import Border
+from aish.mcp.connection import ServerConnection
+from aish.mcp.opening import Notify, Surroundings
+from aish.mcp.registry import Registry, server_of, single
+from aish.mcp.requests_from_server import Elicit
+from aish.mcp.server import Server
+from aish.mcp.stay import Stay
+from aish.system.children import Reaper
+from aish.system.secrets import Secrets
+from aish.vocab.run_parts import ServerInfo
+
+OnSettled = Callable[[ServerInfo], None]
+"""Hears of each server that was begun in the background, once it is ready or has failed."""
+
+
+class Roster:
+    """Adds servers to a registry, and takes them out of it."""
+
+    def __init__(
+        self,
+        registry: Registry,
+        around: Surroundings,
+        elicit: Elicit | None,
+        on_settled: OnSettled,
+    ) -> None:
+        self.registry = registry
+        self._around = around
+        self._elicit = elicit
+        self._on_settled = on_settled
+        self._stays: dict[str, Stay] = {}
+        self._joining: set[str] = set()
+
+    def begin(self, connections: Sequence[ServerConnection]) -> None:
+        """Start to connect to all, in the background.
+
+        Raises:
+            UsageError: an alias is taken.
+        """
+        for connection in connections:
+            alias = connection.entry.alias
+            if self._is_taken(alias):
+                raise _taken(alias)
+            self._stays[alias] = stay = self._stay(connection)
+            self.registry.add(stay.server)
+            self._around.tasks.start_soon(stay.live, self._settle)
+
+    async def settled(self) -> None:
+        """Wait until each server that was begun is ready, or has failed."""
+        for stay in tuple(self._stays.values()):
+            await stay.settled.wait()
+
+    async def connect(self, connection: ServerConnection) -> ServerInfo:
+        """Connect to a server and list its tools; where that fails, nothing has changed.
+
+        One that failed before may be connected again under its alias.
+
+        Raises:
+            UsageError: its alias is taken, or a name of its tools.
+            UnavailableError: it does not come up.
+        """
+        alias = connection.entry.alias
+        if self._is_taken(alias):
+            if connection.let_go is not None:
+                await connection.let_go()
+            raise _taken(alias)
+        self._joining.add(alias)
+        stay = self._stay(connection)
+        self._around.tasks.start_soon(stay.live)
+        try:
+            await stay.settled.wait()
+            _require_up(stay.server)
+            self.registry.admit(stay.server)
+        except BaseException:
+            with anyio.CancelScope(shield=True):
+                await stay.end()
+            raise
+        finally:
+            self._joining.discard(alias)
+        self._stays[alias] = stay
+        return stay.server.info
+
+    async def disconnect(self, alias: str) -> None:
+        """Let go of a server; its tools are gone at once.
+
+        Raises:
+            UsageError: there is no such server.
+        """
+        stay = self._stays.pop(alias, None)
+        if stay is None:
+            hint = did_you_mean(alias, self._stays)
+            raise UsageError("there is no such server", where=f"mcp server `{alias}`", hint=hint)
+        self.registry.remove(alias)
+        await stay.end()
+
+    def leave(self) -> None:
+        """Have all servers let go; the task group waits for them."""
+        for stay in self._stays.values():
+            stay.leave()
+
+    def _is_taken(self, alias: str) -> bool:
+        stay = self._stays.get(alias)
+        return alias in self._joining or (stay is not None and stay.server.state != "failed")
+
+    def _stay(self, connection: ServerConnection) -> Stay:
+        def server_in(tasks: TaskGroup) -> Server:
+            return server_of(
+                connection, replace(self._around, tasks=tasks), self.registry, self._elicit
+            )
+
+        return Stay(server_in, connection.let_go)
+
+    def _settle(self, stay: Stay) -> None:
+        """A server that was begun in the background has come up, or has not."""
+        server = stay.server
+        if self._stays.get(server.alias) is not stay:
+            return
+        if server.failure is None:
+            try:
+                self.registry.admit(server)
+            except AishError as error:
+                server.refuse(error.message)
+        self._on_settled(server.info)
+
+
+def _taken(alias: str) -> UsageError:
+    hint = "disconnect it first, or take another alias"
+    return UsageError("there is such a server already", where=f"mcp server `{alias}`", hint=hint)
+
+
+def _require_up(server: Server) -> None:
+    if server.failure is not None:
+        raise UnavailableError(server.failure, where=f"mcp server `{server.alias}`")
+
+
+@asynccontextmanager
+async def open_roster(
+    *,
+    reaper: Reaper,
+    logs: Path | None,
+    max_tool_name: int,
+    notice: Notify,
+    on_settled: OnSettled,
+    elicit: Elicit | None = None,
+    secrets: Secrets | None = None,
+    border: Border | None = None,
+) -> AsyncGenerator[Roster]:
+    """A roster without servers; those it has in the end are let go when the block ends.
+
+    `secrets` are masked in what is kept of a child's stderr. `border` is what a cassette puts
+    between us and the servers.
+    """
+    problem: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        around = Surroundings(reaper, logs, tasks, notice, secrets, border)
+        roster = Roster(Registry(max_tool_name, notice), around, elicit, on_settled)
+        try:
+            yield roster
+        except Exception as error:  # ruff: ignore[blind-except] - it is raised below: a task group would wrap it
+            problem = single(error)
+        finally:
+            roster.leave()
+    if problem is not None:
+        raise problem
