@@ -19,7 +19,7 @@ from aish.system.children import Reaper
 from aish.system.secrets import Secrets
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler
-from aish.vocab.resources import Part, PromptMessage, Resource, ServerPromptInfo
+from aish.vocab.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName, ToolResult
 
@@ -78,6 +78,15 @@ class Registry:
             # A call is for the tool that it was decided on (P6).
             return denied(f"{tool.name} is not the same any more")
         return await server.call(tool.name.name, arguments, on_progress, sample)
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have `resources`, or `prompts`."""
+        servers = tuple(self._servers.values())
+        for server in servers:
+            await server.settled()
+        return tuple(
+            one.alias for one in servers if one.failure is None and one.declares(capability)
+        )
 
     async def resources(self) -> tuple[Resource, ...]:
         """The resources of all servers that have any; one that cannot list them is told of."""

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aish.config.steps import Prompt, PromptStep
 from aish.errors import StepFailedError
-from aish.loop.conversation import Heard, add_system, add_user
+from aish.loop.conversation import Conversation, Heard, add_system
 from aish.loop.converse import Ask, converse
 from aish.loop.equipment import Bound
 from aish.policy.rules import matches_tool
@@ -16,7 +16,7 @@ from aish.run.stage import EXIT_OF_STATUS, Stage
 from aish.run.structured import instruction
 from aish.run.tools import AllTools
 from aish.templates.render import render
-from aish.vocab.messages import History
+from aish.vocab.messages import History, Turn, UserTurn
 from aish.vocab.protocols import AnswerSchema, Model
 from aish.vocab.tools import Tool, ToolName
 
@@ -25,14 +25,15 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
     """Ask the step's model until it answers without a tool call.
 
     Raises:
-        UnavailableError: the model stayed out of reach.
-        StepFailedError: the endpoint refused, or a template cannot be rendered.
+        UnavailableError: the model stayed out of reach, or a server that was asked for something.
+        StepFailedError: the endpoint refused, a template cannot be rendered, or what the prompt
+            takes from elsewhere cannot be had.
     """
     model = stage.resources.models[stage.plan.model_of(step)]
     schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
     heard = teller(step, stage)
     ask = Ask(
-        history=opening(step, stage, model, heard),
+        history=await opening(step, stage, model, heard),
         model=model,
         tools=visible_tools(step, stage.resources.tools.listed()),
         tool_choice=wire_choice(step.tool_choice, stage.resources.tools),
@@ -64,19 +65,27 @@ def _bound(step: PromptStep, stage: Stage) -> Bound | None:
     return Window(step.context, stage.resources.models[alias] if alias else None)
 
 
-def opening(step: PromptStep, stage: Stage, model: Model, heard: Heard | None = None) -> History:
+async def opening(
+    step: PromptStep, stage: Stage, model: Model, heard: Heard | None = None
+) -> History:
     """The conversation up to the first request."""
     context = stage.context()
     history = beginning(step, stage)
     systems = systems_of(step)
     if systems:
         add_system(history, "\n\n".join(render(text, context) for text in systems), heard)
-    if not isinstance(step.prompt, Prompt):
-        raise StepFailedError(f"the step `{step.id}` takes the prompt of a server")
-    user = render(step.prompt.user, context)
+    before: tuple[Turn, ...] = ()
+    if isinstance(step.prompt, Prompt) and not step.attach:
+        asked = UserTurn(render(step.prompt.user, context))
+    else:
+        from aish.run.opening_turns import opening_turns
+
+        before, asked = await opening_turns(step, stage, sees_images=model.sees_images)
     if step.output is not None and not model.enforces_schema:
-        user = f"{user}\n\n{instruction(step.output.schema)}"
-    add_user(history, user, heard=heard)
+        asked = replace(asked, text=f"{asked.text}\n\n{instruction(step.output.schema)}")
+    conversation = Conversation(history, heard)
+    for turn in (*before, asked):
+        conversation.add(turn)
     return history
 
 

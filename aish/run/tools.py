@@ -8,13 +8,17 @@ from aish.run.local_command import SHELL_RUN, LocalCommands
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler, Tools
-from aish.vocab.resources import Part, PromptMessage, Resource, ServerPromptInfo
+from aish.vocab.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName, ToolResult
 
 
 class Offers(Protocol):
     """What servers offer beside tools (M12)."""
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have `resources`, or `prompts`."""
+        ...
 
     async def resources(self) -> tuple[Resource, ...]:
         """The resources of all servers that have any, templates among them."""
@@ -141,6 +145,10 @@ class AllTools:
         if denied is not None:
             return ToolResult("denied", denied)
         return await self.servers.call(tool, arguments, on_progress, sample)
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have `resources`, or `prompts`."""
+        return await self.servers.declaring(capability) if self.servers else ()
 
     async def resources(self) -> tuple[Resource, ...]:
         """The resources of all servers that have any, templates among them."""

@@ -5,6 +5,8 @@ from typing import Literal
 from aish.vocab.frozen import frozen
 from aish.vocab.tools import Media
 
+Capability = Literal["resources", "prompts"]
+
 
 @frozen
 class Resource:

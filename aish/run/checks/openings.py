@@ -1,15 +1,13 @@
 """What a prompt opens with from elsewhere: servers' prompts, attachments, earlier turns (F11)."""
 
-import re
 from collections.abc import Iterator
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Prompt, PromptStep, ServerPrompt
 from aish.errors import did_you_mean
 from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.uris import is_uri
 from aish.templates.plain import is_template
-
-URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def opening_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
@@ -39,8 +37,7 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Compl
         if one.server is not None:
             yield from _server(one.server, f"{place}.server", "resources", pipeline)
             place = f"{place}.uri"
-        scheme = URI.match(one.ref)
-        if scheme is None:
+        if not is_uri(one.ref):
             if one.server is not None and not is_template(one.ref):
                 message = f"`{one.ref}` is no URI such as `docs://guide/intro`"
                 yield Complaint(place, message, "without `server` it would be a file")

@@ -1,0 +1,57 @@
+"""Files of the project's folder, and nothing beside it (F6).
+
+The name may come out of data, so each part is opened beneath the folder before it, and a link is
+never followed: asking where a path leads and opening it later would leave a gap.
+"""
+
+import errno
+import os
+import stat
+from pathlib import Path, PurePosixPath
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class ProjectFileError(Exception):
+    """A file that is not read; the message is the end of a sentence about it."""
+
+
+def project_file(root: Path, name: str, most: int) -> bytes:
+    """What is in a file inside `root`, at most so many bytes.
+
+    Raises:
+        ProjectFileError: it is outside, out of reach, no plain file, or larger.
+    """
+    parts = PurePosixPath(name).parts
+    if not parts or name.startswith("/") or ".." in parts or "\0" in name:
+        raise ProjectFileError("is not inside the project's folder")
+    try:
+        data = _read(root, parts, most + 1)
+    except OSError as error:
+        why = "is a link or behind one" if error.errno == errno.ELOOP else _reason(error)
+        raise ProjectFileError(why) from error
+    if len(data) > most:
+        raise ProjectFileError(f"is larger than {most // 1024**2} MiB")
+    return data
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOENT:
+        return "is not there"
+    return f"cannot be read: {error.strerror}"
+
+
+def _read(root: Path, parts: tuple[str, ...], most: int) -> bytes:
+    held = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, _FOLDER, dir_fd=held)
+            os.close(held)
+            held = inner
+        with os.fdopen(os.open(parts[-1], _FILE, dir_fd=held), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                raise ProjectFileError("is not a plain file")
+            return file.read(most)
+    finally:
+        os.close(held)
