@@ -50,6 +50,7 @@ ALLOWED = {
     "shell/": {"anyio"},
     "shell/editor/": {"anyio", "prompt_toolkit"},
     "sinks/": {"rich"},
+    "sinks/talk/": {"markdown_it"},
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},
     "system/schema_worker.py": {"jsonschema", "referencing"},

@@ -60,6 +60,11 @@ class Screen:
         """The time by which the screen draws."""
         return self._monotonic()
 
+    @property
+    def width(self) -> int:
+        """How many cells a line has now."""
+        return self._size()[0]
+
     def line(self, text: str = "") -> None:
         """Write a whole line, on a line of its own."""
         self._write(f"{'' if self._fresh else chr(10)}{text}\n", fresh=True)
@@ -71,6 +76,10 @@ class Screen:
         """
         if piece:
             self._write("" if elsewhere else piece, fresh=piece.endswith("\n"))
+
+    def instead(self, piece: str) -> None:
+        """Write a piece of text in place of what is pinned, which the next frame shows again."""
+        self._write(piece, fresh=piece.endswith("\n"), keep=False)
 
     def end_line(self, *, elsewhere: bool = False) -> None:
         """Make sure that what comes next begins a line."""
@@ -131,7 +140,8 @@ class Screen:
                 lines += self._pinned(width, height - 2)
             if self._label is not None:
                 lines.append(self._spinner(width))
-            self._draw(tuple(lines), width)
+            if lines or self._drawn:
+                self._draw(tuple(lines), width)
 
     def close(self) -> None:
         """Take what moves away for good."""
@@ -164,7 +174,7 @@ class Screen:
         self._out.write(shown)
         self._out.flush()
 
-    def _write(self, text: str, *, fresh: bool) -> None:
+    def _write(self, text: str, *, fresh: bool, keep: bool = True) -> None:
         with self._changed:
             self._label = None
             self._fresh = fresh
@@ -172,7 +182,7 @@ class Screen:
                 self._later.append(text)
                 return
             shown = self._erasing() + text
-            if text and fresh and self._pinned is not None and self._drawn:
+            if text and fresh and keep and self._pinned is not None and self._drawn:
                 # What is pinned stays, below the new line.
                 shown += f"{_REST_OF_LINE}\n".join(self._drawn)
             else:

@@ -1,0 +1,122 @@
+"""An answer on the screen while it arrives: by blocks of Markdown, or as it was written."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from aish.sinks.screen import Screen
+from aish.sinks.talk.blocks import Block, Blocks
+from aish.sinks.talk.cleaning import Cleaner
+from aish.sinks.talk.folding import folded
+from aish.text import for_terminal
+
+_INDENT = " " * 4
+
+
+class Answer(Protocol):
+    """What one turn of a model says."""
+
+    def feed(self, text: str) -> None:
+        """Some more of it has come."""
+        ...
+
+    def end(self) -> None:
+        """That was all."""
+        ...
+
+    def drop(self) -> None:
+        """It is void; what was not drawn for good is taken away."""
+        ...
+
+
+class Raw:
+    """Each piece as it comes."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._cleaner = Cleaner()
+        screen.end_line()
+
+    def feed(self, text: str) -> None:
+        """Write it."""
+        self._screen.text(self._cleaner.piece(text))
+
+    def end(self) -> None:
+        """End the last line."""
+        self._screen.text(self._cleaner.rest())
+        self._screen.end_line()
+
+    def drop(self) -> None:
+        """What was written stays."""
+        self._screen.end_line()
+
+
+class Rendered:
+    """Whole blocks, and meanwhile what there is of the next one, on the last lines."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._look = screen.look
+        self._blocks = Blocks()
+        self._cleaner = Cleaner()
+        self._is_long = False
+        screen.end_line()
+        screen.pin(self._tail)
+
+    def feed(self, text: str) -> None:
+        """Draw the blocks that are whole now."""
+        self._screen.rest()
+        if blocks := self._blocks.feed(text):
+            self._screen.instead("".join([self._drawn(block) for block in blocks]))
+
+    def end(self) -> None:
+        """Draw what is left."""
+        if shown := [self._drawn(block) for block in self._blocks.end()]:
+            self._screen.instead("".join(shown))
+        self.drop()
+
+    def drop(self) -> None:
+        """Take the block away that has not ended."""
+        self._screen.pin(None)
+        self._screen.end_line()
+
+    def _drawn(self, block: Block) -> str:
+        gap = "\n" if block.gap else ""
+        paint = self._look.paint
+        match block.kind:
+            case "text" | "item":
+                return gap + "".join(f"{line}\n" for line in self._markdown(block))
+            case "label":
+                said = f"{_indent(block)}{self._look.glyphs.rule * 2} {block.text}"
+                return f"{gap}{paint('dim', said)}\n"
+            case "code":
+                # Not folded, so that it can be copied.
+                return f"{gap}{_indent(block)}{paint('cyan', block.text) if block.text else ''}\n"
+            case "command":
+                return f"{gap}{paint('bold', block.text)}\n"
+            case "long":
+                return gap + self._long(block)
+
+    def _markdown(self, block: Block) -> Sequence[str]:
+        # By the first block: to import rich takes as long as some requests do.
+        from aish.sinks.talk.markdown import drawing_for
+
+        return drawing_for(self._look).lines(block, self._screen.width)
+
+    def _long(self, block: Block) -> str:
+        start = "" if self._is_long else " " * block.indent
+        self._is_long = block.text != "\n"
+        return start + self._cleaner.piece(block.text)
+
+    def _tail(self, width: int, height: int) -> Sequence[str]:
+        """The end of the block that has not ended, as it was written."""
+        text = self._blocks.pending
+        if self._is_long or not text.strip():
+            return ()
+        indent = _INDENT if self._blocks.in_code else ""
+        recent = for_terminal(text[-width * height :].removesuffix("\r"))
+        rows = folded(recent, width - 1 - len(indent))
+        return [indent + row for row in rows[-max(1, height) :]]
+
+
+def _indent(block: Block) -> str:
+    return " " * block.indent + _INDENT

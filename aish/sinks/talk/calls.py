@@ -1,0 +1,81 @@
+"""The frames around tool calls and local commands: pure, text in, lines out (S4).
+
+▸ docs__search {"query": "approvals", "limit": 3}        $ git log --oneline -3
+  approved by you                                          │ 1b2c3d4 Add the shell
+│ 12 results                                               ╰ exit 0 · 0.02 s
+╰ 0.31 s
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from aish.sinks.frames import failure_rule
+from aish.sinks.json_text import json_text
+from aish.sinks.look import Look, cells
+from aish.sinks.talk.folding import folded
+from aish.sinks.tally import seconds_text
+from aish.text import for_line, for_terminal
+from aish.vocab.event_parts import Verdict
+from aish.vocab.events import ToolDecided, ToolFinished
+from aish.vocab.json import JsonValue
+
+_READ_AT_MOST = 100_000
+_PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "kept for later by"}
+
+
+def is_command(tool: str) -> bool:
+    """Whether a call is a local command."""
+    return tool == "shell__run"
+
+
+def call_line(look: Look, tool: str, arguments: JsonValue) -> str:
+    """Name and arguments of a call on one dim line, with the count of what does not fit."""
+    said = f"  {look.glyphs.call} {tool} {json_text(arguments, spaced=True)}"
+    shown = for_line(said[:_READ_AT_MOST])
+    if len(said) > _READ_AT_MOST or cells(shown) > look.width:
+        room = look.width - len(f" +{len(said):,}")
+        kept = look.fit(shown, room)
+        left = len(said) - len(kept) + len(look.glyphs.cut)
+        shown = f"{kept} +{left:,}"
+    return look.paint("dim", shown)
+
+
+def decided_lines(look: Look, event: ToolDecided) -> Iterator[str]:
+    """Who let a call pass, where that was not a rule of the file; a denied one says it itself."""
+    if said := _PERSONS.get(event.verdict):
+        yield look.paint("dim", look.fit(for_line(f"    {said} {event.rule}"), look.width))
+
+
+def command_lines(look: Look, arguments: JsonValue) -> Iterator[str]:
+    """The command as it was given, folded and not cut."""
+    rows = folded(for_terminal(_command(arguments)), look.width - 2)
+    for number, row in enumerate(rows):
+        yield look.paint("bold", f"{'  ' if number else '$ '}{row}")
+
+
+def printed(event: ToolFinished) -> Sequence[tuple[str, str]]:
+    """What a command printed, by stream, where nobody saw it print."""
+    if not isinstance(event.structured, Mapping):
+        return [("stderr", event.content)]
+    both = [(name, event.structured.get(name)) for name in ("stdout", "stderr")]
+    return [(name, text) for name, text in both if isinstance(text, str) and text]
+
+
+def command_end(look: Look, event: ToolFinished) -> str:
+    """The exit code and the time, red if it is not 0."""
+    structured = event.structured if isinstance(event.structured, Mapping) else {}
+    code = structured.get("exit_code")
+    how = event.kind if code is None else f"exit {code}"
+    said = f"{how} {look.glyphs.dot} {seconds_text(event.seconds)}"
+    if event.kind != "ok":
+        return look.paint("red", failure_rule(look, for_line(said)))
+    return look.paint("dim", look.fit(for_line(f"  {look.glyphs.end} {said}"), look.width))
+
+
+def _command(arguments: JsonValue) -> str:
+    given = arguments if isinstance(arguments, Mapping) else {}
+    words = given.get("argv")
+    if isinstance(words, (list, tuple)):
+        import shlex
+
+        return shlex.join(map(str, words))
+    return str(given.get("command", ""))

@@ -1,0 +1,41 @@
+"""Text within a paragraph: what it says and how it is set off."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from markdown_it.tree import SyntaxTreeNode
+
+from aish.sinks.look import Look
+from aish.sinks.talk.layout import Run
+from aish.text import for_terminal
+
+_CODES: Mapping[str, str] = {"strong": "1", "em": "3", "s": "9", "code_inline": "36"}
+
+
+def inline_runs(nodes: Sequence[SyntaxTreeNode], look: Look) -> list[Run]:
+    """The text of the nodes in runs of one style; without colour some marks stay."""
+    return list(_runs(nodes, look, ""))
+
+
+def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[Run]:
+    for node in nodes:
+        own = _CODES.get(node.type, "")
+        inner = ";".join(filter(None, (codes, own))) if look.color else ""
+        match node.type:
+            case "softbreak" | "hardbreak":
+                yield Run("\n")
+            case "code_inline":
+                mark = "" if look.color else node.markup
+                yield Run(f"{mark}{for_terminal(node.content)}{mark}", inner)
+            case "image":
+                lead = node.attrs.get("src", "")
+                yield Run(for_terminal(f"[{node.content}] ({lead})"), codes)
+            case "link":
+                said = list(_runs(node.children, look, codes))
+                yield from said
+                lead = for_terminal(str(node.attrs.get("href", "")))
+                if lead != "".join(run.text for run in said):
+                    yield Run(f" ({lead})", codes)
+            case _ if node.children:
+                yield from _runs(node.children, look, inner)
+            case _:
+                yield Run(for_terminal(node.content), codes)

@@ -1,0 +1,152 @@
+"""Blocks of Markdown in rows. Imported when the first one is drawn, for that takes a while.
+
+Nothing that was written is left out, and nothing is done with it: HTML is text, a link and an
+image show where they lead, characters that Markdown writes by number are made fit for a terminal
+like all others, and a line that was ended stays ended. The parser is rich's; its drawing is not
+used, for it drops what it does not know and takes four times as long.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
+
+from aish.sinks.look import ASCII, Look
+from aish.sinks.talk.blocks import Block
+from aish.sinks.talk.folding import folded
+from aish.sinks.talk.inline import inline_runs
+from aish.sinks.talk.layout import Run, rows
+from aish.sinks.talk.tables import side_of, table_rows
+from aish.text import for_terminal
+
+_CODE_INDENT = "    "
+_NARROWEST = 10
+_NARROWEST_COLUMN = 6
+# Beyond its own limit the parser leaves things out.
+_DEEPEST = 18
+_MARKS = re.compile(r"[\\`*_\[\]<&~|]|^[#>=+-]", re.MULTILINE)
+# What makes more of a block than a paragraph.
+_BLOCKS = re.compile(r"^ *(?:[-#>=+*~`_|:]|\d+[.)])|\|", re.MULTILINE)
+
+
+class Drawing:
+    """Draws blocks for one terminal."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        # Without HTML, and without definitions, which would be shown nowhere.
+        parser = MarkdownIt("commonmark", {"html": False})
+        self._parser = parser.enable(["table", "strikethrough"]).disable("reference")
+        is_ascii = look.glyphs == ASCII
+        self._bullet = "-" if is_ascii else "•"
+
+    def lines(self, block: Block, width: int) -> Sequence[str]:
+        """A paragraph or an item in lines of at most `width` cells, if there is room for it."""
+        head = " " * min(block.indent, width // 2)
+        if block.kind != "item":
+            return [head + row for row in self._drawn(block.text, width - len(head))]
+        marker = block.marker if block.marker[0].isdigit() else self._bullet
+        tail = head + " " * (len(marker) + 1)
+        first, *others = self._drawn(block.text, width - len(tail)) or [""]
+        start = f"{head}{self._look.paint('yellow', marker)} {first}"
+        return [start, *(tail + row for row in others)]
+
+    def _drawn(self, text: str, width: int) -> Sequence[str]:
+        width = max(_NARROWEST, width)
+        if not _MARKS.search(text):
+            return rows([Run(text)], width)
+        try:
+            drawn = self._parsed(text, width)
+        except Exception:  # ruff: ignore[blind-except] - a stranger's text never ends a session: it is shown as it was written
+            return folded(text, width)
+        return drawn
+
+    def _parsed(self, text: str, width: int) -> Sequence[str]:
+        if not _BLOCKS.search(text):
+            inline = SyntaxTreeNode(self._parser.parseInline(text)).children[0]
+            return rows(inline_runs(inline.children, self._look), width)
+        tokens = self._parser.parse(text)
+        if any(token.level >= _DEEPEST for token in tokens):
+            return folded(text, width)
+        columns = _columns(tokens)
+        if columns * _NARROWEST_COLUMN > width:
+            return folded(text, width)
+        return list(self._rows(SyntaxTreeNode(tokens).children, width))
+
+    def _rows(self, nodes: Sequence[SyntaxTreeNode], width: int) -> Iterator[str]:
+        width = max(_NARROWEST, width)
+        before = ""
+        for node in nodes:
+            if before == node.type == "paragraph":
+                yield ""
+            before = node.type
+            yield from self._node(node, width)
+
+    def _node(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        glyphs, paint = self._look.glyphs, self._look.paint
+        match node.type:
+            case "inline":
+                yield from rows(inline_runs(node.children, self._look), width)
+            case "heading":
+                yield from self._heading(node, width)
+            case "hr":
+                yield paint("dim", glyphs.rule * width)
+            case "fence" | "code_block":
+                for line in for_terminal(node.content).rstrip("\n").split("\n"):
+                    yield _CODE_INDENT + (paint("cyan", line) if line else "")
+            case "blockquote":
+                bar = paint("dim", f"{glyphs.bar} ")
+                yield from (bar + row for row in self._rows(node.children, width - 2))
+            case "bullet_list" | "ordered_list":
+                yield from self._list(node, width)
+            case "table":
+                yield from self._table(node, width)
+            case _:
+                yield from self._rows(node.children, width)
+
+    def _heading(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        level = int(node.tag[1:])
+        style = "1;4" if level == 1 else "1"
+        runs = [run for child in node.children for run in inline_runs(child.children, self._look)]
+        if self._look.color:
+            runs = [Run(run.text, f"{style};{run.codes}" if run.codes else style) for run in runs]
+        else:
+            # Without a style only its mark tells what it is.
+            runs.insert(0, Run(f"{'#' * level} "))
+        return iter(rows(runs, width))
+
+    def _list(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        """A list within a quote; others come item by item."""
+        first = int(node.attrs.get("start", 1))
+        for number, item in enumerate(node.children, first):
+            marker = f"{number}. " if node.type == "ordered_list" else f"{self._bullet} "
+            drawn = list(self._rows(item.children, width - len(marker))) or [""]
+            yield self._look.paint("yellow", marker) + drawn[0]
+            yield from (" " * len(marker) + row for row in drawn[1:])
+
+    def _table(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        lines = [line for part in node.children for line in part.children]
+        sides = [side_of(cell.attrs.get("style")) for cell in lines[0].children]
+        table = [[self._cell(cell) for cell in line.children] for line in lines]
+        return table_rows(table, sides, self._look, width)
+
+    def _cell(self, node: SyntaxTreeNode) -> Sequence[Run]:
+        return [run for part in node.children for run in inline_runs(part.children, self._look)]
+
+
+def _columns(tokens: Sequence[Token]) -> int:
+    """How many columns the widest table has."""
+    count = widest = 0
+    for token in tokens:
+        count = 0 if token.type == "tr_open" else count + (token.type in {"th_open", "td_open"})
+        widest = max(widest, count)
+    return widest
+
+
+@lru_cache(maxsize=4)
+def drawing_for(look: Look) -> Drawing:
+    """The drawing of a look: made once, for it takes a while."""
+    return Drawing(look)

@@ -1,0 +1,293 @@
+"""A session as a person sees it: answers, tool calls, commands, and what went wrong (S4).
+
+Like `console`, for a conversation: steps have no names, a run begins and ends in one line each,
+and an answer is drawn as the Markdown it is.
+"""
+
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Literal, assert_never
+
+from aish.sinks import frames
+from aish.sinks.look import Look, Style
+from aish.sinks.screen import Screen
+from aish.sinks.talk import calls
+from aish.sinks.talk.answer import Answer, Raw, Rendered
+from aish.sinks.talk.ends import closing_text, opening_text, turn_text
+from aish.sinks.talk.output import OutputFrame
+from aish.sinks.tally import lines_of, seconds_text
+from aish.sinks.waits import Waits
+from aish.text import for_line, for_terminal
+from aish.vocab.event_parts import Level, Place
+from aish.vocab.events import (
+    Event,
+    ExpectChecked,
+    ItemFinished,
+    ItemStarted,
+    Notice,
+    ReasoningDelta,
+    Retry,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolOutput,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnStarted,
+)
+from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
+
+_LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
+
+
+class Talk:
+    """Draws a session's events on a screen; `plain` leaves answers as they were written.
+
+    `verbose` shows what the model thinks, and what each turn came to.
+    """
+
+    name = "the session"
+    deltas = True
+
+    def __init__(self, screen: Screen, *, plain: bool, verbose: bool = False) -> None:
+        self._screen = screen
+        self._plain = plain
+        self._verbose = verbose
+        self._waits = Waits()
+        self._answer: Answer | None = None
+        self._speaker: Place | None = None
+        self._kind: Literal["answer", "thought"] = "answer"
+        self._said_now = 0
+        self._shown: dict[Place, int] = {}
+        """How much of a turn's text was shown, of those that said something before."""
+        self._outputs: dict[Place, OutputFrame] = {}
+        self._last_call: Place | None = None
+        self._answers = 0
+        self._told: str | None = None
+        """The step whose failure a frame has shown."""
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Draw what this event is worth."""
+        event = stamped.event
+        if event.place.item is not None:
+            # What happens in items is somebody else's to show.
+            return
+        if isinstance(event, TextDelta):
+            self._said(event.place, event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._thought(event)
+        else:
+            self._draw(event)
+            self._wait()
+
+    def line(self, text: str = "", style: Style | None = None) -> None:
+        """Lines of the shell's own; they may quote strangers."""
+        for line in for_terminal(text).split("\n"):
+            self._screen.line(self._look.paint(style, line) if style and line else line)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep everything away while somebody else has the terminal."""
+        return self._screen.hold()
+
+    def close(self) -> None:
+        """Take away what moves."""
+        self._quiet()
+        self._screen.close()
+
+    @property
+    def _look(self) -> Look:
+        """The look with the width that the terminal has now."""
+        look = self._screen.look
+        width = self._screen.width
+        return look if width == look.width else replace(look, width=max(1, width))
+
+    def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        match event:
+            case RunStarted():
+                self._screen.line(opening_text(self._look, event))
+            case TurnStarted():
+                self._waits.model(event.place, f"waiting for {for_line(event.model)}")
+            case TurnFinished():
+                self._turn_finished(event)
+            case TextWithdrawn():
+                self._withdrawn(event)
+            case ToolDecided():
+                self._decided(event)
+            case ToolStarted():
+                self._waits.call(event.place, event.tool)
+            case ToolProgress():
+                self._waits.progress(event)
+            case ToolOutput():
+                self._frame(event.place).feed(event.text, event.stream)
+            case ToolFinished():
+                self._tool_finished(event)
+            case Retry():
+                again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
+                self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
+                again = f"waiting to ask {for_line(event.endpoint)} again"
+                self._waits.model(event.place, again)
+            case Fallback():
+                arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
+                self._note("yellow", f"fallback {arrow}: {event.reason}")
+            case Notice():
+                first, *rest = lines_of(event.text, event.code)
+                self._note(_LEVELS[event.level], first)
+                for line in rest:
+                    self._screen.line(for_line(f"  {line}"))
+            case StepFinished():
+                self._step_finished(event)
+            case RunFinished():
+                self._quiet()
+                self._finished(event)
+            case ExpectChecked():
+                if not event.ok:
+                    self._note("red", event.message)
+            case (StepStarted() | ItemStarted() | ItemFinished() | TurnAdded()) | (
+                HistoryReplaced() | OutputWaits() | TextDelta() | ReasoningDelta()
+            ):
+                pass
+            case _:
+                assert_never(event)
+
+    def _thought(self, event: ReasoningDelta) -> None:
+        if self._verbose:
+            self._piece(event.place, "thought", event.text)
+        else:
+            self._waits.model(event.place, "thinking")
+            self._wait()
+
+    def _said(self, place: Place, text: str) -> None:
+        self._piece(place, "answer", text)
+        self._said_now += len(text)
+
+    def _piece(self, place: Place, kind: Literal["answer", "thought"], text: str) -> None:
+        """More of what a model says or, in verbose, thinks."""
+        if self._answer is None or self._kind != kind or self._speaker != place:
+            self._quiet()
+            self._waits.over(place)
+            if self._last_call is not None:
+                self._screen.line()
+            self._last_call = None
+            self._speaker, self._kind = place, kind
+            if kind == "thought":
+                self.line("thinking", "dim")
+            is_raw = self._plain or kind == "thought"
+            self._answer = Raw(self._screen) if is_raw else Rendered(self._screen)
+        self._answer.feed(text)
+
+    def _quiet(self) -> None:
+        """End what is being said."""
+        if self._answer is not None:
+            self._answer.end()
+        self._silent()
+
+    def _silent(self) -> None:
+        if self._speaker is not None and self._said_now:
+            self._shown[self._speaker] = self._shown.get(self._speaker, 0) + self._said_now
+        self._said_now = 0
+        self._answer = None
+        self._speaker = None
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        self._waits.over(event.place)
+        if event.purpose != "answer":
+            # Said to nobody here: a summary is for the model, and a sampled turn for a server.
+            return
+        shown = self._shown.pop(event.place, 0)
+        if self._speaker == event.place:
+            shown += self._said_now
+        if rest := event.text[shown:]:
+            self._piece(event.place, "answer", rest)
+        self._quiet()
+        self._shown.pop(event.place, None)
+        if self._verbose:
+            said = for_line(turn_text(self._look, event))
+            self._screen.line(self._look.paint("dim", self._look.fit(said, self._look.width)))
+
+    def _withdrawn(self, event: TextWithdrawn) -> None:
+        if self._answer is not None:
+            self._answer.drop()
+        self._silent()
+        if self._shown.pop(event.place, 0) or event.text:
+            self._note("yellow", "what was said since the question is withdrawn")
+
+    def _decided(self, event: ToolDecided) -> None:
+        self._quiet()
+        look = self._look
+        if calls.is_command(event.tool):
+            for line in calls.command_lines(look, event.arguments):
+                self._screen.line(line)
+        else:
+            self._screen.line(calls.call_line(look, event.tool, event.arguments))
+            for line in calls.decided_lines(look, event):
+                self._screen.line(line)
+        self._last_call = event.place
+
+    def _frame(self, place: Place) -> OutputFrame:
+        if place not in self._outputs:
+            self._outputs[place] = OutputFrame(self._screen)
+        return self._outputs[place]
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        self._waits.answered(event.place)
+        look = self._look
+        if calls.is_command(event.tool) and event.kind != "denied":
+            self._command_finished(event)
+        else:
+            if self._last_call != event.place:
+                self._screen.line(frames.again_line(look, event.tool))
+            for line in frames.result_lines(look, event):
+                self._screen.line(line)
+        self._last_call = Place()
+
+    def _command_finished(self, event: ToolFinished) -> None:
+        frame = self._frame(event.place)
+        if frame.is_empty:
+            for stream, text in calls.printed(event):
+                frame.feed(text, stream)
+        frame.end()
+        del self._outputs[event.place]
+        self._screen.line(calls.command_end(self._look, event))
+        self._told = event.place.step
+
+    def _step_finished(self, event: StepFinished) -> None:
+        self._quiet()
+        self._waits.step_over(event.place.step)
+        self._answers += event.status == "ok" and event.place.step != self._told
+        self._last_call = None
+        if event.status in {"ok", "skipped"}:
+            return
+        if self._told == event.place.step and event.status != "budget":
+            # The frame of the command says how it ended.
+            return
+        said = event.error.message if event.error else event.status
+        mark = for_line(f"{self._look.glyphs.no} {said}")
+        self._screen.line(self._look.paint("red", mark))
+        if event.error and event.error.hint:
+            self._screen.line(f"  hint: {for_line(event.error.hint)}")
+
+    def _finished(self, event: RunFinished) -> None:
+        if event.exit.code:
+            said = for_line(f"{self._look.glyphs.no} {event.exit.reason or event.exit.name}")
+            self._screen.line(self._look.paint("red", said))
+        said = for_line(closing_text(self._look, event, self._answers))
+        self._screen.line(self._look.paint("dim", said))
+
+    def _note(self, style: Style, text: str) -> None:
+        glyph = self._look.glyphs.dot if style == "dim" else self._look.glyphs.warning
+        self._screen.line(self._look.paint(style, for_line(f"{glyph} {text}")))
+
+    def _wait(self) -> None:
+        if self._answer is not None:
+            return
+        if waited := self._waits.text():
+            self._screen.wait(waited)
+        else:
+            self._screen.rest()
