@@ -107,6 +107,7 @@ class Resumption:
                 retry_failed=flags.retry_failed,
                 retry_unknown=flags.retry_unknown,
                 notices=told,
+                read_file=past.kept,
             )
         return self._carried
 

@@ -11,7 +11,7 @@ from dataclasses import field
 from pathlib import Path
 
 from aish.errors import UsageError
-from aish.system.files import atomic_write, private_folder, write_private
+from aish.system.files import atomic_write, open_own, private_folder, write_private
 from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonValue
 
@@ -106,6 +106,19 @@ class RunFolder:
                 first = path.stat()
                 atomic_write(path, data)
                 os.utime(path, ns=(first.st_atime_ns, first.st_mtime_ns))
+
+
+def kept_file(path: Path, name: str) -> bytes | None:
+    """What `keep` wrote into the run folder at `path` as `name`; `None` where it is not there."""
+    folder, _, file = name.partition("/")
+    if folder != "files" or file in {"", ".", ".."} or "/" in file:
+        return None
+    try:
+        descriptor = open_own(path / folder / file)
+    except (OSError, UsageError, ValueError):
+        return None
+    with os.fdopen(descriptor, "rb") as kept:
+        return kept.read()
 
 
 def _masked(content: bytes, mask: Callable[[str], str]) -> bytes:

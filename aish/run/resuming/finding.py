@@ -8,7 +8,7 @@ from typing import Any
 
 from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
-from aish.run.folder import STDIN, RunsPlace, tame_name
+from aish.run.folder import STDIN, RunsPlace, kept_file, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelves
 from aish.run.past.telling import find
 from aish.run.resuming.carried import ResumeRefusedError
@@ -53,6 +53,10 @@ class PastPart:
         """What it was made of."""
         found: Any = self.started.get("fingerprint")
         return dict(found) if isinstance(found, dict) else {}
+
+    def kept(self, name: str) -> bytes | None:
+        """What was kept in its folder under this name, if it is there."""
+        return kept_file(self.path, name)
 
     def stdin(self) -> str | None:
         """What was piped in, if it was kept."""

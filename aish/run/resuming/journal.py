@@ -4,10 +4,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from aish.loop.turn_json import ReadFile
 from aish.run.order import steps_read
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resuming.carried import Carried, ResumeRefusedError
+from aish.run.resuming.conversations import Conversations
 from aish.run.resuming.repeatable import RepeatableTools
 from aish.run.resuming.scan import Rules, Scan
 from aish.run.resuming.unknown import check_calls, tags
@@ -26,10 +28,11 @@ def carried(
     retry_failed: bool = False,
     retry_unknown: bool = False,
     notices: tuple[Notice, ...] = (),
+    read_file: ReadFile = lambda _: None,
 ) -> Carried:
     """What of the run whose journal holds `records` is done, and is not done again.
 
-    `notices` are to be told in any case.
+    `notices` are to be told in any case; `read_file` reads what was kept in the run's folder.
 
     Raises:
         JournalError: the journal is not as it was written.
@@ -42,9 +45,10 @@ def carried(
         raise ResumeRefusedError("the run was killed before it began", where=run, hint=_ANEW)
     if not retry_unknown:
         check_calls(scan, retry_failed=retry_failed)
+    conversations = Conversations(scan.turns, plan, read_file)
     return Carried(
         run=run,
-        steps=_steps(scan),
+        steps=conversations.put_into(_steps(scan)),
         items=scan.items,
         spent=scan.spending.spent(),
         by_step=scan.spending.by_step(),
@@ -53,7 +57,7 @@ def carried(
         last_seq=scan.last_seq,
         part_seq=scan.part_seq,
         segments=scan.segments,
-        notices=(*_notices(scan, run), *notices),
+        notices=(*_notices(scan, run), *conversations.notices, *notices),
         ended=_is_complete(scan),
     )
 

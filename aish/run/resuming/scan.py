@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from sys import intern
 from typing import Any
 
+from aish.loop.recalled import HISTORY_REPLACED, TURN_ADDED
 from aish.run.records import StepRecord
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.items import DoneItem, DoneItems
@@ -76,6 +77,7 @@ class Scan:
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
+        self.turns: dict[str, list[JsonObject]] = {}
         self.spending = Spending()
         self.denials: list[str] = []
         self.started: JsonObject | None = None
@@ -92,6 +94,8 @@ class Scan:
             "item.finished": self._item_finished,
             "retry": self._retried,
             "turn.finished": self._turn_finished,
+            TURN_ADDED: self._turn_added,
+            HISTORY_REPLACED: self._turn_added,
             "tool.decided": self._tool_decided,
             "tool.started": self._tool_started,
             "tool.finished": self._tool_finished,
@@ -132,6 +136,7 @@ class Scan:
         self._begin(Open(self._calls(step, whole=True), self.last_seq, step, item))
         self.steps.pop(step, None)
         self.begun.pop(step, None)
+        self.turns.pop(step, None)
 
     def _step_finished(self, record: Any) -> None:
         step, item, status = record.get("step"), record.get("item"), record.get("status")
@@ -191,6 +196,10 @@ class Scan:
             unit = self._open.get((record.get("step"), record.get("item")))
             if unit is not None:
                 unit.calls.begin()
+                self.turns.pop(unit.step, None)
+
+    def _turn_added(self, record: Any) -> None:
+        self.turns.setdefault(record.get("step"), []).append(record)
 
     def _turn_finished(self, record: Any) -> None:
         self.spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
