@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Self
 
+import mcp_offers
 import mcp_tools
 from model_endpoint import ModelEndpoint, Part, Recorded, Reply, json_reply
 
@@ -77,6 +78,7 @@ class Legacy:
     """
 
     version = "2025-11-25"
+    kind: Mapping[str, str] = {}
 
     def __init__(
         self,
@@ -119,11 +121,24 @@ class Legacy:
                 return result(request, {"tools": self.tools})
             case "tools/call":
                 return json_reply(200, mcp_tools.answer(message, "legacy"))
-        return error(request, -32601, f"Method not found: {message['method']}")
+        return self.offered(request) or error(request, -32601, "Method not found")
+
+    def offered(self, request: Recorded) -> Reply | None:
+        """The answer for a resource or a prompt, if this server has them."""
+        if not self.capabilities.keys() & mcp_offers.CAPABILITIES.keys():
+            return None
+        message = request.json
+        try:
+            found = mcp_offers.result_of(message["method"], message.get("params") or {})
+        except LookupError as missing:
+            return error(request, -32602, str(missing.args[0]))
+        return None if found is None else result(request, {**self.kind, **found})
 
 
 class Modern(Legacy):
     """A server of the stateless era."""
+
+    kind: Mapping[str, str] = {"resultType": "complete"}
 
     def usual(self, request: Recorded) -> Reply:
         if request.method != "POST":
@@ -141,7 +156,7 @@ class Modern(Legacy):
                 return result(request, {"resultType": "complete", "tools": self.tools})
             case "tools/call":
                 return json_reply(200, mcp_tools.answer(message, "modern"))
-        return error(request, -32601, "Method not found", status=404)
+        return self.offered(request) or error(request, -32601, "Method not found", status=404)
 
 
 LUA_TOOLS = [

@@ -14,6 +14,7 @@ import os
 import sys
 from pathlib import Path
 
+import mcp_offers
 import mcp_tools
 
 REASONS = {200: "OK", 202: "Accepted", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found"}
@@ -104,9 +105,13 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=0)
     parser.add_argument("--era", choices=("both", "legacy", "modern"), default="both")
     parser.add_argument("--token")
+    parser.add_argument("--offers", action="store_true", help="resources and prompts too")
     parser.add_argument("--watch-stdin", action="store_true")
+    arguments = parser.parse_args()
+    if arguments.offers:
+        mcp_tools.CAPABILITIES.update(mcp_offers.CAPABILITIES)
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(parser.parse_args()))
+        asyncio.run(serve(arguments))
 
 
 if __name__ == "__main__":

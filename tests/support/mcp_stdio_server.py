@@ -15,6 +15,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import mcp_offers
 import mcp_tools
 
 LOCK = threading.Lock()
@@ -170,6 +171,7 @@ def parse() -> argparse.Namespace:
     )
     parser.add_argument("--change-tools", action="store_true", help="after the first call")
     parser.add_argument("--asks", action="store_true", help="tools that need the client")
+    parser.add_argument("--offers", action="store_true", help="resources and prompts too")
     parser.add_argument("--stderr", type=int, default=0, metavar="N", help="lines on stderr")
     parser.add_argument("--note-cancelled", type=Path, help="file for cancelled request ids")
     parser.add_argument("--print-environment", type=Path, help="file for the environment")
@@ -195,6 +197,8 @@ def main() -> None:
             signal.pause()
     if arguments.asks:
         mcp_tools.TOOLS.extend(ASKING_TOOLS)
+    if arguments.offers:
+        mcp_tools.CAPABILITIES.update(mcp_offers.CAPABILITIES)
     serving = Serving(arguments)
     for raw in sys.stdin.buffer:
         if raw.strip():

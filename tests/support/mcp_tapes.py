@@ -8,7 +8,8 @@ from time import monotonic
 from typing import Any
 
 from cassette_exchanges import HEAD
-from mcp_scenes import Scene, play, registry
+from mcp_rosters import roster
+from mcp_scenes import play, registry
 
 from aish.cassettes.file import load
 from aish.cassettes.interaction import Interaction
@@ -26,7 +27,8 @@ from aish.vocab.run_parts import ServerInfo
 _PICTURE = "iVBORw0KGgo*"
 """How a PNG begins: to who looks for secrets it is random."""
 
-Act = Callable[[Scene], Awaitable[Any]]
+Act = Callable[[Any], Awaitable[Any]]
+"""Takes a `Scene`; with `live=True`, a `RosterScene`."""
 
 
 @dataclass(frozen=True)
@@ -112,8 +114,10 @@ def _tape(
 def _run(
     tape: Tape, act: Act, connections: Sequence[ServerConnection], options: dict[str, Any]
 ) -> Seen:
+    opened: Any = roster if options.pop("live", False) else registry
+
     async def scene() -> Seen:
-        async with registry(*connections, border=TapeBorder(tape), **options) as s:
+        async with opened(*connections, border=TapeBorder(tape), **options) as s:
             value = await act(s)
             return Seen(
                 value,

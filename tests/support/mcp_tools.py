@@ -7,10 +7,14 @@ spoken: `initialize` and the stateless 2026-07-28.
 import base64
 from typing import Any
 
+import mcp_offers
+
 Message = dict[str, Any]
 
 MODERN = "2026-07-28"
 LEGACY = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+CAPABILITIES: Message = {"tools": {"listChanged": False}}
+"""What a server declares; with those of `mcp_offers` it offers resources and prompts too."""
 SERVER_INFO = {"name": "aish-test-server", "version": "1.0.0"}
 PNG = base64.b64decode(
     "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
@@ -115,14 +119,14 @@ def result_of(message: Message, era: str) -> Message:
         asked = params.get("protocolVersion")
         return {
             "protocolVersion": asked if asked in LEGACY else LEGACY[0],
-            "capabilities": {"tools": {"listChanged": False}},
+            "capabilities": CAPABILITIES,
             "serverInfo": SERVER_INFO,
         }
     if method == "server/discover" and era != "legacy":
         return {
             "resultType": "complete",
             "supportedVersions": [MODERN],
-            "capabilities": {"tools": {}},
+            "capabilities": CAPABILITIES,
             "_meta": {"io.modelcontextprotocol/serverInfo": SERVER_INFO},
             "ttlMs": 0,
             "cacheScope": "private",
@@ -135,6 +139,13 @@ def result_of(message: Message, era: str) -> Message:
     if method == "tools/call":
         extra = {"resultType": "complete"} if version else {}
         return {**extra, **call(str(params.get("name")), params.get("arguments") or {})}
+    if CAPABILITIES.keys() >= mcp_offers.CAPABILITIES.keys():
+        try:
+            found = mcp_offers.result_of(str(method), params)
+        except LookupError as error:
+            raise RpcFaultError(-32602, str(error.args[0])) from error
+        if found is not None:
+            return {**({"resultType": "complete"} if version else {}), **found}
     raise RpcFaultError(-32601, f"Method not found: {method}")
 
 

@@ -1,11 +1,11 @@
 import json
-import os
 import sys
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
+from mcp_processes import is_alive, read_pid, until_gone
 from mcp_scenes import Scene, command, play, registry, stdio
 
 from aish.system.children import Reaper
@@ -21,32 +21,6 @@ def failure_of(*flags: str, **fields: Any) -> str:
     found = play(scene)
     assert isinstance(found, str)
     return found
-
-
-def is_alive(pid: int) -> bool:
-    """Whether a process runs; a zombie does not."""
-    try:
-        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return status.rpartition(")")[2].split()[0] != "Z"
-
-
-async def until_gone(pid: int) -> None:
-    """Wait for the end of a process that is not our child."""
-    try:
-        watched = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        await anyio.wait_readable(watched)
-    finally:
-        os.close(watched)
-
-
-def read_pid(path: Path) -> int:
-    """The number a server wrote down before it answered for the first time."""
-    return int(path.read_text(encoding="utf-8"))
 
 
 def test_a_child_gets_six_names_and_what_its_entry_adds(

@@ -1,0 +1,32 @@
+"""What became of processes that servers started."""
+
+import os
+from pathlib import Path
+
+import anyio
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"
+
+
+async def until_gone(pid: int) -> None:
+    """Wait for the end of a process that is not our child."""
+    try:
+        watched = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        await anyio.wait_readable(watched)
+    finally:
+        os.close(watched)
+
+
+def read_pid(path: Path) -> int:
+    """The number a process wrote down; of a pipe, once it does."""
+    return int(path.read_text(encoding="utf-8"))

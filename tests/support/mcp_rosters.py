@@ -1,0 +1,63 @@
+"""A roster of servers that come and go, as tests of `aish.mcp` open it."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mcp_scenes import Notices, Scene
+
+from aish.mcp.border import Border
+from aish.mcp.connection import ServerConnection
+from aish.mcp.roster import Roster, open_roster
+from aish.system.children import Reaper
+from aish.vocab.run_parts import ServerInfo
+
+
+@dataclass
+class RosterScene(Scene):
+    """An open roster; `heard` are the servers that settled in the background."""
+
+    roster: Roster = None  # type: ignore[assignment]  # always given; what `Scene` has has defaults
+    heard: list[ServerInfo] = field(default_factory=list)
+
+    @property
+    def states(self) -> dict[str, str]:
+        """How each server is."""
+        return {info.alias: info.state for info in self.registry.servers}
+
+    @property
+    def picture(self) -> tuple[Any, ...]:
+        """All that a failure must not change."""
+        return self.registry.servers, self.registry.listed()
+
+
+@asynccontextmanager
+async def roster(
+    *connections: ServerConnection,
+    logs: Path | None = None,
+    max_tool_name: int = 64,
+    elicit: Any = None,
+    border: Border | None = None,
+    settled: bool = True,
+) -> AsyncGenerator[RosterScene]:
+    """Open a roster and begin with `connections`; `settled` waits for them."""
+    notices, heard = Notices(), list[ServerInfo]()
+    reaper = Reaper()
+    try:
+        async with open_roster(
+            reaper=reaper,
+            logs=logs,
+            max_tool_name=max_tool_name,
+            notice=notices,
+            on_settled=heard.append,
+            elicit=elicit,
+            border=border,
+        ) as opened:
+            opened.begin(connections)
+            if settled:
+                await opened.settled()
+            yield RosterScene(opened.registry, notices, roster=opened, heard=heard)
+    finally:
+        reaper.close()
