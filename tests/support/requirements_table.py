@@ -58,6 +58,7 @@ SERVERS: Mapping[str, str] = {
     "M9": "a call has its time-out, is cancelled, shows progress",
     "M10": "a child's environment, group and end",
     "M11": "requests from the server",
+    "M12": "resources and prompts of servers, attached and as prompts",
     "M13": "the conformance suite and real peers",
 }
 
@@ -122,6 +123,7 @@ CI: Mapping[str, str] = {
 
 SHELL: Mapping[str, str] = {
     "S6": "conversations are journals: they come back exactly, tool turns included",
+    "S8": "the narrowest rules for what was done, and nothing that was denied",
 }
 
 SECURITY: Mapping[str, str] = {
