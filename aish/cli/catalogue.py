@@ -15,6 +15,7 @@ class Command:
 
 COMMANDS: tuple[Command, ...] = (
     Command("run", "aish.cli.commands.run"),
+    Command("shell", "aish.cli.commands.shell"),
     Command("record", "aish.cli.commands.record"),
     Command("validate", "aish.cli.commands.validate"),
     Command("check", "aish.cli.commands.validate", hidden=True),
@@ -25,6 +26,7 @@ COMMANDS: tuple[Command, ...] = (
     Command("apply", "aish.cli.commands.apply"),
     Command("lock", "aish.cli.commands.lock"),
     Command("explain", "aish.cli.commands.policy_explain", group="policy"),
+    Command("suggest", "aish.cli.commands.policy_suggest", group="policy"),
     Command("show", "aish.cli.commands.cassette_show", group="cassette"),
     Command("scrub", "aish.cli.commands.cassette_scrub", group="cassette"),
     Command("check", "aish.cli.commands.cassette_check", group="cassette"),
@@ -40,7 +42,7 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 GROUPS = {
-    "policy": "Ask what the approval rules of a file decide.",
+    "policy": "Ask what approval rules decide, and which ones a run needed.",
     "cassette": "Look at recorded runs: read, compare, check and clean them.",
     "runs": "Look at past runs, join shards of one, delete old ones.",
 }

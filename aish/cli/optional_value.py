@@ -4,7 +4,10 @@ import re
 from collections.abc import Mapping, Sequence
 
 # The command, and what its option means where it stands alone.
-ALONE: Mapping[str, Mapping[str, str]] = {"run": {"--resume": "latest"}}
+ALONE: Mapping[str, Mapping[str, str]] = {
+    "run": {"--resume": "latest"},
+    "shell": {"--resume": "latest"},
+}
 
 # An id of a run, or its end: no name of a pipeline file, which has a dot or a slash in it.
 _VALUE = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\Z")

@@ -42,7 +42,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
+from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
@@ -141,7 +141,7 @@ class Console:
                 self._screen.rest()
                 self._screen.end_line()
             case (TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished()) | (
-                TurnAdded() | HistoryReplaced() | ToolOutput()
+                TurnAdded() | HistoryReplaced() | OutputWaits() | ToolOutput()
             ):
                 pass
             case _:

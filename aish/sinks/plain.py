@@ -36,7 +36,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
+from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
 
 _LONGEST = 200
 _PURPOSES: Mapping[TurnPurpose, str] = {
@@ -118,7 +118,7 @@ class Plain:
                 yield from self._run_finished(event)
             case (TextDelta() | ReasoningDelta() | ToolStarted() | ToolOutput()) | (
                 ToolProgress() | ItemStarted() | ItemFinished() | TurnAdded() | HistoryReplaced()
-            ):
+            ) | OutputWaits():
                 pass
             case _:
                 assert_never(event)

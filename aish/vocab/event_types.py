@@ -24,7 +24,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
+from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
 
 EVENT_TYPES: Mapping[type[Event], str] = {
     RunStarted: "run.started",
@@ -36,6 +36,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     TurnFinished: "turn.finished",
     TurnAdded: "turn.added",
     HistoryReplaced: "history.replaced",
+    OutputWaits: "output.waits",
     TextDelta: "text.delta",
     ReasoningDelta: "reasoning.delta",
     TextWithdrawn: "text.withdrawn",

@@ -30,6 +30,14 @@ class HistoryReplaced:
 
 
 @frozen
+class OutputWaits:
+    """What a local command has printed waits to go out with the next question (L14)."""
+
+    place: Place
+    text: str
+
+
+@frozen
 class Fallback:
     """`from` and `to` in JSON."""
 
@@ -39,4 +47,4 @@ class Fallback:
     reason: str
 
 
-OfConversation = TurnAdded | HistoryReplaced | Fallback
+OfConversation = TurnAdded | HistoryReplaced | OutputWaits | Fallback

@@ -37,8 +37,7 @@ class LineCompleter(Completer):
     async def get_completions_async(
         self, document: Document, complete_event: CompleteEvent
     ) -> AsyncGenerator[Completion, None]:
-        """What fits, words before paths."""
-        del complete_event
+        """What fits, words before paths; these only where somebody asked."""
         text = document.text_before_cursor
         if text.startswith(":"):
             found, typed, paths = self._of_command(text[1:])
@@ -46,7 +45,7 @@ class LineCompleter(Completer):
             found, typed, paths = self._of_message(text)
         for name, meaning in islice(found, MOST_SHOWN):
             yield Completion(name, -len(typed), for_line(name), for_line(meaning))
-        if paths:
+        if paths and complete_event.completion_requested:
             in_shell = text[:1] in {"!", "$"}
             start = _ESCAPED.sub(r"\1", typed) if in_shell else typed
             for name in await anyio.to_thread.run_sync(

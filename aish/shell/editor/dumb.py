@@ -27,6 +27,7 @@ class DumbEditor:
         self._descriptor = stdin.fileno()
         self._out = stdout
         self._keyboard = Keyboard(self._descriptor, _nothing, dumb=True)
+        self._keyboard.take()
 
     @property
     def out(self) -> TextIO:

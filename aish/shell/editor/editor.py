@@ -56,6 +56,7 @@ class Editor:
         self._app.terminal_size_polling_interval = None
         self._app.before_render += self._lay_out
         self._above = AboveStream(stdout, lambda: self._app.is_running, self.above)
+        self._keyboard.take()
 
     @property
     def out(self) -> TextIO:

@@ -28,8 +28,9 @@ Attributes = list[Any]
 class Keyboard:
     """The input side of a terminal; what was typed ahead is in `typed`.
 
-    `show` writes our own escape sequences, `dumb` says that there are none. All of it runs in
-    the event loop.
+    From `take` to `restore` nothing is echoed but what an editor or a question shows, so that
+    no key garbles what is written meanwhile. `show` writes our own escape sequences, `dumb` says
+    that there are none. All of it runs in the event loop.
     """
 
     def __init__(self, descriptor: int, show: Callable[[str], None], *, dumb: bool) -> None:
@@ -42,19 +43,27 @@ class Keyboard:
         self._on_key: OnKey | None = None
         self._dropped: bytes | None = None
 
+    def take(self) -> None:
+        """Have the terminal, quiet from now on."""
+        self._set(self._after(_quiet))
+
     @contextmanager
     def quiet(self, on_key: OnKey | None = None) -> Generator[None]:
         """No echo, and each key is there at once; what is typed is kept in `typed`."""
         before, listened = self._on_key, self._listening
         self._on_key = on_key
         try:
-            with self._changed(_quiet), _continued(self._quiet_again):
+            with self._changed(_quiet), _continued(self._go_on):
                 self._listen()
                 try:
                     yield
                 finally:
                     if not listened:
                         self._rest()
+                    if self._dropped is not None:
+                        # The rest of that paste comes as one, and not as keys.
+                        self._dropped = None
+                        self.typed[:0] = _PASTE
         finally:
             self._on_key = before
 
@@ -93,10 +102,7 @@ class Keyboard:
     @contextmanager
     def _changed(self, change: Callable[[Attributes], None]) -> Generator[None]:
         before = self._get()
-        changed = [*self._found]
-        changed[_CHARACTERS] = [*changed[_CHARACTERS]]
-        change(changed)
-        self._set(changed)
+        self._set(self._after(change))
         try:
             yield
         finally:
@@ -113,13 +119,18 @@ class Keyboard:
         with suppress(termios.error):
             termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
 
-    def _quiet_again(self) -> None:
-        """The shell that we came back from has put the terminal in its own order."""
+    def _after(self, change: Callable[[Attributes], None]) -> Attributes:
+        changed = [*self._found]
+        changed[_CHARACTERS] = [*changed[_CHARACTERS]]
+        change(changed)
+        return changed
+
+    def _go_on(self) -> None:
+        """The shell that stopped us has put the terminal in its own order."""
         if self._listening:
-            changed = [*self._found]
-            changed[_CHARACTERS] = [*changed[_CHARACTERS]]
-            _quiet(changed)
-            self._set(changed)
+            self.take()
+            if not self._dumb:
+                self._show(_PASTE_ON)
 
     def _listen(self) -> None:
         if not self._listening:

@@ -13,7 +13,10 @@ from aish.shell.lines import Lines
 def open_editor(
     settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO
 ) -> Generator[Lines]:
-    """The lines of a person; both streams have to be terminals."""
+    """The lines of a person; both streams have to be terminals.
+
+    Meanwhile nothing that is typed is echoed, but by the editor and within `question`.
+    """
     lines = _editor(settings, environ, stdin, stdout)
     try:
         yield lines

@@ -1,0 +1,12 @@
+"""Asking the model, and then doing what it proposes (S2)."""
+
+from aish.shell.exchange import Answer, exchange
+from aish.shell.session import Session
+
+
+async def ask(session: Session, text: str) -> Answer:
+    """Ask `text`; the `CMD:` lines of the answer are proposed when it is whole."""
+    answer = await exchange(session, text)
+    if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:
+        await session.open.local.propose(answer.text)
+    return answer

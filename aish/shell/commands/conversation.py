@@ -1,0 +1,82 @@
+"""`:context`, `:clear` and `:compact`: how long the conversation is, and making it short."""
+
+from aish.errors import StepFailedError, UsageError
+from aish.loop.rounds import Parted, last_question, part, with_note
+from aish.loop.summary import Record, summarise
+from aish.loop.weight import Scales, weigh_rest
+from aish.loop.wording import rounds_left_out
+from aish.shell.command import Command
+from aish.shell.session import Session
+from aish.shell.steps import step
+from aish.text import counted
+from aish.vocab.messages import UserTurn
+
+_LONGEST_SUMMARY = 8 * 1024
+
+
+def tokens_in_use(session: Session) -> int:
+    """About how many tokens the next request has before its question."""
+    scales = Scales()
+    scales.add(session.history.turns)
+    return scales.tokens(weigh_rest(session.tools(), None))
+
+
+async def _context(session: Session, rest: str) -> None:
+    del rest
+    turns = session.history.turns
+    questions = sum(isinstance(turn, UserTurn) for turn in turns)
+    most = session.open.plan.pipeline.context.max_tokens
+    bound = f" of {most:,} (`context.max_tokens`)" if most is not None else ""
+    tools = counted(len(session.tools()), "tool")
+    lines = [
+        f"about {tokens_in_use(session):,} tokens{bound}, with {tools}",
+        f"{counted(questions, 'question')}, {counted(len(turns), 'turn')}",
+    ]
+    if session.attached.names:
+        lines.append(f"goes out with the next question: {', '.join(session.attached.names)}")
+    session.open.out.show("\n".join(lines))
+
+
+async def _clear(session: Session, rest: str) -> None:
+    del rest
+    session.replace([], "cleared")
+    session.asked, session.stands = None, False
+    session.attached.clear()
+    session.buffer.user_turn("")
+    session.open.out.show("a new conversation")
+
+
+async def _compact(session: Session, rest: str) -> None:
+    del rest
+    parted = part(session.history.turns)
+    gone, kept = parted.rounds[:-1], parted.rounds[-1:]
+    first = parted.head[-1] if parted.head else None
+    if not gone or not isinstance(first, UserTurn):
+        raise UsageError("there is nothing to summarise yet: the last answer always stays")
+    before = tokens_in_use(session)
+    text = await _summary(session, Record(first.text, "", gone, ""))
+    question = last_question([turn for one in gone for turn in one])
+    note = rounds_left_out(len(gone), session.model_alias(), text)
+    shorter = Parted(with_note(parted.head, note, question), kept)
+    session.replace(shorter.turns, "summarised")
+    session.stands = False
+    session.open.out.show(
+        f"{counted(len(gone), 'round')} summarised: about {before:,} tokens before,"
+        f" {tokens_in_use(session):,} now"
+    )
+
+
+async def _summary(session: Session, record: Record) -> str:
+    opened = session.open
+    model = await opened.models.get(session.model_alias())
+    place = session.next_line()
+    with step(session, place):
+        found = await summarise(model, record, _LONGEST_SUMMARY, place, opened.box.equipment)
+        if not found.text:
+            raise StepFailedError(f"no summary was made: {found.why}")
+    return found.text
+
+
+CONTEXT = Command("context", "", "tokens in use, and what goes out with the next line", _context)
+CLEAR = Command("clear", "", "begins a new conversation", _clear)
+COMPACT = Command("compact", "", "has the model summarise the conversation so far", _compact)

@@ -1,0 +1,80 @@
+"""`:save`, `:sessions`, `:resume`, `:cost` and `:log`: what was said and what it came to."""
+
+import os
+import time
+from contextlib import ExitStack
+from pathlib import Path
+
+from aish.errors import AishError, UsageError
+from aish.shell.command import Command
+from aish.shell.session import Session
+from aish.shell.shelf import past_sessions
+from aish.shell.totals import with_earlier
+from aish.shell.transcript import transcript
+from aish.system.files import atomic_write
+from aish.text import counted, dollars, for_line
+from aish.vocab.deltas import Usage
+
+
+async def _save(session: Session, rest: str) -> None:
+    if not rest:
+        raise UsageError("`:save PATH` is the form", hint="for example `:save notes.md`")
+    path = Path(os.path.expanduser(rest))  # ruff: ignore[os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
+    text = session.open.plan.secrets.mask(
+        transcript(session.history.turns, session.open.around.folder.id)
+    )
+    try:
+        atomic_write(path, text.encode("utf-8", "replace"))
+    except OSError as error:
+        raise AishError(f"cannot write it: {error.strerror}", where=str(path)) from error
+    session.open.out.show(f"the conversation is in {for_line(str(path))}")
+
+
+async def _sessions(session: Session, rest: str) -> None:
+    del rest
+    with ExitStack() as stack:
+        found = past_sessions(session.open.place, stack)
+    rows = []
+    for one in found:
+        when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
+        mark = "*" if one.id == session.open.around.folder.id else " "
+        rows.append((f"{mark} {one.id}", when, counted(one.questions, "line"), one.first))
+    session.open.out.rows(rows)
+    if not found:
+        session.open.out.show("no sessions are kept here")
+
+
+async def _cost(session: Session, rest: str) -> None:
+    del rest
+    used = session.following.spending.whole
+    usage, cost = with_earlier(session.open.carried, used.usage or Usage(), used.cost_usd)
+    money = "unknown: a model has no price" if cost is None else dollars(cost)
+    session.open.out.show(
+        f"{counted(used.turns, 'answer')}, {usage.input or 0:,} tokens in,"
+        f" {usage.output or 0:,} out, cost {money}"
+    )
+
+
+async def _log(session: Session, rest: str) -> None:
+    del rest
+    shown = session.open.around.folder.shown
+    if shown is None:
+        session.open.out.show("an ephemeral session keeps no log")
+    else:
+        session.open.out.show(for_line(f"{shown}/events.jsonl"))
+
+
+async def _resume(session: Session, rest: str) -> None:
+    if not rest:
+        raise UsageError("`:resume ID` is the form", hint="`:sessions` lists them")
+    session.resume = rest
+    session.over = True
+
+
+SAVE = Command("save", "PATH", "writes the conversation as Markdown", _save, completes="path")
+SESSIONS = Command("sessions", "", "lists the sessions that are kept", _sessions)
+RESUME = Command(
+    "resume", "ID", "leaves this session and goes on with that one", _resume, completes="session"
+)
+COST = Command("cost", "", "tokens and money so far", _cost)
+LOG = Command("log", "", "where the journal of this session is", _log)

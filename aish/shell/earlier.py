@@ -1,0 +1,177 @@
+"""A session that is gone on with: its conversation, exactly, and what it has used (S6)."""
+
+import os
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from aish.config.pipeline import Pipeline
+from aish.errors import UsageError
+from aish.loop.recalled import Recalling
+from aish.run.folder import RunFolder, RunsPlace, reopen_folder
+from aish.run.past.telling import find
+from aish.run.resuming.carried import Carried
+from aish.run.resuming.spending import Spending
+from aish.shell.session import Session
+from aish.shell.shelf import session_shelf
+from aish.shell.waiting import Waiting
+from aish.sinks.fanout import Sink
+from aish.sinks.journal import HeldJournal, hold_journal
+from aish.sinks.journal_reader import read_journal
+from aish.system.files import open_own
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import NOWHERE
+from aish.vocab.events import Notice
+from aish.vocab.frozen import frozen
+from aish.vocab.messages import Turn
+
+_ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
+
+
+@frozen
+class Earlier:
+    """What an earlier part of a session has left.
+
+    `waiting` are outputs of local commands that no question has taken along yet (L14). `model` is
+    the alias that answered last. `last_seq` numbers the last record of the journal.
+    """
+
+    folder: RunFolder
+    carried: Carried
+    turns: tuple[Turn, ...]
+    waiting: tuple[str, ...]
+    model: str | None
+    lines: int
+    ran: int
+    last_seq: int
+    journal: HeldJournal
+    notices: tuple[str, ...] = ()
+
+    def go_on(self) -> Sink:
+        """The journal, to be appended to."""
+        return self.journal.go_on()
+
+    def carry_into(self, session: Session) -> None:
+        """Have a session go on from here; what did not come back is told."""
+        session.begin(list(self.turns))
+        session.lines = self.lines
+        if self.model in session.open.plan.pipeline.models:
+            session.model = self.model
+        for text in self.waiting:
+            session.buffer.restore(text)
+        for lost in self.notices:
+            session.emit(Notice(NOWHERE, "warning", "not_recalled", lost))
+
+
+def find_earlier(
+    pipeline: Pipeline,
+    place: RunsPlace,
+    name: str,
+    mask: Callable[[str], str],
+    stack: ExitStack,
+) -> Earlier:
+    """The session of an id, or the newest; nobody else writes it from now on.
+
+    Raises:
+        UsageError: there is none, or another process writes it, or it is of another pipeline.
+        JournalError: its journal is not as it was written.
+    """
+    shelf = session_shelf(place, stack)
+    if shelf is None:
+        raise UsageError("there are no sessions to go on with", hint=_ANEW)
+    _, id = find([shelf], name)
+    path = (shelf.path / id).resolve()
+    journal = stack.enter_context(hold_journal(path))
+    folder = reopen_folder(path, mask)
+    scan = _Scan(path, folder)
+    with read_journal(journal.path) as reading:
+        for record in reading:
+            scan.take(record)
+    if scan.pipeline != pipeline.name:
+        said = f"this is a session on `{scan.pipeline}`, not on `{pipeline.name}`"
+        raise UsageError(said, where=id, hint=_ANEW)
+    return scan.earlier(id, journal)
+
+
+class _Scan:
+    """What is known of a session after the records so far."""
+
+    def __init__(self, path: Path, folder: RunFolder) -> None:
+        self.pipeline: object = None
+        self._path = path
+        self._folder = folder
+        self._recalling = Recalling(self._read)
+        self._waiting = Waiting()
+        self._spending = Spending()
+        self._denials: list[str] = []
+        self._model: str | None = None
+        self._lines = self._ran = self._seq = 0
+        self._takes: Mapping[str, Callable[[Any], None]] = {
+            "run.started": self._started,
+            "step.started": self._step,
+            "turn.finished": self._answered,
+            "tool.decided": self._decided,
+            "tool.started": self._called,
+        }
+
+    def take(self, record: Any) -> None:
+        """One more record."""
+        self._seq = record["seq"]
+        self._spending.now(record["time"])
+        taken = self._takes.get(record.get("type"))
+        if taken is not None:
+            taken(record)
+        self._waiting.take(record)
+        self._recalling.take(record)
+
+    def earlier(self, id: str, journal: HeldJournal) -> Earlier:
+        """All of it."""
+        recalled = self._recalling.end()
+        carried = Carried(id, spent=self._spending.spent(), denials=tuple(self._denials))
+        return Earlier(
+            folder=self._folder,
+            carried=carried,
+            turns=tuple(recalled.history.turns),
+            waiting=self._waiting.texts,
+            model=self._model,
+            lines=self._lines,
+            ran=self._ran,
+            last_seq=self._seq,
+            journal=journal,
+            notices=recalled.lost,
+        )
+
+    def _started(self, record: Any) -> None:
+        self.pipeline = record.get("pipeline")
+        self._spending.begin()
+
+    def _step(self, record: Any) -> None:
+        kind, _, number = str(record.get("step")).rpartition("-")
+        if number.isdecimal():
+            if kind == "line":
+                self._lines = max(self._lines, int(number))
+            else:
+                self._ran = max(self._ran, int(number))
+
+    def _answered(self, record: Any) -> None:
+        told: Any = record.get("usage") or {}
+        usage = Usage(told.get("input"), told.get("output"))
+        self._spending.answer(str(record.get("step")), usage, record.get("cost_usd"))
+        if record.get("purpose", "answer") == "answer":
+            self._model = record.get("model")
+
+    def _decided(self, record: Any) -> None:
+        if record.get("verdict") in {"ask-no", "deny"}:
+            self._denials.append(str(record.get("tool")))
+
+    def _called(self, record: Any) -> None:
+        self._spending.call(str(record.get("step")))
+
+    def _read(self, name: str) -> bytes | None:
+        try:
+            descriptor = open_own(self._path / name)
+        except (OSError, UsageError):
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read()

@@ -1,0 +1,152 @@
+"""One question and its answer, with as many tool rounds as that takes (L15).
+
+However it ends, the conversation is legal afterwards, and the person is back at the prompt.
+"""
+
+import anyio
+
+from aish.errors import AishError, BudgetError, UnavailableError
+from aish.loop.converse import Ask, Outcome, converse
+from aish.run.final import failure_of
+from aish.run.resources import missing_server, require_lock
+from aish.run.stage import EXIT_OF_STATUS
+from aish.shell.session import Asked, Session
+from aish.shell.steps import finish
+from aish.vocab.event_parts import Failure, Place, StepStatus
+from aish.vocab.events import StepStarted
+from aish.vocab.frozen import frozen
+from aish.vocab.messages import AssistantTurn, ToolTurn, UserTurn
+
+INTERRUPTED = "[aish] interrupted by the user"
+_TAKEN_BACK = Failure(
+    "interrupted",
+    "interrupted before anything was said: the question is taken back",
+    hint="`:retry` asks it again",
+)
+_STOPPED = Failure("interrupted", "interrupted: what was said so far stays")
+
+
+@frozen
+class Answer:
+    """How an exchange ended; `text` is what the model said last."""
+
+    status: StepStatus
+    text: str = ""
+    failure: Failure | None = None
+    error: AishError | None = None
+
+
+async def exchange(session: Session, text: str) -> Answer:
+    """Ask the model `text`, with all that waits to go out with it, and tell how that went.
+
+    Ctrl-C ends the answer (`Interrupts.running` around this), and is no error.
+    """
+    place, clock = session.next_line(), session.open.around.clock
+    session.asked, session.stands = Asked(text), False
+    session.emit(StepStarted(place, "prompt"))
+    begun = clock.monotonic()
+    question = _Question(session, text)
+    try:
+        answer = _answered(await question.ask(place))
+    except AishError as error:
+        answer = Answer("budget" if isinstance(error, BudgetError) else "failed", error=error)
+        _finish(session, place, question, answer, clock.monotonic() - begun)
+        return answer
+    except BaseException:
+        # Ctrl-C, or the end of the session; its scope decides which.
+        _finish(session, place, question, Answer("failed"), clock.monotonic() - begun)
+        raise
+    _finish(session, place, question, answer, clock.monotonic() - begun)
+    return answer
+
+
+class _Question:
+    """A user turn on its way; it can be taken back as long as nothing was said to it."""
+
+    def __init__(self, session: Session, text: str) -> None:
+        self._session = session
+        self._text = text
+        self._turn: UserTurn | None = None
+
+    async def ask(self, place: Place) -> Outcome:
+        session, opened = self._session, self._session.open
+        await opened.servers.roster.settled()
+        _require(session)
+        model = await opened.models.get(session.model_alias())
+        self._add()
+        ask = Ask(
+            history=session.history,
+            model=model,
+            tools=session.tools(),
+            place=place,
+            bound=session.bound,
+            heard=session.heard,
+        )
+        with anyio.move_on_after(_time_left(session)) as scope:
+            return await converse(ask, opened.box.equipment)
+        assert scope.cancelled_caught, "nothing else ends it"
+        raise BudgetError(
+            f"the time limit of {opened.plan.time_limit:g} s is over",
+            hint="`limits.time` in the file counts the time that answers take",
+        )
+
+    def _add(self) -> None:
+        session = self._session
+        session.prepare()
+        asked = session.send(self._text)
+        parts = (asked.waited, *asked.texts, asked.text)
+        self._turn = UserTurn("\n\n".join(part for part in parts if part), asked.media)
+        session.conversation().add(self._turn)
+
+    def settle(self, said: str, why: str) -> bool:
+        """Make the conversation one that can be gone on with; whether the question stays in it."""
+        session, turns = self._session, self._session.history.turns
+        if self._turn is None:
+            return False
+        last = turns[-1]
+        if last is self._turn and not said:
+            session.put_back(turns[:-1], "taken back")
+            return False
+        if isinstance(last, UserTurn | ToolTurn):
+            text = f"{said}\n\n{why}" if said else why
+            session.conversation().add(AssistantTurn(text))
+        return True
+
+
+def _require(session: Session) -> None:
+    """Nothing is asked while a server is missing that the file calls required (M5)."""
+    opened = session.open
+    server = missing_server(opened.plan, opened.servers.roster.registry.servers)
+    if server is not None:
+        raise UnavailableError(
+            server.error or "failed to connect",
+            where=f"mcp server `{server.alias}`",
+            hint=f"`:mcp disconnect {server.alias}` goes on without it",
+        )
+    require_lock(opened.box.tools)
+
+
+def _time_left(session: Session) -> float | None:
+    limit = session.open.plan.time_limit
+    return None if limit is None else max(0.0, limit - session.seconds)
+
+
+def _answered(outcome: Outcome) -> Answer:
+    return Answer(outcome.status, outcome.text, outcome.failure)
+
+
+def _finish(
+    session: Session, place: Place, question: _Question, answer: Answer, seconds: float
+) -> None:
+    said = session.following.said if answer.status == "failed" else ""
+    failure, error = answer.failure, answer.error
+    if error is not None:
+        failure = failure_of(error)
+    why = INTERRUPTED if failure is None else f"[aish] stopped: {failure.message}"
+    stays = question.settle(said, why)
+    if failure is None and answer.status != "ok":
+        failure = _STOPPED if stays else _TAKEN_BACK
+    finish(session, place, answer.status, answer.text or said or None, seconds, failure)
+    code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
+    if code:
+        session.note_failure(answer.status, failure, code)

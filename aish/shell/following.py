@@ -1,0 +1,47 @@
+"""What a session has to know of its own events: what was spent, said so far, denied."""
+
+from dataclasses import field
+
+from aish.run.spending import Spending
+from aish.vocab.event_parts import Verdict
+from aish.vocab.events import (
+    Event,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    TurnFinished,
+    TurnStarted,
+)
+from aish.vocab.frozen import slotted
+from aish.vocab.protocols import Emit
+
+_REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
+
+
+@slotted
+class Following:
+    """An `Emit` that keeps what a session needs. `said` is the text of an unfinished answer."""
+
+    emit: Emit
+    spending: Spending = field(default_factory=Spending)
+    denials: list[str] = field(default_factory=list)
+    pieces: list[str] = field(default_factory=list)
+
+    @property
+    def said(self) -> str:
+        """What the model has said since it was last asked, if its answer is not whole."""
+        return "".join(self.pieces)
+
+    def __call__(self, event: Event) -> None:
+        """Take an event, and hand it on."""
+        match event:
+            case TextDelta(_, text):
+                self.pieces.append(text)
+            case TurnStarted() | TurnFinished() | TextWithdrawn():
+                self.pieces.clear()
+            case ToolDecided() if event.verdict in _REFUSED:
+                self.denials.append(event.tool)
+            case _:
+                pass
+        self.spending.take(event)
+        self.emit(event)

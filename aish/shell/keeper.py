@@ -1,0 +1,52 @@
+"""Keeps things open that were opened in passing: each in a task of its own.
+
+What a command opens must outlive the scope that the command can be interrupted by, and a context
+has to be left in the task that has entered it.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import TypeVar
+
+import anyio
+from anyio.abc import TaskGroup, TaskStatus
+
+T = TypeVar("T")
+
+
+class Keeper:
+    """Enters contexts, which are left when the keeper closes."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._closing = anyio.Event()
+
+    async def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
+        """What `make` opens; whatever it raises, and cancellation, end the attempt."""
+
+        async def hold(*, task_status: TaskStatus[T]) -> None:
+            async with make() as found:
+                task_status.started(found)
+                await self._closing.wait()
+
+        found: T = await self._tasks.start(hold)
+        return found
+
+    def close(self) -> None:
+        """Let all of it go."""
+        self._closing.set()
+
+
+@asynccontextmanager
+async def open_keeper() -> AsyncGenerator[Keeper]:
+    """A keeper for as long as the block lasts."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        keeper = Keeper(tasks)
+        try:
+            yield keeper
+        except BaseException as error:  # ruff: ignore[blind-except] - raised again: a task group would wrap it
+            failure = error
+        keeper.close()
+    if failure is not None:
+        raise failure

@@ -1,0 +1,34 @@
+"""`:norris`: tools of trusted servers that call themselves harmless run unasked (S5).
+
+The one exception to P5, made by nobody but the person, for this session.
+"""
+
+from aish.vocab.frozen import slotted
+from aish.vocab.tools import Tool
+
+STEPS = 25
+RULE = "`:norris on`"
+
+
+@slotted
+class Norris:
+    """Whether it is on, and how many calls it may still let through."""
+
+    left: int = 0
+
+    @property
+    def on(self) -> bool:
+        """Whether it lets anything through."""
+        return self.left > 0
+
+    def approves(self, tool: Tool) -> str | None:
+        """The rule by which a call may run that no rule of the file is about.
+
+        Each call that it lets through is counted.
+        """
+        notes = tool.annotations
+        harmless = notes.read_only is True or notes.destructive is False
+        if not (self.on and tool.trusted and harmless):
+            return None
+        self.left -= 1
+        return RULE

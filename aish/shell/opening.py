@@ -1,0 +1,230 @@
+"""From a loaded file to a session, and from its first event to its last: the composition root."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aish.config.pipeline import Pipeline
+from aish.errors import AishError, InternalError
+from aish.loop.conversation import Buffer
+from aish.loop.equipment import Equipment
+from aish.loop.turn_teller import TurnTeller
+from aish.mcp.requests_from_server import Elicit
+from aish.run.final import FinalState, decide_exit, status_of
+from aish.run.folder import RunsPlace
+from aish.run.metering import open_meter
+from aish.run.opening import run_started
+from aish.run.options import RunOptions
+from aish.run.plan import Plan, make_plan
+from aish.run.records import StepRecord
+from aish.run.resources import Toolbox, open_toolbox
+from aish.run.servers import LiveServers, open_live_servers
+from aish.run.surroundings import Surroundings
+from aish.run.tools import Servers
+from aish.shell.commands.catalogue import COMMANDS
+from aish.shell.earlier import Earlier
+from aish.shell.following import Following
+from aish.shell.frame import frame
+from aish.shell.interrupts import Interrupts
+from aish.shell.keeper import open_keeper
+from aish.shell.lines import Lines
+from aish.shell.local.deciding import Asking, Said
+from aish.shell.local.running import own_environment
+from aish.shell.local.shell import LocalShell
+from aish.shell.models import Models, PlanFor
+from aish.shell.session import Opened, Out, OutletsFor, Session
+from aish.shell.taking import take_lines
+from aish.shell.totals import with_earlier
+from aish.shell.waiting import SessionBuffer
+from aish.system.children import Reaper
+from aish.system.secrets import Secrets
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import NOWHERE, Exit
+from aish.vocab.events import Notice, RunFinished
+from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Emit
+from aish.vocab.run_parts import ServerInfo
+
+
+@frozen
+class Desk:
+    """What a session is given from outside; `around.approver` asks the person, if one is there.
+
+    `hold` is told of the session once it is there: completion and the prompt look at it.
+    """
+
+    plan: Plan
+    options: RunOptions
+    around: Surroundings
+    lines: Lines
+    out: Out
+    attended: bool
+    plan_for: PlanFor
+    hold: Callable[[Session], None]
+    place: RunsPlace
+    outlets_for: OutletsFor
+    asking: Asking | None = None
+    elicit: Elicit | None = None
+    earlier: Earlier | None = None
+
+
+def session_plan(
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets, model: str | None = None
+) -> Plan:
+    """What a session opens: the servers, the rules with those of `shell`, and one model.
+
+    Raises:
+        PipelineError: a variable that these need is not set.
+        UsageError: an option names what the file does not have.
+    """
+    rules = pipeline.rules
+    ours = replace(rules, auto_approve=rules.auto_approve + pipeline.shell.auto_approve)
+    bare = replace(pipeline, steps=(), outputs=None, rules=ours)
+    plan = make_plan(bare, options, secrets=secrets)
+    alias = model or plan.default_model
+    if alias is None:
+        return plan
+    summary = pipeline.context.summary_model if pipeline.context.max_tokens else None
+    judges = (alias,) if summary is None else (alias, summary)
+    return make_plan(bare, options, secrets=secrets, judges=judges)
+
+
+async def run_session(desk: Desk) -> Exit:
+    """Take lines until the person leaves, the input ends, or a signal comes; then say how it ended.
+
+    The stream of events begins with `run.started` and ends with `run.finished` (B12).
+    """
+    following = Following(desk.around.emit)
+    said = Said(desk.around.approver)
+    around = replace(desk.around, emit=following, approver=said)
+    interrupts = Interrupts(attended=desk.attended, restore=desk.lines.restore)
+    begun = around.clock.monotonic()
+    state = FinalState(())
+    failures: list[StepRecord] = []
+    try:
+        with interrupts.session():
+            async with _opened(desk, around, following, said, interrupts) as session:
+                session.records = failures
+                desk.hold(session)
+                await take_lines(session)
+    except AishError as error:
+        state = replace(state, error=error)
+    except Exception as error:
+        state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
+        _finish(around, following, state, begun)
+        raise
+    records = () if desk.attended else tuple(failures)
+    return _finish(
+        around, following, replace(state, records=records, signal=interrupts.code), begun
+    )
+
+
+@asynccontextmanager
+async def _opened(
+    desk: Desk, around: Surroundings, following: Following, said: Said, interrupts: Interrupts
+) -> AsyncGenerator[Session]:
+    plan = desk.plan
+    meter = open_meter(plan, around.carried)
+    live: list[LiveServers] = []
+
+    @asynccontextmanager
+    async def servers(plan: Plan, around: Surroundings, reaper: Reaper) -> AsyncGenerator[Servers]:
+        settled = _Settled(around.emit, desk.lines)
+        async with open_live_servers(plan, around, reaper, desk.elicit, settled) as opened:
+            live.append(opened)
+            yield opened.roster.registry
+
+    async with (
+        open_toolbox(plan, around, meter, servers=servers) as box,
+        open_keeper() as keeper,
+    ):
+        ours = replace(box, equipment=_equipment(box.equipment, plan))
+        buffer = SessionBuffer(following)
+        opened = Opened(
+            plan=plan,
+            options=desk.options,
+            around=around,
+            box=ours,
+            servers=live[0],
+            models=Models(keeper, ours, around, meter, desk.plan_for),
+            meter=meter,
+            lines=desk.lines,
+            out=desk.out,
+            interrupts=interrupts,
+            local=_local(desk, ours, said, buffer),
+            frame=frame(cmd_lines=plan.pipeline.shell.cmd_lines),
+            attended=desk.attended,
+            commands=COMMANDS,
+            place=desk.place,
+            outlets_for=desk.outlets_for,
+            carried=around.carried,
+        )
+        heard = TurnTeller(following, around.folder.keep, NOWHERE)
+        session = Session(opened, following, heard, buffer)
+        ours.equipment.gate.autonomy = session.norris.approves
+        live[0].roster.begin([live[0].connection(server) for server in plan.servers])
+        infos = live[0].roster.registry.servers
+        around.emit(run_started(plan, desk.options, infos, replace(around, tape=None)))
+        session.begin()
+        if desk.earlier is not None:
+            desk.earlier.carry_into(session)
+        yield session
+
+
+def _equipment(equipment: Equipment, plan: Plan) -> Equipment:
+    """The file's own bounds; a denial is told to the model, who goes on (P3)."""
+    on_denied = plan.pipeline.on_denied or "continue"
+    return replace(equipment, limits=plan.pipeline.loop, on_denied=on_denied)
+
+
+def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
+    plan, environ = desk.plan, desk.options.environ
+    shell = plan.pipeline.shell
+    return LocalShell(
+        box.equipment,
+        replace(box.tools.local, cwd=Path.cwd(), shell=shell.run),
+        said,
+        buffer,
+        environment=lambda: own_environment(environ, plan.pipeline, plan.secrets),
+        asking=desk.asking,
+        cmd_lines=shell.cmd_lines,
+        ran=0 if desk.earlier is None else desk.earlier.ran,
+    )
+
+
+@frozen
+class _Settled:
+    """Tells once of a server that did not come up (M5)."""
+
+    emit: Emit
+    lines: Lines
+
+    def __call__(self, server: ServerInfo) -> None:
+        if server.state == "failed":
+            text = f"mcp server `{server.alias}` is missing: {server.error}"
+            self.emit(Notice(NOWHERE, "warning", "server_missing", text))
+        self.lines.refresh()
+
+
+def _finish(around: Surroundings, following: Following, state: FinalState, begun: float) -> Exit:
+    if around.tape is not None:
+        from aish.shell.recording import end_recording
+
+        end_recording(around.tape, around.emit)
+    end = decide_exit(state)
+    used = following.spending.whole
+    usage, cost = with_earlier(around.carried, used.usage or Usage(), used.cost_usd)
+    around.emit(
+        RunFinished(
+            status=status_of(end.code),
+            exit=end,
+            outputs=None,
+            usage=usage,
+            cost_usd=cost,
+            seconds=around.clock.monotonic() - begun,
+            denials=tuple(following.denials),
+            folder=around.folder.shown,
+        )
+    )
+    return end

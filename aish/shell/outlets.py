@@ -1,0 +1,240 @@
+"""Where a session's events go (design 1.2, B12).
+
+To its journal; to the terminal, or answers to stdout and the rest to stderr.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from textwrap import wrap
+from typing import BinaryIO, TextIO
+
+from aish.errors import AishError
+from aish.run.folder import RunFolder
+from aish.run.plan import Plan
+from aish.shell.columns import columns
+from aish.shell.lines import Lines
+from aish.sinks.fanout import EventLog, Sink
+from aish.sinks.look import look_of
+from aish.sinks.text import DATA, FinalText, Manner, manner_of
+from aish.system.secrets import Secrets
+from aish.text import for_ci_log, for_line, for_terminal
+from aish.vocab.events import Event, Stamped, StepFinished, StepStarted
+from aish.vocab.frozen import frozen
+from aish.vocab.protocols import Clock, Emit
+
+_USUAL = 80
+_NARROWEST = 20
+
+
+@frozen
+class Told:
+    """How a session is told."""
+
+    attended: bool
+    plain: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+class Answers:
+    """Each answer to a stream that is no terminal: whole, when it is whole."""
+
+    name = "the answers"
+    deltas = False
+
+    def __init__(self, out: BinaryIO, manner: Manner) -> None:
+        self._out = out
+        self._manner = manner
+        self._prompts: set[str | None] = set()
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write the text of a line that was answered."""
+        event = stamped.event
+        if isinstance(event, StepStarted) and event.kind == "prompt":
+            self._prompts.add(event.place.step)
+        if isinstance(event, StepFinished) and event.place.step in self._prompts:
+            self._prompts.discard(event.place.step)
+            if event.text and event.status in {"ok", "budget"}:
+                self.write(event.text)
+
+    def write(self, text: str) -> None:
+        """Write lines."""
+        whole = text if text.endswith("\n") else f"{text}\n"
+        self._out.write(self._manner.clean(whole).encode("utf-8", "replace"))
+        self._out.flush()
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class PipedOut:
+    """`session.Out` where nobody is at a terminal: answers of commands are data."""
+
+    def __init__(self, answers: Answers) -> None:
+        self._answers = answers
+
+    def show(self, text: str) -> None:
+        """To stdout."""
+        self._answers.write(text)
+
+    def rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """A line each, for whoever reads them next."""
+        for line in columns(_tame(rows), None):
+            self._answers.write(line)
+
+    def error(self, error: AishError) -> None:  # ruff: ignore[no-self-use] - see `session.Out`
+        """To stderr."""
+        _say(for_ci_log, sys.stderr, error)
+
+
+class TerminalOut:
+    """`session.Out` at a terminal, between what events draw there."""
+
+    def __init__(
+        self, line: Callable[[str], None], paint: Callable[[str], str], width: Callable[[], int]
+    ) -> None:
+        self._line = line
+        self._paint = paint
+        self._width = width
+
+    def show(self, text: str) -> None:
+        """Line by line, folded between words."""
+        room = max(self._width() - 1, _NARROWEST)
+        for line in text.rstrip("\n").split("\n"):
+            shown = for_terminal(line)
+            folded = wrap(shown, room, drop_whitespace=False) if len(shown) > room else [shown]
+            for part in folded:
+                self._line(part)
+
+    def rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """In columns that fit."""
+        for line in columns(_tame(rows), max(self._width() - 1, _NARROWEST)):
+            self._line(line)
+
+    def error(self, error: AishError) -> None:
+        """In red, with its hint."""
+        self._line(self._paint(for_terminal(f"error: {error}")))
+        if error.hint:
+            self._line(for_terminal(f"  hint: {error.hint}"))
+
+
+def _tame(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    return [[for_line(cell) for cell in row] for row in rows]
+
+
+def _say(clean: Callable[[str], str], stream: TextIO, error: AishError) -> None:
+    hint = f"\n  hint: {error.hint}" if error.hint else ""
+    stream.write(clean(f"error: {error}{hint}") + "\n")
+    stream.flush()
+
+
+@frozen
+class Outlets:
+    """What shows a session; `pause` is entered while somebody else has the terminal."""
+
+    log: EventLog
+    out: PipedOut | TerminalOut
+    pause: Callable[[], AbstractContextManager[object]]
+    shown: Sink | None
+    lost: Callable[[Sink, OSError], None]
+
+    @contextmanager
+    def asking(self, lines: Lines) -> Generator[None]:
+        """While a person is asked something at the terminal: nobody draws, and keys are echoed."""
+        with self.pause(), lines.question():
+            yield
+
+    def emit(self, event: Event) -> None:
+        """The `Emit` of the session."""
+        self.log.emit(event)
+
+    @contextmanager
+    def of_run(self, plan: Plan, folder: RunFolder, clock: Clock) -> Generator[Emit]:
+        """Where the events of a pipeline go that is run in the session (`:run`)."""
+        sinks: list[Sink] = []
+        if folder.path is not None:
+            from aish.sinks.journal import open_journal
+
+            sinks.append(open_journal(folder.path))
+        if self.shown is not None:
+            sinks.append(_Lent(self.shown))
+        if isinstance(self.out, PipedOut):
+            outputs = plan.pipeline.outputs is not None
+            manner = _manner(os.environ)
+            sinks.append(FinalText(sys.stdout.buffer, plan.steps[-1].id, manner, outputs=outputs))
+        log = EventLog(sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost)
+        try:
+            yield log.emit
+        finally:
+            log.close()
+
+
+class _Lent:
+    """A sink that stays open when those beside it are closed."""
+
+    def __init__(self, sink: Sink) -> None:
+        self.name, self.deltas = sink.name, sink.deltas
+        self._sink = sink
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Take an event."""
+        self._sink(stamped)
+
+    def close(self) -> None:
+        """It stays open."""
+
+
+def open_outlets(
+    told: Told,
+    stream: TextIO,
+    journal: Sink | None,
+    secrets: Secrets,
+    clock: Clock,
+    lost: Callable[[Sink, OSError], None],
+    after: int = 0,
+) -> Outlets:
+    """The sinks of a session, whose journal is open already; people read at `stream`."""
+    shown: Sink | None
+    out: PipedOut | TerminalOut
+    pause: Callable[[], AbstractContextManager[object]] = nullcontext
+    others: list[Sink] = []
+    if told.attended:
+        from aish.sinks.screen import Screen
+        from aish.sinks.talk.talk import Talk
+
+        look = look_of(stream, os.environ)
+        talk = Talk(Screen(stream, look), plain=told.plain, verbose=told.verbose)
+        shown, pause = talk, talk.hold
+        out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream))
+    else:
+        from aish.sinks.plain import Plain
+
+        answers = Answers(sys.stdout.buffer, _manner(os.environ))
+        others.append(answers)
+        shown = None if told.quiet else Plain(sys.stderr)
+        out = PipedOut(answers)
+    sinks = [sink for sink in (journal, shown, *others) if sink is not None]
+    log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
+    return Outlets(log, out, pause, shown, lost)
+
+
+def _width(stream: TextIO) -> Callable[[], int]:
+    """How wide the terminal is, each time it is asked: a person may change it."""
+
+    def width() -> int:
+        try:
+            return os.get_terminal_size(stream.fileno()).columns or _USUAL
+        except (OSError, ValueError):
+            return _USUAL
+
+    return width
+
+
+def _manner(environ: Mapping[str, str]) -> Manner:
+    try:
+        mode, terminal = os.fstat(sys.stdout.fileno()).st_mode, sys.stdout.isatty()
+    except OSError:
+        return DATA
+    return manner_of(mode, environ, is_terminal=terminal)

@@ -1,0 +1,59 @@
+"""Steps of a session as events: each line that asks a model is one (design 11)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from aish.errors import AishError, BudgetError
+from aish.run.final import failure_of
+from aish.shell.session import Session
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import Failure, Place, StepStatus
+from aish.vocab.events import StepFinished, StepStarted
+
+STOPPED = Failure("interrupted", "interrupted")
+
+
+@contextmanager
+def step(session: Session, place: Place) -> Generator[None]:
+    """A step of a model that answers nobody's question, as for a summary."""
+    clock = session.open.around.clock
+    session.emit(StepStarted(place, "prompt"))
+    begun = clock.monotonic()
+
+    def end(status: StepStatus, failure: Failure | None) -> None:
+        finish(session, place, status, None, clock.monotonic() - begun, failure)
+
+    try:
+        yield
+    except AishError as error:
+        end("budget" if isinstance(error, BudgetError) else "failed", failure_of(error))
+        raise
+    except BaseException:
+        end("failed", STOPPED)
+        raise
+    end("ok", None)
+
+
+def finish(
+    session: Session,
+    place: Place,
+    status: StepStatus,
+    text: str | None,
+    seconds: float,
+    failure: Failure | None,
+) -> None:
+    """Tell that a step has ended, with what it has used."""
+    session.seconds += seconds
+    used = session.following.spending.of(place)
+    session.emit(
+        StepFinished(
+            place=place,
+            status=status,
+            text=text,
+            output=None,
+            usage=used.usage or Usage(),
+            cost_usd=used.cost_usd,
+            seconds=seconds,
+            error=failure,
+        )
+    )

@@ -1,0 +1,42 @@
+"""A conversation as Markdown that a person reads (S5). What others said in it is made harmless."""
+
+from collections.abc import Iterator, Sequence
+
+from aish.text import for_terminal
+from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+
+
+def transcript(turns: Sequence[Turn], title: str) -> str:
+    """The whole conversation; tool calls and their results in fences."""
+    parts = [f"# {title}"]
+    parts += [part for turn in turns for part in _parts(turn)]
+    return for_terminal("\n\n".join(parts)) + "\n"
+
+
+def _parts(turn: Turn) -> Iterator[str]:
+    match turn:
+        case SystemTurn(text):
+            yield "## system"
+            yield _fenced(text)
+        case UserTurn(text, media):
+            yield "## you"
+            yield text
+            yield from (f"({one.mime_type}, {len(one.data):,} bytes)" for one in media)
+        case AssistantTurn(text, calls, _, origin):
+            yield f"## {origin or 'model'}"
+            if text:
+                yield text
+            for call in calls:
+                yield f"calls `{call.name}`"
+                yield _fenced(call.arguments)
+        case ToolTurn(_, tool, content):
+            yield f"`{tool}` answers"
+            yield _fenced(content)
+
+
+def _fenced(text: str) -> str:
+    """In a fence that is longer than any in the text."""
+    mark = "```"
+    while mark in text:
+        mark += "`"
+    return f"{mark}\n{text}\n{mark}"
