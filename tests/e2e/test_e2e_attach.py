@@ -235,9 +235,7 @@ def test_a_plan_names_what_is_attached_and_reads_none_of_it(
             """
         )
         shown = project.aish("plan", "p.yaml", "-i", "page=intro")
-        found = json.loads(
-            project.aish("plan", "p.yaml", "-i", "page=intro", "--format", "json").stdout
-        )
+        view = project.aish("plan", "p.yaml", "-i", "page=intro", "--format", "json")
         asked = set(server.methods)
     assert shown.code == 0, shown.stderr
     assert shown.stdout[shown.stdout.index("  1. one") :].split("\n")[:4] == [
