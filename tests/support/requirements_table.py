@@ -122,6 +122,7 @@ CI: Mapping[str, str] = {
 }
 
 SHELL: Mapping[str, str] = {
+    "S1": "lines at a terminal: editing, history, completion, paste, Ctrl-C, and lines from a pipe",
     "S6": "conversations are journals: they come back exactly, tool turns included",
     "S8": "the narrowest rules for what was done, and nothing that was denied",
 }

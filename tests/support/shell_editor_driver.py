@@ -144,4 +144,4 @@ async def main(history: str, fifo: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(anyio.run(main, *sys.argv[1:]))
+    sys.exit(anyio.run(main, sys.argv[1], sys.argv[2]))

@@ -6,8 +6,10 @@ with Window(argv, env=env, cwd=folder) as window:
 """
 
 import os
+import re
 import select
 import signal
+import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,8 +18,9 @@ from typing import Any, Self
 import pexpect
 import pyte
 
-PATIENCE = 30.0
+PATIENCE = 8.0
 _PIECE = 1 << 16
+_COLOR = re.compile(rb"\x1b\[[0-9;]*?\b(?:[349][0-7]|[34]8;[0-9;]+)[0-9;]*m")
 
 
 class Window:
@@ -61,7 +64,9 @@ class Window:
 
     def wait_for(self, wanted: str | Callable[[], bool]) -> str:
         """Read until a text is on the screen, or something holds."""
-        seen = (lambda: wanted in self.text) if isinstance(wanted, str) else wanted
+        seen: Callable[[], bool] = (
+            (lambda: wanted in self.text) if isinstance(wanted, str) else wanted
+        )
         until = time.monotonic() + PATIENCE
         while not seen():
             alive = self._read(until - time.monotonic())
@@ -104,9 +109,16 @@ class Window:
         code: int | None = self.child.exitstatus
         return code if code is not None else -self.child.signalstatus
 
+    @property
     def echoes(self) -> bool:
-        """Whether the terminal echoes what is typed."""
-        return bool(self.child.getecho())
+        """Whether the terminal echoes what is typed, in whole lines, and Ctrl-C is a signal."""
+        local = termios.tcgetattr(self.child.child_fd)[3]
+        return all(local & flag for flag in (termios.ECHO, termios.ICANON, termios.ISIG))
+
+    @property
+    def styled(self) -> bool:
+        """Whether the program has used a colour."""
+        return bool(_COLOR.search(self.raw))
 
     def _read(self, seconds: float) -> bool:
         """Take what there is; false at the end."""

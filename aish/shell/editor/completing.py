@@ -19,6 +19,8 @@ _LAST_WORD = re.compile(r"(?:\\.|[^\s\\])*\\?\Z", re.DOTALL)
 _FOR_SHELL = re.compile(r"([^\w@%+=:,./~-])", re.ASCII)
 _ESCAPED = re.compile(r"\\(.)")
 
+_Found = Iterator[tuple[str, str]]
+
 
 class LineCompleter(Completer):
     """Asks `words` in the event loop, and the file system in a thread."""
@@ -40,37 +42,48 @@ class LineCompleter(Completer):
         """What fits, words before paths; these only where somebody asked."""
         text = document.text_before_cursor
         if text.startswith(":"):
-            found, typed, paths = self._of_command(text[1:])
+            found, typed, path = self._of_command(text[1:])
         else:
-            found, typed, paths = self._of_message(text)
+            found, typed, path = self._of_message(text)
         for name, meaning in islice(found, MOST_SHOWN):
             yield Completion(name, -len(typed), for_line(name), for_line(meaning))
-        if paths and complete_event.completion_requested:
-            in_shell = text[:1] in {"!", "$"}
-            start = _ESCAPED.sub(r"\1", typed) if in_shell else typed
-            for name in await anyio.to_thread.run_sync(
-                paths_like, start, self._folder, abandon_on_cancel=True
-            ):
-                shown = _FOR_SHELL.sub(r"\\\1", name) if in_shell else name
-                yield Completion(shown, -len(typed), for_line(_last_part(name)))
+        if path is None or not complete_event.completion_requested:
+            return
+        local = _is_local(text)
+        start = _ESCAPED.sub(r"\1", path) if local else path
+        for name in await anyio.to_thread.run_sync(
+            paths_like, start, self._folder, abandon_on_cancel=True
+        ):
+            shown = _FOR_SHELL.sub(r"\\\1", name) if local else name
+            yield Completion(shown, -len(path), for_line(_last_part(name)))
 
-    def _of_command(self, text: str) -> tuple[Iterator[tuple[str, str]], str, bool]:
+    def _of_command(self, text: str) -> tuple[_Found, str, str | None]:
         before, space, typed = text.rpartition(" ")
         if not space:
-            return _beginning(typed, self._words.commands().items()), typed, False
-        command = " ".join(before.split())
-        known = ((word, "") for word in self._words.arguments(command))
-        return _beginning(typed, known), typed, self._words.paths(command)
+            return _beginning(typed, self._words.commands().items()), typed, None
+        known = ((word, "") for word in self._words.arguments(" ".join(before.split())))
+        return _beginning(typed, known), typed, self._path(text)
 
-    def _of_message(self, text: str) -> tuple[Iterator[tuple[str, str]], str, bool]:
+    def _path(self, text: str) -> str | None:
+        """What follows the words after which a path may come: it may have spaces in it."""
+        words = text.split(" ")
+        for count in range(1, len(words)):
+            if self._words.paths(" ".join(words[:count])):
+                return " ".join(words[count:])
+        return None
+
+    def _of_message(self, text: str) -> tuple[_Found, str, str | None]:
         found = _LAST_WORD.search(text)
         typed = found[0] if found else ""
-        if text[:1] in {"!", "$"}:
-            typed = typed if typed != text else typed[1:]
-            return iter(()), typed, True
+        if _is_local(text):
+            return iter(()), "", typed if typed != text else typed[1:]
         tools = ((name, "") for name in self._words.tools())
-        shown = _beginning(typed, tools) if typed else iter(())
-        return shown, typed, "/" in typed or typed.startswith((".", "~"))
+        path = typed if "/" in typed or typed.startswith((".", "~")) else None
+        return _beginning(typed, tools) if typed else iter(()), typed, path
+
+
+def _is_local(text: str) -> bool:
+    return text.startswith(("!", "$"))
 
 
 def paths_like(start: str, folder: Path) -> list[str]:

@@ -1,0 +1,434 @@
+"""The line editor at a real terminal: what is typed, what is seen, what is left behind (S1)."""
+
+import json
+import os
+import signal
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from cli_process import clean_environment
+from terminal_window import Window
+
+DRIVER = Path(__file__).parents[1] / "support" / "shell_editor_driver.py"
+CTRL_A, CTRL_C, CTRL_D, CTRL_R = "\x01", "\x03", "\x04", "\x12"
+ESC_ENTER = "\x1b\r"
+UP, LEFT = "\x1b[A", "\x1b[D"
+PASTE, PASTED = "\x1b[200~", "\x1b[201~"
+PASTE_OFF = b"\x1b[?2004l"
+
+pytestmark = pytest.mark.requirement("S1")
+
+
+class Desk:
+    """Starts the editor in terminals, and gives it commands from the side."""
+
+    def __init__(self, folder: Path, env: dict[str, str]) -> None:
+        self.folder = folder
+        self.env = env
+        self.windows: list[Window] = []
+        os.mkfifo(folder / "commands")
+        # Held open, so that a command waits for a program that is not there yet.
+        self.commands = os.open(folder / "commands", os.O_RDWR)
+
+    def open(self, *, rows: int = 24, columns: int = 80, **env: str) -> Window:
+        argv = [sys.executable, str(DRIVER), str(self.folder / "history"), "commands"]
+        window = Window(argv, cwd=self.folder, env={**self.env, **env}, rows=rows, columns=columns)
+        self.windows.append(window)
+        window.wait_for("local>")
+        return window
+
+    def command(self, text: str) -> None:
+        os.write(self.commands, f"{text}\n".encode())
+
+
+@pytest.fixture
+def desk(tmp_path: Path, empty_home: Path) -> Iterator[Desk]:
+    env = {"TERM": "xterm-256color", "PYTHONPATH": str(DRIVER.parents[2]), "LANG": "C.UTF-8"}
+    desk = Desk(tmp_path, clean_environment(empty_home) | env)
+    yield desk
+    for window in desk.windows:
+        window.child.close(force=True)
+    os.close(desk.commands)
+
+
+def test_what_is_typed_arrives_under_the_name_of_the_model(desk: Desk) -> None:
+    window = desk.open()
+    window.type("what is this?\r")
+    window.wait_for('local> what is this?\ngot: "what is this?"\nlocal>')
+    window.type("\r  \r:quit\r")
+    assert window.finish() == 0
+    assert "left\nended None sane=True" in window.text
+
+
+def test_the_prompt_and_the_toolbar_change_while_a_line_is_typed(desk: Desk) -> None:
+    window = desk.open()
+    window.type("half a ")
+    desk.command("toolbar docs: connecting")
+    window.wait_for("local> half a\ndocs: connecting")
+    window.type("line")
+    desk.command("toolbar docs: ready · \x1b[31m\u202e")
+    window.wait_for("local> half a line\ndocs: ready · \\x1b[31m\\u202e")
+    desk.command("prompt large")
+    window.wait_for("large> half a line")
+    desk.command("toolbar")
+    window.wait_for(lambda: "docs" not in window.text)
+
+
+def test_notices_appear_above_the_line_and_leave_it_whole(desk: Desk) -> None:
+    window = desk.open()
+    window.type("half a line" + LEFT * 4)
+    window.wait_for(lambda: window.cursor == (0, 14))
+    desk.command("above server docs failed")
+    window.wait_for("server docs failed\nlocal> half a line")
+    desk.command("from-thread server notes failed")
+    window.wait_for("server notes failed\nlocal> half a line")
+    window.type("X\r")
+    window.wait_for('got: "half a Xline"')
+
+
+def test_a_question_takes_the_line_away_and_gives_it_back(desk: Desk) -> None:
+    window = desk.open()
+    window.type("half")
+    desk.command("ask")
+    window.wait_for("sure?")
+    assert window.echoes
+    window.type("yes\r")
+    window.wait_for('yes\nanswered: "yes')
+    window.wait_for("local> half")
+    window.type(" a line\r")
+    window.wait_for('got: "half a line"')
+
+
+def test_several_lines_are_one_message(desk: Desk) -> None:
+    window = desk.open()
+    window.type(f"one{ESC_ENTER}two\\\rthree\\\\\r")
+    window.wait_for(f"got: {json.dumps(chr(10).join(['one', 'two', 'three' + chr(92) * 2]))}")
+
+
+def test_ctrl_c_discards_the_line_and_ctrl_d_leaves_on_an_empty_one_only(desk: Desk) -> None:
+    window = desk.open()
+    window.type("never mind" + CTRL_C)
+    window.wait_for("local> never mind\nlocal>")
+    window.type(f"xkept{CTRL_A}{CTRL_D}\r")
+    window.wait_for('got: "kept"')
+    window.type(CTRL_D)
+    assert window.finish() == 0
+    assert "never mind" not in "".join(line for line in window.lines if "got" in line)
+
+
+def test_a_paste_of_5000_lines_is_one_message(desk: Desk) -> None:
+    window = desk.open()
+    text = "".join(f"line {number} of a long text that was copied\r" for number in range(5000))
+    window.type(f"{PASTE}{text}{PASTED}")
+    window.wait_for("line 4999 of")
+    window.type("end\r")
+    expected = len(text) + len("end")
+    window.wait_for(f"got: {expected} characters, 5001 lines")
+    window.type("next\r")
+    window.wait_for('got: "next"')
+
+
+def test_a_paste_while_busy_is_one_message_too(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    text = "".join(f"line {number}\r" for number in range(5000))
+    window.type(f"{PASTE}{text}{PASTED}\rsecond\r")
+    desk.command("done")
+    window.wait_for('got: "second"')
+    assert f"got: {len(text)} characters, 5001 lines" in window.text
+
+
+def test_history_goes_on_in_the_next_session_without_what_is_private(desk: Desk) -> None:
+    window = desk.open()
+    window.type("first line\r my secret\rtoken s3cret\rfirst line\rfirst line\r")
+    window.wait_for(lambda: window.text.count('got: "first line"') == 3)
+    window.type(CTRL_D)
+    assert window.finish() == 0
+    file = desk.folder / "history"
+    assert file.read_text() == '"first line"\n"token ***"\n"first line"\n'
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+
+    again = desk.open()
+    again.type(UP + UP)
+    again.wait_for("local> token ***")
+    again.type(CTRL_C)
+    again.wait_for("***\nlocal>")
+    again.type(CTRL_R + "fir")
+    again.wait_for("`fir': first line")
+    again.type("\r\r")
+    again.wait_for('got: "first line"')
+
+
+def test_a_history_that_cannot_be_kept_is_told_and_no_more(desk: Desk) -> None:
+    (desk.folder / "elsewhere").write_text("")
+    (desk.folder / "history").symlink_to("elsewhere")
+    window = desk.open()
+    window.type("one\rtwo\r")
+    window.wait_for('got: "two"')
+    window.wait_for("notice: lines are not remembered in")
+    window.type(UP)
+    window.wait_for("local> two")
+    assert window.raw.count(b"notice:") == 1
+    assert (desk.folder / "elsewhere").stat().st_size == 0
+
+
+def test_commands_and_arguments_are_completed_while_they_are_typed(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":m")
+    window.wait_for("shows or switches the model")
+    assert "attach" not in window.text
+    window.type("\t\t lo")
+    window.wait_for(lambda: "local> :model lo" in window.text and "large" not in window.text)
+    window.type("\t\r")
+    window.wait_for('got: ":model local"')
+
+
+def test_tools_and_paths_are_completed_on_tab(desk: Desk) -> None:
+    (desk.folder / "a folder").mkdir()
+    (desk.folder / "a folder" / "notes.txt").touch()
+    window = desk.open()
+    window.type("use repo")
+    window.wait_for("use repo")
+    assert "repo__file_read" not in window.text
+    window.type("\t")
+    window.wait_for("repo__file_write")
+    window.type("\t\r")
+    window.wait_for('got: "use repo__file_read')
+    window.type(":attach a")
+    window.wait_for(":attach a")
+    window.type("\t")
+    window.wait_for("attach a folder/")
+    window.type("no")
+    window.wait_for("folder/no")
+    window.type("\t")
+    window.wait_for("attach a folder/notes.txt")
+    window.type(CTRL_C + "!cat a\t")
+    window.wait_for("cat a\\ folder/")
+    window.type("\t")
+    window.wait_for("cat a\\ folder/notes.txt")
+
+
+def test_while_busy_nothing_is_echoed_and_lines_wait_for_the_prompt(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    assert not window.echoes
+    window.type("typed ahead\rhalf a")
+    desk.command("above part of the answer")
+    window.wait_for("part of the answer")
+    assert "typed" not in window.text
+    desk.command("done")
+    window.wait_for('free\nlocal> typed ahead\ngot: "typed ahead"\nlocal> half a')
+
+
+def test_ctrl_c_while_busy_is_a_signal_and_drops_what_was_typed_ahead(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    window.type("typed ahead\r")
+    window.type(CTRL_C)
+    window.wait_for("interrupted\nlocal>")
+    window.type("next\r")
+    window.wait_for('got: "next"')
+    assert "ahead" not in window.text
+
+
+@pytest.mark.parametrize("key", [" ", UP, f"{PASTE}{'text ' * 2000}{PASTED}"])
+def test_any_key_halts_and_is_not_kept(desk: Desk, key: str) -> None:
+    window = desk.open()
+    window.type(":halt\r")
+    window.wait_for("\nbusy")
+    window.type(key)
+    window.wait_for("free\nlocal>")
+    if key.startswith(PASTE):
+        # What is left of it stands there, for the person to send or to discard.
+        window.wait_for("text")
+        window.type(CTRL_C)
+    window.type("next\r")
+    window.wait_for('got: "next"')
+    assert window.raw.count(b"got:") == 1
+
+
+@pytest.mark.requirement("P2")
+def test_a_question_while_busy_is_not_answered_by_what_was_typed_before(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    window.type(":ask\rtyped ahead\r")
+    desk.command("done")
+    window.wait_for("sure?")
+    window.wait_for(lambda: window.echoes)
+    window.type("no\r")
+    window.wait_for('no\nanswered: "no')
+    window.wait_for('got: "typed ahead"')
+
+
+def test_a_text_is_edited_and_typing_ahead_does_not_accept_it(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    window.type(":edit rm -r build\rtyped ahead\r")
+    desk.command("done")
+    window.wait_for("edit: rm -r build")
+    window.type("-tmp\r")
+    window.wait_for('edited: "rm -r build-tmp"')
+    window.wait_for('got: "typed ahead"')
+    window.type(":edit ls\r")
+    window.wait_for("edit: ls")
+    window.type(CTRL_C)
+    window.wait_for("edited: null")
+    window.type(CTRL_D)
+    window.finish()
+    assert "build-tmp" not in (desk.folder / "history").read_text()
+
+
+def test_what_is_pasted_is_data_and_does_not_steer_the_terminal(desk: Desk) -> None:
+    window = desk.open()
+    window.type(f"{PASTE}a\0b\x1b[2Jc\u202ed\te{PASTED}")
+    window.wait_for("local> a\\x00b\\x1b[2Jc\\u202ed    e")
+    window.type("f\r")
+    window.wait_for(lambda: "got:" in window.text)
+    assert b"\x1b[2J" not in window.raw
+    assert "\u202e".encode() not in window.raw
+    assert json.dumps("a\0b\x1b[2Jc\u202ed\tef") in window.text
+
+
+def test_typing_that_is_not_utf8_is_replaced_and_told(desk: Desk) -> None:
+    window = desk.open()
+    window.type(b"caf\xe9 \xff\r")
+    window.wait_for('got: "caf\\ufffd \\ufffd"')
+    assert "notice: what was typed is not all UTF-8" in window.text
+
+
+def test_the_terminal_is_never_asked_anything(desk: Desk) -> None:
+    window = desk.open()
+    desk.command("toolbar some state")
+    window.wait_for("some state")
+    # An answer to somebody else's question is no typing.
+    window.type("a\x1b[24;80Rb\r")
+    window.wait_for('got: "ab"')
+    window.type(CTRL_D)
+    window.finish()
+    for query in (b"\x1b[6n", b"\x1b[c", b"\x1b[>c", b"\x1b]10;?", b"\x1b]11;?", b"\x1b[5n"):
+        assert query not in window.raw
+    assert b"WARNING" not in window.raw
+
+
+def test_without_colour_none_is_used(desk: Desk) -> None:
+    window = desk.open(NO_COLOR="1")
+    window.type(f"{PASTE}odd \x1b{PASTED}")
+    window.wait_for("odd \\x1b")
+    window.type(CTRL_C)
+    window.wait_for("\\x1b\nlocal>")
+    assert not window.styled
+
+
+@pytest.mark.parametrize("columns", [40, 20])
+def test_a_narrow_terminal_shows_the_whole_line(desk: Desk, columns: int) -> None:
+    window = desk.open(columns=columns, rows=10)
+    desk.command("toolbar docs: connecting, notes: connecting, repo: ready")
+    text = "a line that is far longer than the terminal is wide"
+    window.type(text)
+    window.wait_for(lambda: f"local> {text}" in "".join(window.lines))
+    desk.command("prompt a-model-with-a-very-long-name")
+    window.wait_for(lambda: "a-model-" in window.text)
+    window.type("\r")
+    window.wait_for(lambda: f'got: "{text}"' in "".join(window.lines))
+
+
+def test_a_terminal_of_three_rows_is_enough(desk: Desk) -> None:
+    window = desk.open(rows=3, columns=20)
+    desk.command("toolbar state")
+    window.type(":mod")
+    window.wait_for("local> :mod")
+    assert "too small" not in window.text
+    window.type("el\r")
+    window.wait_for('got: ":model"')
+
+
+def test_resizing_keeps_what_is_typed(desk: Desk) -> None:
+    window = desk.open()
+    desk.command("toolbar state")
+    window.type("a line that will not fit into twenty columns")
+    window.wait_for("columns\nstate")
+    drawn = len(window.raw)
+    window.resize(24, 20)
+    window.wait_for(lambda: b"state" in window.raw[drawn:])
+    window.type("!")
+    window.wait_for(lambda: "columns!" in "".join(window.lines))
+    window.resize(24, 80)
+    window.type("\r")
+    window.wait_for('got: "a line that will not fit into twenty columns!"')
+
+
+def test_resizing_while_busy_is_seen_by_the_next_prompt(desk: Desk) -> None:
+    window = desk.open()
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    window.resize(10, 20)
+    desk.command("done")
+    window.wait_for("free\nlocal>")
+    window.type("more than twenty columns of text")
+    window.wait_for(lambda: "local> more than twenty columns of text" in "".join(window.lines))
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+@pytest.mark.parametrize("state", ["editing", "busy"])
+def test_a_signal_leaves_the_terminal_as_it_was(
+    desk: Desk, number: signal.Signals, state: str
+) -> None:
+    window = desk.open()
+    before = window.echoes
+    if state == "busy" and number is not signal.SIGINT:
+        window.type(":busy\r")
+        window.wait_for("\nbusy")
+    window.send_signal(number)
+    assert window.finish() == (130 if number is signal.SIGINT else 143)
+    assert not before
+    assert window.echoes
+    assert window.raw.rfind(PASTE_OFF) > window.raw.rfind(b"\x1b[?2004h")
+
+
+@pytest.mark.parametrize("state", [":crash\r", "bug in the toolbar"])
+def test_a_bug_leaves_the_terminal_as_it_was(desk: Desk, state: str) -> None:
+    window = desk.open()
+    if state == ":crash\r":
+        window.type(state)
+    else:
+        desk.command("toolbar bug")
+    assert window.finish() == 1
+    assert b"RuntimeError: a bug" in window.raw
+    assert window.echoes
+    assert window.raw.rfind(PASTE_OFF) > window.raw.rfind(b"\x1b[?2004h")
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_dumb_terminal_gets_no_escape_sequence(desk: Desk, term: str) -> None:
+    window = desk.open(TERM=term)
+    window.type("never mind" + CTRL_C)
+    window.wait_for("^C\nlocal>")
+    window.type("one\\\rtwo\r")
+    window.wait_for('got: "one\\ntwo"')
+    window.type(":busy\r")
+    window.wait_for("\nbusy")
+    window.type("typed ahead\rhalf a")
+    desk.command("done")
+    window.wait_for('free\nlocal> typed ahead\ngot: "typed ahead"\nlocal> half a')
+    window.type(" line\r")
+    window.wait_for('got: "half a line"')
+    window.type(":ask\r")
+    window.wait_for("sure?")
+    window.type("yes\r")
+    window.wait_for('answered: "yes')
+    window.type(":edit rm -r build\r")
+    window.wait_for("rm -r build\n(type it anew, or Enter to keep it)\nedit:")
+    window.type("ls\r")
+    window.wait_for('edited: "ls"')
+    window.type(CTRL_D)
+    assert window.finish() == 0
+    assert b"\x1b" not in window.raw
+    assert window.echoes
