@@ -171,7 +171,7 @@ def _part(value: Any, asked: str, size: Size) -> Part:
         try:
             found = data.decode("utf-8")
         except UnicodeDecodeError as error:
-            raise ValueError(_unfit(uri, mime)) from error
+            raise ValueError(_unfit(f"`{uri}`", mime)) from error
         if mime or "\0" not in found:
             return Part(uri, mime, text=size.add_text(found))
     return Part(uri, mime, media=_media(mime, data, f"`{uri}`", size))
@@ -179,13 +179,13 @@ def _part(value: Any, asked: str, size: Size) -> Part:
 
 def _media(mime: str, data: bytes, what: str, size: Size) -> Media:
     if not mime.lower().startswith(MEDIA):
-        raise ValueError(_unfit(what.strip("`"), mime))
+        raise ValueError(_unfit(what, mime))
     return Media(mime, size.add_media(data))
 
 
-def _unfit(uri: str, mime: str) -> str:
+def _unfit(what: str, mime: str) -> str:
     kind = f" ({mime})" if mime else ""
-    return f"`{uri}` is binary{kind}: only text, pictures and sounds can be put before a model"
+    return f"{what} is binary{kind}: only text, pictures and sounds can be put before a model"
 
 
 def _is_text(mime: str) -> bool:
