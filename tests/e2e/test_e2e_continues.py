@@ -1,11 +1,13 @@
 """A step that goes on with the conversation of an earlier one."""
 
+import base64
 import json
 from textwrap import dedent
 from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, driven, of_type
+from mcp_emulators import Legacy, McpEndpoint
 from model_endpoint import (
     Reply,
     delta,
@@ -399,10 +401,13 @@ def test_a_recording_of_it_replays(project: Project, endpoint: Any) -> None:
 
     replayed = project.aish("run", "p.yaml", "--cassette", "c.yaml", "--format", "json")
     tested = project.aish("test", "p.yaml")
+    checked = project.aish("cassette", "check", "c.yaml", "--pipeline", "p.yaml")
 
     assert recorded.code == 0, recorded.stderr
     assert replayed.code == 0, replayed.stderr
     assert tested.code == 0, tested.stdout + tested.stderr
+    assert checked.code == 0, checked.stdout + checked.stderr
+    assert "never sent" not in checked.stdout + checked.stderr
     assert (
         json.loads(replayed.stdout)["steps"]["three"]["text"]
         == json.loads(recorded.stdout)["steps"]["three"]["text"]
@@ -419,5 +424,59 @@ def test_the_plan_shows_what_goes_on_with_what(project: Project, endpoint: Any) 
     assert plan.code == 0, plan.stderr
     mend = json.loads(plan.stdout)["steps"][1]
     assert (mend["continues"], mend["needs"]) == ("draft", ["draft"])
-    assert "draft" in shown.stdout
+    assert "continues: draft" in shown.stdout
     assert endpoint.asked == []
+
+
+def test_a_prompt_that_goes_on_is_looked_for_in_a_recording(
+    project: Project, endpoint: Any
+) -> None:
+    project.pipeline(THREE)
+    project.aish("record", "p.yaml", "-o", "c.yaml")
+    project.pipeline(THREE.replace("prompt: Two", "prompt: Second"))
+
+    checked = project.aish("cassette", "check", "c.yaml", "--pipeline", "p.yaml")
+
+    assert "step `two`: its prompt was never sent in this recording" in checked.stdout
+    assert len(endpoint.asked) == 3
+
+
+@pytest.mark.requirement("B3", "M7")
+@pytest.mark.parametrize("kept", [True, False], ids=["kept", "deleted"])
+def test_an_image_goes_on_with_its_conversation(
+    project: Project, model_endpoint: ModelEndpoints, *, kept: bool
+) -> None:
+    def shows(body: Any) -> Reply:
+        if len(body["messages"]) == 1:
+            return tool_reply([("c1", "s__image", "{}")])
+        return text_reply(f"<{len(body['messages'])}>")
+
+    picture = base64.b64encode(b"\x89PNG and so on").decode()
+    image = {"type": "image", "data": picture, "mimeType": "image/png"}
+    model = model_endpoint(shows)
+    project.uses(model)
+    with McpEndpoint(Legacy(tools__call=lambda _: {"content": [image]})) as server:
+        project.pipeline(
+            f"""
+            models: {{m: {{base_url: "${{MODEL_URL}}", model: x, vision: true}}}}
+            mcp: {{servers: {{s: {{url: "{server.url}"}}}}, auto_approve: ["s__*"]}}
+            steps:
+              - {{id: look, prompt: Show me a picture}}
+              - {{id: ask, continues: look, prompt: What is it?}}
+            """
+        )
+        driven(project, "after:step.finished:1", "run", "p.yaml").finish()
+        (folder,) = project.run_folders
+        files = sorted((folder / "files").glob("*-turn.png"))
+        if not kept:
+            files[0].unlink()
+        done = project.run("--resume")
+
+    assert done.code == 0, done.stderr
+    assert len(files) == 1
+    first, last = model.asked[1]["messages"], model.asked[2]["messages"]
+    url = f"data:image/png;base64,{picture}"
+    assert url in str(first)
+    assert (url in str(last)) is kept
+    assert ("[aish] no longer there: image/png" in str(last)) is not kept
+    assert ("an image of the conversation, is gone" in done.stderr) is not kept

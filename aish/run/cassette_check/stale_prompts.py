@@ -50,16 +50,26 @@ def stale_prompts(
     It is not certain where every recorded conversation belongs to another prompt: the run may have
     ended before this one.
     """
-    begun = (turn for turn in turns if turn.follows is None and turn.again is None)
-    openings = [_opening(turn) for turn in begun if not turn.sampled]
-    wanted = [_wanted(step, places) for step in steps]
+    asked = [turn for turn in turns if turn.again is None and not turn.sampled]
+    openings = [_opening(turn) for turn in asked if turn.follows is None]
+    later = [_opening(turn) for turn in asked if turn.follows is not None]
+    every = list(steps)
+    wanted = [_wanted(step, places) for step in every if step.continues is None]
     strangers = any(not any(one.fits(opening) for one in wanted) for opening in openings)
     unsent = [one for one in wanted if not any(one.fits(opening) for opening in openings)]
     for one in unsent:
         if strangers:
             yield f"step `{one.step}`: {_missing(one, openings)}", True
         else:
-            yield f"step `{one.step}`: its prompt was never sent in this recording", False
+            yield _unsent(one), False
+    for one in [_wanted(step, places) for step in every if step.continues is not None]:
+        # What else is asked in a conversation, such as for another form, is not told apart.
+        if not any(one.fits(opening) for opening in later):
+            yield _unsent(one), False
+
+
+def _unsent(wanted: _Wanted) -> str:
+    return f"step `{wanted.step}`: its prompt was never sent in this recording"
 
 
 def _opening(turn: ModelTurn) -> _Opening:
