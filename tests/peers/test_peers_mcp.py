@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from mcp_peers import free_port, listening, npm_server, python_server
+from mcp_rosters import RosterScene, roster
 from mcp_scenes import Scene, command, http, play, registry
 
+from aish.errors import StepFailedError
 from aish.mcp.connection import ServerConnection
 from aish.vocab.json import JsonObject
 
@@ -158,3 +160,63 @@ def test_a_server_made_with_the_official_sdk(flags: tuple[str, ...], protocol: A
 
     with listening(sys.executable, str(ORACLE), str(port), *flags, port=port) as origin:
         with_server(http(f"{origin}/mcp", "sdk", protocol=protocol), body)
+
+
+DYNAMIC = "demo://resource/dynamic"
+
+
+async def offers(s: RosterScene) -> None:
+    """What `server-everything` offers beside tools."""
+    listed = {one.uri: one for one in await s.registry.resources()}
+    assert listed[f"{DYNAMIC}/text/{{resourceId}}"].template
+    document = next(one for one in listed.values() if one.mime == "text/markdown")
+    (part,) = await s.registry.read_resource("all", document.uri)
+    assert (part.uri, part.media) == (document.uri, None)
+    assert str(part.text).startswith("#")
+    for kind in ("text", "blob"):
+        (part,) = await s.registry.read_resource("all", f"{DYNAMIC}/{kind}/1")
+        assert f"Resource 1: This is a {'plaintext' if kind == 'text' else 'base64'}" in str(
+            part.text
+        )
+    with pytest.raises(StepFailedError, match="it refused the resource"):
+        await s.registry.read_resource("all", "demo://nothing/here")
+
+
+async def prompts(s: RosterScene) -> None:
+    """Its prompts, with arguments and without."""
+    listed = {one.name: one for one in await s.registry.prompts()}
+    city, state = listed["args-prompt"].arguments
+    assert (city.name, city.required, state.required) == ("city", True, False)
+    (plain,) = await s.registry.get_prompt("all", "simple-prompt", {})
+    assert plain.role == "user"
+    (asked,) = await s.registry.get_prompt("all", "args-prompt", {"city": "Oslo"})
+    assert asked.text == "What's weather in Oslo?"
+    with pytest.raises(StepFailedError, match="it refused the prompt `args-prompt`"):
+        await s.registry.get_prompt("all", "args-prompt", {})
+    filled = {"resourceType": "Text", "resourceId": "2"}
+    _, resource = await s.registry.get_prompt("all", "resource-prompt", filled)
+    assert resource.text.startswith("Resource 2: This is a plaintext resource")
+
+
+def come_and_go(connection: ServerConnection) -> None:
+    async def scene() -> None:
+        async with roster() as s:
+            info = await s.roster.connect(connection)
+            assert info.state == "ready"
+            await offers(s)
+            await prompts(s)
+            assert s.notices.said == []
+            await s.roster.disconnect("all")
+            assert s.picture == ((), ())
+
+    play(scene, seconds=SECONDS)
+
+
+@pytest.mark.requirement("M12", "M5")
+def test_server_everything_comes_and_goes_over_stdio() -> None:
+    come_and_go(command(*npm_server("server-everything"), "stdio", alias="all"))
+
+
+@pytest.mark.requirement("M12", "M5")
+def test_server_everything_comes_and_goes_over_http(everything_url: str) -> None:
+    come_and_go(http(everything_url, "all"))
