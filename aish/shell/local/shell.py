@@ -6,6 +6,8 @@ Never within a round of tool calls: whoever holds the conversation calls this be
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 
+import anyio.lowlevel
+
 from aish.errors import AishError, ExitCode, UsageError
 from aish.loop.conversation import Buffer
 from aish.loop.cutting import cut
@@ -101,6 +103,8 @@ class LocalShell:
                 self._refuse(command, why)
                 continue
             settled = await settle(command, self._equipment.gate.policy, self._asking)
+            # Ctrl-C while the question stood is no yes, whatever was typed before.
+            await anyio.lowlevel.checkpoint_if_cancelled()
             ran.append(await self._run(settled.command, PROPOSED, settled.answer, hand_over=True))
         if more := too_many(len(found)):
             self._tell(more)
