@@ -54,7 +54,7 @@ async def open_servers(
 
 @frozen
 class LiveServers:
-    """The servers of a session: those of the plan at first, then as a person has it."""
+    """The servers of a session; whoever opens them begins with those of the plan."""
 
     roster: Roster
     plan: Plan
@@ -78,11 +78,7 @@ async def open_live_servers(
     elicit: Elicit | None,
     on_settled: OnSettled,
 ) -> AsyncGenerator[LiveServers]:
-    """Begin to connect to the servers of the plan, and go on at once.
-
-    Raises:
-        UsageError: a pack's root is not allowed.
-    """
+    """A roster without servers yet; those it has in the end are let go when the block ends."""
     border = _border(around.tape)
     async with open_roster(
         reaper=reaper,
@@ -94,10 +90,7 @@ async def open_live_servers(
         secrets=plan.secrets,
         border=border,
     ) as roster:
-        live = LiveServers(roster, plan, reaper, border)
-        for server in plan.servers:
-            roster.begin([live.connection(server)])
-        yield live
+        yield LiveServers(roster, plan, reaper, border)
 
 
 def _name_limit(plan: Plan) -> int:
