@@ -25,7 +25,8 @@ GENERATED = "<!-- Written by docs/generate.py; change what it is made of, not th
 EXIT_MEANINGS = {
     ExitCode.OK: "every step succeeded",
     ExitCode.FAILED: "a step failed, an expectation did not hold, an answer did not fit its "
-    "schema, or the result or the cassette could not be written",
+    "schema, the result or the cassette could not be written, or `aish policy suggest` left a call "
+    "out",
     ExitCode.USAGE: "bad flag, bad input value, invalid pipeline file; no model was asked",
     ExitCode.DENIED: "a needed tool call was denied, and `on_denied` is not `continue`",
     ExitCode.BUDGET: "a limit was reached: one of `limits` (time, tokens, cost, tool calls, "
@@ -106,7 +107,7 @@ def _command(title: str, command: Any, others: Sequence[str]) -> Iterator[str]:
     if arguments:
         yield from ("", "| argument | |", "| --- | --- |")
         for parameter in arguments:
-            name = parameter.metavar or parameter.name.upper()
+            name = _cell(parameter.metavar or parameter.name.upper())
             yield f"| `{name}` | {_cell(parameter.help or '')} |"
     if options:
         yield from ("", "| option | |", "| --- | --- |")

@@ -1,0 +1,106 @@
+"""`aish policy suggest RUN|CASSETTE`."""
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from aish.cli.boundary import say
+from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_json, print_text
+from aish.errors import ExitCode
+from aish.policy.suggest import LeftOut, Suggestion, suggestion
+from aish.policy.suggest_yaml import rule_data, rules_yaml
+from aish.run.plan import load_checked
+from aish.run.suggesting.calls import Calls
+from aish.run.suggesting.finding import calls_of
+from aish.run.suggesting.writing import Wanted, wanted_in, write_rules
+from aish.text import counted, for_line
+from aish.vocab.json import JsonObject
+from aish.vocab.rules import RuleEntry
+
+_SHOWN = 200
+
+
+def command(
+    subject: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|CASSETTE",
+            help="A run: its id, the end of its id, `latest`, or its folder; or a cassette.",
+        ),
+    ],
+    *,
+    write: Annotated[
+        Path | None,
+        typer.Option("--write", metavar="FILE", help="Put what is missing into a pipeline file."),
+    ] = None,
+    run_dir: PastRunDirOption = None,
+    format_: ReportOption = Report.TEXT,
+    verbose: VerboseOption = False,
+) -> int:
+    """Print the narrowest rules for the calls that were made.
+
+    They approve these tool calls, what varied in them as a glob, and nothing
+    that was denied. Ends with 1 if a call is left out.
+
+    Example: aish policy suggest latest --write aish.yaml
+    """
+    del verbose
+    pipeline = None if write is None else load_checked(write, (), locked=False)
+    calls = calls_of(subject, run_dir, pipeline)
+    found = suggestion(calls.made, calls.denied)
+    wanted = Wanted(found.rules, ()) if pipeline is None else wanted_in(pipeline, found)
+    if write is not None and pipeline is not None and wanted.rules:
+        write_rules(write, wanted.rules, pipeline)
+    left_out = (*found.left_out, *wanted.left_out)
+    if format_ is Report.JSON:
+        print_json(_document(found, left_out, calls, wanted, write))
+    elif write is None or wanted.rules:
+        print_text(_fragment(wanted.rules))
+    _tell(calls, left_out, wanted, write)
+    return int(ExitCode.FAILED if left_out or calls.untold else ExitCode.OK)
+
+
+def _fragment(rules: tuple[RuleEntry, ...]) -> str:
+    if not rules:
+        return "mcp:\n  auto_approve: []"
+    return "mcp:\n  auto_approve:\n" + rules_yaml(rules, indent=4).removesuffix("\n")
+
+
+def _tell(calls: Calls, left_out: tuple[LeftOut, ...], wanted: Wanted, write: Path | None) -> None:
+    if not calls.made and not calls.untold:
+        say("note: no tool was called")
+    elif write is not None and wanted.rules:
+        say(f"{write}: written, {counted(len(wanted.rules), 'rule')} added")
+    elif write is not None:
+        say(f"{write}: nothing to add")
+    for untold in calls.untold:
+        say(f"warning: left out: {untold}")
+    for one in left_out:
+        say(f"warning: left out: {_call(one)}: {one.why}")
+
+
+def _call(one: LeftOut) -> str:
+    told = for_line(f"{one.call.tool} {json.dumps(one.call.arguments, ensure_ascii=False)}")
+    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+
+
+def _document(
+    found: Suggestion,
+    left_out: tuple[LeftOut, ...],
+    calls: Calls,
+    wanted: Wanted,
+    write: Path | None,
+) -> JsonObject:
+    return {
+        "rules": [rule_data(rule) for rule in found.rules],
+        "left_out": [
+            {"tool": str(one.call.tool), "arguments": one.call.arguments, "why": one.why}
+            for one in left_out
+        ],
+        "untold": list(calls.untold),
+        "written": None if write is None else str(write),
+        "added": [] if write is None else [rule_data(rule) for rule in wanted.rules],
+    }

@@ -1,0 +1,107 @@
+"""Items put into a list of a YAML file, every other byte left as it is (S8).
+
+Only text is made here. The caller sees whether it says what it should: a file may be laid out in
+ways that this does not foresee.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from aish.errors import UsageError
+
+_BLOCKS = frozenset({"|", ">"})
+_BY_HAND = "put the rules in by hand"
+
+
+def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Sequence[str]) -> str:
+    """The text with items at the end of the list at `path`, which is made if it is missing.
+
+    `block` are the items as lines of a block list without indentation, `flow` each as one line.
+
+    Raises:
+        UsageError: there is something else than a list, or no place for one.
+    """
+    root = _composed(text)
+    outer, inner = path
+    parent = _value(root, outer)
+    if parent is None:
+        return _with_key(text, root, (outer, inner), block, flow)
+    if parent.id == "scalar" and _is_empty(parent):
+        raise UsageError(f"`{outer}` is empty", hint=f"remove the line `{outer}:`, and try again")
+    if parent.id != "mapping":
+        raise UsageError(f"`{outer}` is no mapping", hint=_BY_HAND)
+    found = _value(parent, inner)
+    where = f"{outer}.{inner}"
+    if found is None:
+        return _with_key(text, parent, (inner,), block, flow)
+    if found.id == "scalar" and _is_empty(found):
+        raise UsageError(f"`{where}` is empty", hint=f"write `{inner}: []`, and try again")
+    if found.id != "sequence":
+        raise UsageError(f"`{where}` is no list", hint=f"make it one, or {_BY_HAND}")
+    if found.start_mark.index < parent.start_mark.index or found.anchor is not None:
+        raise UsageError(f"`{where}` is shared with another part of the file", hint=_BY_HAND)
+    if found.flow_style:
+        return _in_flow(text, found, ", ".join(flow))
+    return _after_line(text, _end(text, found), _indented(block, found.start_mark.column))
+
+
+def _with_key(
+    text: str, mapping: Any, keys: tuple[str, ...], block: Sequence[str], flow: Sequence[str]
+) -> str:
+    """The mapping with the list under a new key, or under two, one in the other."""
+    if mapping.flow_style:
+        made = f"{keys[-1]}: [{', '.join(flow)}]"
+        if len(keys) > 1:
+            made = f"{keys[0]}: {{{made}}}"
+        return _in_flow(text, mapping, made)
+    indent = mapping.value[0][0].start_mark.column
+    lines = [f"{'  ' * depth}{key}:" for depth, key in enumerate(keys)]
+    lines += _indented(block, 2 * len(keys))
+    return _after_line(text, _end(text, mapping), _indented(lines, indent))
+
+
+def _in_flow(text: str, node: Any, made: str) -> str:
+    if not node.value:
+        place = node.start_mark.index + 1
+        return text[:place] + made + text[place:]
+    place = _end(text, _last(node))
+    return f"{text[:place]}, {made}{text[place:]}"
+
+
+def _after_line(text: str, place: int, lines: Sequence[str]) -> str:
+    """With lines below the one in which `place` is."""
+    newline = "\r\n" if "\r\n" in text else "\n"
+    end = text.find("\n", place)
+    before, after = (text + newline, "") if end < 0 else (text[: end + 1], text[end + 1 :])
+    return before + "".join(line + newline for line in lines) + after
+
+
+def _end(text: str, node: Any) -> int:
+    """Where the last thing in a value ends; blank lines and comments after it are not its own."""
+    while node.id != "scalar" and not node.flow_style and node.value:
+        node = _last(node)
+    end = int(node.end_mark.index)
+    return len(text[:end].rstrip()) if node.id == "scalar" and node.style in _BLOCKS else end
+
+
+def _last(node: Any) -> Any:
+    last = node.value[-1]
+    return last[1] if isinstance(last, tuple) else last
+
+
+def _indented(lines: Sequence[str], indent: int) -> list[str]:
+    return [" " * indent + line for line in lines]
+
+
+def _value(mapping: Any, key: str) -> Any:
+    return next((value for name, value in mapping.value if name.value == key), None)
+
+
+def _is_empty(node: Any) -> bool:
+    return node.value in {"", "~", "null"} and node.style is None
+
+
+def _composed(text: str) -> Any:
+    from ruamel.yaml import YAML
+
+    return YAML(typ="safe", pure=True).compose(text)

@@ -1,0 +1,193 @@
+"""Suggested rules put into a pipeline file (S8): all else in it stays, byte by byte.
+
+Nothing is written unless the file says what it said before and the rules, and is valid.
+"""
+
+import os
+import stat
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from aish.config.inserting import with_items
+from aish.config.loader import lookup_position
+from aish.config.merge import parse_mapping
+from aish.config.nodes import MappingNode, to_data
+from aish.config.pipeline import Pipeline
+from aish.errors import PipelineError, Position, Problem, UsageError
+from aish.policy.decide import Ruling, decide
+from aish.policy.explain import check_policy_tests, tool_name
+from aish.policy.rules import Policy, compile_policy
+from aish.policy.suggest import LeftOut, Suggestion
+from aish.policy.suggest_rules import Made
+from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
+from aish.run.plan import load_checked
+from aish.run.presumed import presumed_tool
+from aish.system.files import read_capped
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+from aish.vocab.rules import RuleEntry
+from aish.vocab.tools import Tool
+
+_LIMIT = 4 * 1024 * 1024
+_PLACE = ("mcp", "auto_approve")
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_PRIVATE = 0o600
+
+
+@frozen
+class Wanted:
+    """The rules that a file needs beside its own; `left_out` are calls that it forbids itself."""
+
+    rules: tuple[RuleEntry, ...]
+    left_out: tuple[LeftOut, ...]
+
+
+def wanted_in(pipeline: Pipeline, suggestion: Suggestion) -> Wanted:
+    """What of a suggestion is not said by the rules of `pipeline` already."""
+    policy = compile_policy(pipeline.rules)
+    rules: list[RuleEntry] = []
+    left_out: list[LeftOut] = []
+    for given in suggestion.given:
+        rulings = [(call, _ruling(policy, call, pipeline)) for call in given.calls]
+        if all(ruling.verdict == "auto" for _, ruling in rulings):
+            continue
+        # A rule of the file that says otherwise beats whatever is added.
+        against = [LeftOut(call, one.reason) for call, one in rulings if _is_against(one)]
+        left_out += against
+        if len(against) < len(rulings):
+            rules.append(given.rule)
+    return Wanted(tuple(rules), tuple(left_out))
+
+
+def write_rules(path: Path, rules: Sequence[RuleEntry], pipeline: Pipeline) -> None:
+    """Put rules at the end of the file's own `mcp.auto_approve`; the file is replaced as a whole.
+
+    Raises:
+        UsageError: it is a link, or laid out so that they cannot be put in.
+        PipelineError: it would not be valid with them.
+    """
+    status = _status(path)
+    before = read_capped(path, _LIMIT)
+    after = _with_rules(before, path, rules, pipeline)
+    beside = path.with_name(f".{path.name[:100]}.{os.urandom(8).hex()}")
+    try:
+        _write_new(beside, after, stat.S_IMODE(status.st_mode))
+        _check(beside, path)
+        if read_capped(path, _LIMIT) != before:
+            raise UsageError("was changed meanwhile", where=str(path), hint="try again")
+        beside.replace(path)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from error
+    finally:
+        beside.unlink(missing_ok=True)
+
+
+def _ruling(policy: Policy, call: Made, pipeline: Pipeline) -> Ruling:
+    tool = presumed_tool(call.tool, pipeline) or Tool(call.tool, str(call.tool), "", {})
+    return decide(policy, tool, call.arguments)
+
+
+def _is_against(ruling: Ruling) -> bool:
+    return ruling.verdict != "auto" and bool(ruling.rule)
+
+
+def _status(path: Path) -> os.stat_result:
+    if path.is_symlink():
+        said = f"`{path}` is a link, and links are not followed here"
+        raise UsageError(said, hint="name the file")
+    status = path.stat()
+    if not stat.S_ISREG(status.st_mode):
+        raise UsageError("is no plain file", where=str(path))
+    return status
+
+
+def _with_rules(before: bytes, path: Path, rules: Sequence[RuleEntry], pipeline: Pipeline) -> bytes:
+    text = before.decode("utf-8")
+    mark = text[:1] if text.startswith("\ufeff") else ""
+    root = _root(text, path)
+    own = _own_list(root)
+    if own is None and pipeline.rules.auto_approve and "extends" in root.entries:
+        raise UsageError(
+            "`mcp.auto_approve` is a list of a file that this one extends, and a list here would "
+            "replace it",
+            where=str(path),
+            hint="write to the file that has the list, or copy it into this one first",
+        )
+    block = rules_yaml(rules).splitlines()
+    try:
+        made = mark + with_items(
+            text[len(mark) :], _PLACE, block, [rule_flow(one) for one in rules]
+        )
+    except UsageError as error:
+        raise UsageError(error.message, where=str(path), hint=error.hint) from None
+    wanted = _expected(to_data(root), [*(own or ()), *map(rule_data, rules)])
+    found, problems = parse_mapping(made, str(path))
+    if problems or found is None or to_data(found) != wanted:
+        said = "is laid out so that rules cannot be put in without changing something else"
+        raise UsageError(said, where=str(path), hint="put them in by hand")
+    return made.encode("utf-8")
+
+
+def _root(text: str, path: Path) -> MappingNode:
+    root, problems = parse_mapping(text, str(path))
+    if root is None:
+        raise PipelineError(tuple(problems))
+    return root
+
+
+def _own_list(root: MappingNode) -> Sequence[JsonValue] | None:
+    data = to_data(root)
+    mcp = data.get(_PLACE[0]) if isinstance(data, dict) else None
+    found = mcp.get(_PLACE[1]) if isinstance(mcp, dict) else None
+    return found if isinstance(found, list) else None
+
+
+def _expected(data: JsonValue, rules: list[JsonValue]) -> JsonValue:
+    """What the file should say with these rules."""
+    assert isinstance(data, dict)
+    mcp = data.get(_PLACE[0])
+    return {**data, _PLACE[0]: {**(mcp if isinstance(mcp, dict) else {}), _PLACE[1]: rules}}
+
+
+def _write_new(beside: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(beside, _NEW, _PRIVATE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(data)
+        file.flush()
+        os.fchmod(descriptor, mode)
+        os.fsync(descriptor)
+
+
+def _check(beside: Path, path: Path) -> None:
+    """See that the new file is valid; what is wrong is told of the file that it would become."""
+    try:
+        pipeline = load_checked(beside, (), locked=False)
+        _check_tests(pipeline)
+    except PipelineError as error:
+        problems = (
+            replace(problem, position=_placed(problem.position, beside, path))
+            for problem in error.problems
+        )
+        raise PipelineError(tuple(problems)) from None
+
+
+def _check_tests(pipeline: Pipeline) -> None:
+    """See that its `policy_tests` hold, as `aish validate` does."""
+    tests = pipeline.policy_tests
+    known = (presumed_tool(tool_name(test.tool), pipeline) for test in tests)
+    policy = compile_policy(pipeline.rules)
+    failed = check_policy_tests(tests, policy, filter(None, known))
+    if failed:
+        raise PipelineError(
+            tuple(
+                Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
+                for row in failed
+            )
+        )
+
+
+def _placed(position: Position, beside: Path, path: Path) -> Position:
+    if position.file != str(beside):
+        return position
+    return Position(str(path), position.line, position.column)
