@@ -16,6 +16,7 @@ from aish.vocab.event_parts import Failure, Place, StepStatus
 from aish.vocab.events import StepStarted
 from aish.vocab.frozen import frozen
 from aish.vocab.messages import AssistantTurn, ToolTurn, UserTurn
+from aish.vocab.turn_events import QuestionAsked
 
 INTERRUPTED = "[aish] interrupted by the user"
 _TAKEN_BACK = Failure(
@@ -94,7 +95,9 @@ class _Question:
         session = self._session
         session.prepare()
         asked = session.send(self._text)
-        parts = (asked.waited, *asked.texts, asked.text)
+        tools = tuple(str(tool.name) for tool in session.tools())
+        session.emit(QuestionAsked(session.heard.place, asked.text, asked.names, tools))
+        parts = (*asked.texts, asked.waited, asked.text)
         self._turn = UserTurn("\n\n".join(part for part in parts if part), asked.media)
         session.conversation().add(self._turn)
 

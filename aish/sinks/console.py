@@ -42,7 +42,13 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
+from aish.vocab.turn_events import (
+    Fallback,
+    HistoryReplaced,
+    OutputWaits,
+    QuestionAsked,
+    TurnAdded,
+)
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
@@ -141,7 +147,7 @@ class Console:
                 self._screen.rest()
                 self._screen.end_line()
             case (TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished()) | (
-                TurnAdded() | HistoryReplaced() | OutputWaits() | ToolOutput()
+                TurnAdded() | HistoryReplaced() | OutputWaits() | QuestionAsked() | ToolOutput()
             ):
                 pass
             case _:

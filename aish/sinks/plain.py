@@ -36,7 +36,13 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
+from aish.vocab.turn_events import (
+    Fallback,
+    HistoryReplaced,
+    OutputWaits,
+    QuestionAsked,
+    TurnAdded,
+)
 
 _LONGEST = 200
 _PURPOSES: Mapping[TurnPurpose, str] = {
@@ -116,9 +122,18 @@ class Plain:
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case RunFinished():
                 yield from self._run_finished(event)
-            case (TextDelta() | ReasoningDelta() | ToolStarted() | ToolOutput()) | (
-                ToolProgress() | ItemStarted() | ItemFinished() | TurnAdded() | HistoryReplaced()
-            ) | OutputWaits():
+            case (
+                (TextDelta() | ReasoningDelta() | ToolStarted() | ToolOutput())
+                | (
+                    ToolProgress()
+                    | ItemStarted()
+                    | ItemFinished()
+                    | TurnAdded()
+                    | HistoryReplaced()
+                )
+                | OutputWaits()
+                | QuestionAsked()
+            ):
                 pass
             case _:
                 assert_never(event)

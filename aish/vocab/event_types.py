@@ -24,7 +24,13 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
+from aish.vocab.turn_events import (
+    Fallback,
+    HistoryReplaced,
+    OutputWaits,
+    QuestionAsked,
+    TurnAdded,
+)
 
 EVENT_TYPES: Mapping[type[Event], str] = {
     RunStarted: "run.started",
@@ -34,6 +40,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     ItemFinished: "item.finished",
     TurnStarted: "turn.started",
     TurnFinished: "turn.finished",
+    QuestionAsked: "question.asked",
     TurnAdded: "turn.added",
     HistoryReplaced: "history.replaced",
     OutputWaits: "output.waits",

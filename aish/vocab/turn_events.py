@@ -30,6 +30,19 @@ class HistoryReplaced:
 
 
 @frozen
+class QuestionAsked:
+    """A person asks: the `text` as it was typed, and the names of what is attached to it.
+
+    `tools` are the names that the model is shown, as `alias__tool`.
+    """
+
+    place: Place
+    text: str
+    attached: tuple[str, ...] = ()
+    tools: tuple[str, ...] = ()
+
+
+@frozen
 class OutputWaits:
     """What a local command has printed waits to go out with the next question (L14)."""
 
@@ -47,4 +60,4 @@ class Fallback:
     reason: str
 
 
-OfConversation = TurnAdded | HistoryReplaced | OutputWaits | Fallback
+OfConversation = QuestionAsked | TurnAdded | HistoryReplaced | OutputWaits | Fallback

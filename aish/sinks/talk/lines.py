@@ -37,8 +37,9 @@ class LineAssembler:
         """Whether `text` completes nothing and was only kept; the fast way for most pieces."""
         if self._is_long or self._size + len(text) >= self._longest or "\n" in text:
             return False
-        self._pieces.append(text)
-        self._size += len(text)
+        if text:
+            self._pieces.append(text)
+            self._size += len(text)
         return True
 
     def feed(self, text: str) -> Iterator[Line]:

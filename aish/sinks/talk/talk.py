@@ -5,16 +5,14 @@ and an answer is drawn as the Markdown it is.
 """
 
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Literal, assert_never
 
-from aish.sinks import frames
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
-from aish.sinks.talk import calls
 from aish.sinks.talk.answer import Answer, Raw, Rendered
+from aish.sinks.talk.calls import is_command
 from aish.sinks.talk.ends import closing_text, opening_text, turn_text
-from aish.sinks.talk.output import OutputFrame
+from aish.sinks.talk.framing import Framing
 from aish.sinks.tally import lines_of, seconds_text
 from aish.sinks.waits import Waits
 from aish.text import for_line, for_terminal
@@ -42,7 +40,13 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, HistoryReplaced, OutputWaits, TurnAdded
+from aish.vocab.turn_events import (
+    Fallback,
+    HistoryReplaced,
+    OutputWaits,
+    QuestionAsked,
+    TurnAdded,
+)
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
@@ -67,11 +71,8 @@ class Talk:
         self._said_now = 0
         self._shown: dict[Place, int] = {}
         """How much of a turn's text was shown, of those that said something before."""
-        self._outputs: dict[Place, OutputFrame] = {}
-        self._last_call: Place | None = None
+        self._frames = Framing(screen)
         self._answers = 0
-        self._told: str | None = None
-        """The step whose failure a frame has shown."""
 
     def __call__(self, stamped: Stamped) -> None:
         """Draw what this event is worth."""
@@ -99,14 +100,12 @@ class Talk:
     def close(self) -> None:
         """Take away what moves."""
         self._quiet()
+        self._frames.close()
         self._screen.close()
 
     @property
     def _look(self) -> Look:
-        """The look with the width that the terminal has now."""
-        look = self._screen.look
-        width = self._screen.width
-        return look if width == look.width else replace(look, width=max(1, width))
+        return self._frames.look
 
     def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
         match event:
@@ -119,15 +118,18 @@ class Talk:
             case TextWithdrawn():
                 self._withdrawn(event)
             case ToolDecided():
-                self._decided(event)
+                self._quiet()
+                self._frames.decided(event)
             case ToolStarted():
-                self._waits.call(event.place, event.tool)
+                what = "running" if is_command(event.tool) else event.tool
+                self._waits.call(event.place, what)
             case ToolProgress():
                 self._waits.progress(event)
             case ToolOutput():
-                self._frame(event.place).feed(event.text, event.stream)
+                self._frames.output(event)
             case ToolFinished():
-                self._tool_finished(event)
+                self._waits.answered(event.place)
+                self._frames.finished(event)
             case Retry():
                 again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
                 self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
@@ -150,7 +152,7 @@ class Talk:
                 if not event.ok:
                     self._note("red", event.message)
             case (StepStarted() | ItemStarted() | ItemFinished() | TurnAdded()) | (
-                HistoryReplaced() | OutputWaits() | TextDelta() | ReasoningDelta()
+                HistoryReplaced() | OutputWaits() | QuestionAsked() | TextDelta() | ReasoningDelta()
             ):
                 pass
             case _:
@@ -172,9 +174,9 @@ class Talk:
         if self._answer is None or self._kind != kind or self._speaker != place:
             self._quiet()
             self._waits.over(place)
-            if self._last_call is not None:
+            if self._frames.is_last:
                 self._screen.line()
-            self._last_call = None
+            self._frames.interrupt()
             self._speaker, self._kind = place, kind
             if kind == "thought":
                 self.line("thinking", "dim")
@@ -218,54 +220,14 @@ class Talk:
         if self._shown.pop(event.place, 0) or event.text:
             self._note("yellow", "what was said since the question is withdrawn")
 
-    def _decided(self, event: ToolDecided) -> None:
-        self._quiet()
-        look = self._look
-        if calls.is_command(event.tool):
-            for line in calls.command_lines(look, event.arguments):
-                self._screen.line(line)
-        else:
-            self._screen.line(calls.call_line(look, event.tool, event.arguments))
-            for line in calls.decided_lines(look, event):
-                self._screen.line(line)
-        self._last_call = event.place
-
-    def _frame(self, place: Place) -> OutputFrame:
-        if place not in self._outputs:
-            self._outputs[place] = OutputFrame(self._screen)
-        return self._outputs[place]
-
-    def _tool_finished(self, event: ToolFinished) -> None:
-        self._waits.answered(event.place)
-        look = self._look
-        if calls.is_command(event.tool) and event.kind != "denied":
-            self._command_finished(event)
-        else:
-            if self._last_call != event.place:
-                self._screen.line(frames.again_line(look, event.tool))
-            for line in frames.result_lines(look, event):
-                self._screen.line(line)
-        self._last_call = Place()
-
-    def _command_finished(self, event: ToolFinished) -> None:
-        frame = self._frame(event.place)
-        if frame.is_empty:
-            for stream, text in calls.printed(event):
-                frame.feed(text, stream)
-        frame.end()
-        del self._outputs[event.place]
-        self._screen.line(calls.command_end(self._look, event))
-        self._told = event.place.step
-
     def _step_finished(self, event: StepFinished) -> None:
         self._quiet()
         self._waits.step_over(event.place.step)
-        self._answers += event.status == "ok" and event.place.step != self._told
-        self._last_call = None
-        if event.status in {"ok", "skipped"}:
-            return
-        if self._told == event.place.step and event.status != "budget":
-            # The frame of the command says how it ended.
+        self._frames.step_over(event.place.step)
+        is_told = event.place.step is not None and event.place.step == self._frames.told
+        self._answers += event.status == "ok" and not is_told
+        if event.status in {"ok", "skipped"} or (is_told and event.status != "budget"):
+            # How a command ended is told by its frame.
             return
         said = event.error.message if event.error else event.status
         mark = for_line(f"{self._look.glyphs.no} {said}")
