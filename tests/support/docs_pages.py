@@ -164,6 +164,8 @@ class Reader:
                 value = self._endpoint().base_url
             elif value == "@mcp":
                 value = self.stack.enter_context(http_server())
+            elif value == "@docs":
+                value = self.stack.enter_context(http_server("--offers"))
             self.env[name] = value
 
     def _endpoint(self) -> ModelEndpoint:
