@@ -226,7 +226,7 @@ def test_a_long_output_is_handed_over_cut_in_the_middle(tmp_path: Path) -> None:
     assert kept.splitlines() == [str(n).encode() for n in range(1, 1001)]
 
 
-@pytest.mark.requirement("S1", "S4", "X3")
+@pytest.mark.requirement("S1", "X3")
 def test_output_is_told_as_it_is_for_each_place_to_make_fit(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
 
