@@ -104,12 +104,21 @@ def refuse_long(what: str, texts: Iterable[str], limit: int) -> None:
         raise StepFailedError(said, hint=hint)
 
 
-def _file(folder: Path, name: str) -> Part:
+def file_data(folder: Path, name: str) -> bytes:
+    """What is in a file that is attached.
+
+    Raises:
+        StepFailedError: it cannot be read, or stands outside of `folder`.
+    """
     try:
-        data = project_file(folder, name, _LARGEST)
+        return project_file(folder, name, _LARGEST)
     except ProjectFileError as error:
         hint = "attachments are files of the pipeline's own folder, or URIs of resources"
         raise StepFailedError(f"the attachment `{name}` {error}", hint=hint) from error
+
+
+def _file(folder: Path, name: str) -> Part:
+    data = file_data(folder, name)
     kind = _picture(data)
     if kind is not None:
         return Part(name, kind, media=Media(kind, data))

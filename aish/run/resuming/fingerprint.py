@@ -14,8 +14,9 @@ from aish.errors import AishError
 from aish.policy.digest import canonical
 from aish.run.context import template_context
 from aish.run.options import RunOptions
-from aish.run.order import texts
+from aish.run.order import needs_of, texts
 from aish.run.plan import Plan
+from aish.run.uris import is_uri
 from aish.templates.render import render
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -139,7 +140,7 @@ def _mapping(table: JsonObject, key: str) -> JsonObject:
 
 
 def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
-    """The content of the files that the pipeline names, and of those it runs over."""
+    """The content of the files that the pipeline names, attaches, and runs over."""
     for name, digest in _named_files(plan):
         yield f"file {name}", digest[:_SIZE]
     context = template_context(plan.pipeline, options, {}, plan.variables)
@@ -150,6 +151,24 @@ def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
             # one by one.
             with suppress(AishError):
                 yield from _items(source, context)
+        if isinstance(step, PromptStep) and step.attach:
+            yield from _attached(step, plan, context)
+
+
+def _attached(
+    step: PromptStep, plan: Plan, context: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, str]]:
+    """Files that are attached; not by a step that waits for others, which may have made them."""
+    if needs_of(step, [one.id for one in plan.steps]):
+        return
+    from aish.run.attaching import file_data
+
+    for one in step.attach:
+        with suppress(AishError):
+            name = render(one.ref, context)
+            if one.server is None and not is_uri(name):
+                data = file_data(plan.pipeline.file.parent, name)
+                yield f"file {name}", sha256(data).hexdigest()[:_SIZE]
 
 
 def _named_files(plan: Plan) -> Iterator[tuple[str, str]]:

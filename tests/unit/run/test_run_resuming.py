@@ -631,6 +631,19 @@ def test_a_sub_pipeline_may_not_change_either(folder: Path) -> None:
     }
 
 
+@pytest.mark.requirement("B3", "M12")
+def test_an_attached_file_counts_unless_a_step_before_may_have_made_it(folder: Path) -> None:
+    (folder / "style.md").write_text("Be kind.")
+    text = WHOLE.replace("id: one,", "id: one, attach: style.md,")
+    text = text.replace("id: two,", "id: two, attach: [made.md],")
+    _, before = printed(folder, text)
+    (folder / "style.md").write_text("Be cruel.")
+    (folder / "made.md").write_text("by the first step")
+    plan, now = printed(folder, text)
+
+    assert differences(before, now, plan.pipeline) == ("the file `style.md` changed",)
+
+
 @pytest.mark.requirement("B3", "X4")
 def test_a_fingerprint_tells_nothing_of_a_secret(folder: Path) -> None:
     text = "secrets: [KEY]\n" + WHOLE.lstrip()
