@@ -19,6 +19,7 @@ import cassettes
 import clusters
 import journal
 import reports
+import talk
 import turns
 from figures import PYTHON, ROOT, VENV, Bench, Row
 
@@ -46,6 +47,7 @@ MEASURES = (
     clusters.cluster_of_workers,
     reports.html_report,
     reports.junit_report,
+    talk.talk_deltas,
 )
 
 
