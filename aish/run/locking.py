@@ -131,9 +131,11 @@ class LockWatch:
 
     def _compare(self, tool: Tool) -> None:
         server, own = tool.name.server, pinned_name(tool)
-        before = self._pinned.servers[server].tools.get(own)
+        pinned = self._pinned.servers.get(server)
         now = pin_now(tool, self._secrets)
-        found = tool_difference(server, own, before, now)
+        # A server that the file does not have was connected by a person in this session.
+        before = None if pinned is None else pinned.tools.get(own)
+        found = None if pinned is None else tool_difference(server, own, before, now)
         if found is None:
             self._good[tool.name] = tool
             return
