@@ -13,7 +13,7 @@ from cli_process import clean_environment
 from terminal_window import Window
 
 DRIVER = Path(__file__).parents[1] / "support" / "shell_editor_driver.py"
-CTRL_A, CTRL_C, CTRL_D, CTRL_R = "\x01", "\x03", "\x04", "\x12"
+CTRL_A, CTRL_C, CTRL_D, CTRL_R, CTRL_Z = "\x01", "\x03", "\x04", "\x12", "\x1a"
 ESC_ENTER = "\x1b\r"
 UP, LEFT = "\x1b[A", "\x1b[D"
 PASTE, PASTED = "\x1b[200~", "\x1b[201~"
@@ -87,6 +87,20 @@ def test_notices_appear_above_the_line_and_leave_it_whole(desk: Desk) -> None:
     window.wait_for("server notes failed\nlocal> half a line")
     window.type("X\r")
     window.wait_for('got: "half a Xline"')
+
+
+def test_half_a_line_waits_until_the_editing_is_done(desk: Desk) -> None:
+    window = desk.open()
+    window.type("half")
+    desk.command("begin not yet")
+    desk.command("above told")
+    window.wait_for("not yet\ntold\nlocal> half")
+    desk.command("begin the rest")
+    desk.command("toolbar state")
+    window.wait_for("state")
+    assert "the rest" not in window.text
+    window.type("\r")
+    window.wait_for("the rest")
 
 
 def test_a_question_takes_the_line_away_and_gives_it_back(desk: Desk) -> None:
@@ -391,6 +405,44 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     assert not before
     assert window.echoes
     assert window.raw.rfind(PASTE_OFF) > window.raw.rfind(b"\x1b[?2004h")
+
+
+@pytest.mark.parametrize("term", ["xterm", "dumb"])
+@pytest.mark.parametrize("state", ["editing", "busy"])
+def test_a_window_that_is_closed_ends_it(desk: Desk, term: str, state: str) -> None:
+    window = desk.open(TERM=term)
+    if state == "busy":
+        window.type(":busy\r")
+        window.wait_for("\nbusy")
+    assert window.hang_up() in {0, 143}
+
+
+def test_it_is_stopped_and_goes_on_under_a_shell(desk: Desk) -> None:
+    argv = ["/bin/bash", "--norc", "--noprofile", "-i"]
+    window = Window(argv, cwd=desk.folder, env={**desk.env, "PS1": "shell$ "})
+    desk.windows.append(window)
+    window.wait_for("shell$")
+    window.type(f"{sys.executable} {DRIVER} - commands\r")
+    window.wait_for("local>")
+    window.type("half")
+    window.wait_for("local> half")
+    window.type(CTRL_Z)
+    window.wait_for("Stopped")
+    window.type("fg\r")
+    window.wait_for(lambda: window.lines[-1] == "local> half")
+    window.type(" a line\r:busy\r")
+    window.wait_for("\nbusy")
+    window.type(CTRL_Z)
+    window.wait_for(lambda: window.text.count("Stopped") == 2)
+    window.type("fg\r")
+    window.wait_for(lambda: not window.echoes)
+    window.type("ahead\r")
+    desk.command("done")
+    window.wait_for('got: "ahead"')
+    window.type(CTRL_D)
+    window.wait_for("sane=True")
+    window.type("exit\r")
+    assert window.finish() == 0
 
 
 @pytest.mark.parametrize("state", [":crash\r", "bug in the toolbar"])

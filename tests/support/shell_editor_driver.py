@@ -11,6 +11,7 @@ import signal
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import anyio
@@ -74,7 +75,8 @@ class Driver:
                 self.tell("edited", await self.lines.edit(rest, "edit: "))
             else:
                 self.tell("got", text)
-        self.screen.line("left")
+        with suppress(OSError):
+            self.screen.line("left")
 
     async def be_busy(self, word: str) -> None:
         self.done = anyio.Event()
@@ -110,6 +112,8 @@ class Driver:
             self.done.set()
         elif word == "above":
             self.screen.line(rest)
+        elif word == "begin":
+            self.screen.text(rest)
         elif word == "from-thread":
             await anyio.to_thread.run_sync(self.screen.line, rest)
         elif word == "ask":
@@ -137,9 +141,13 @@ async def main(history: str, fifo: str) -> int:
                 tasks.start_soon(driver.obey, fifo)
                 await driver.converse()
                 tasks.cancel_scope.cancel()
-    local = termios.tcgetattr(0)[3]
-    sane = bool(local & termios.ECHO and local & termios.ICANON and local & termios.ISIG)
-    print(f"ended {seen.code!r} sane={sane}")
+    try:
+        local = termios.tcgetattr(0)[3]
+        sane = bool(local & termios.ECHO and local & termios.ICANON and local & termios.ISIG)
+        print(f"ended {seen.code!r} sane={sane}", flush=True)
+    except (OSError, termios.error):
+        # The terminal is gone: nobody is left to be told.
+        os._exit(int(seen.code or 0))
     return int(seen.code or 0)
 
 

@@ -100,6 +100,14 @@ class Window:
     def send_signal(self, number: signal.Signals) -> None:
         self.child.kill(number)
 
+    def hang_up(self) -> int:
+        """Close the window; how the program ended then."""
+        process = self.child.ptyproc
+        process.fileobj.close()
+        _, status = os.waitpid(process.pid, 0)
+        process.closed = process.terminated = True
+        return os.waitstatus_to_exitcode(status)
+
     def finish(self) -> int:
         """Wait for its end; the exit code, negative for a signal."""
         until = time.monotonic() + PATIENCE

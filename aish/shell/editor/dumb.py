@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TextIO
 
 import anyio
@@ -119,8 +119,10 @@ class DumbEditor:
         return line
 
     def _show(self, text: str) -> None:
-        self._out.write(text)
-        self._out.flush()
+        # A terminal that is gone shows nothing; the next read tells that it is.
+        with suppress(OSError):
+            self._out.write(text)
+            self._out.flush()
 
 
 def _text(line: bytes) -> str:

@@ -2,8 +2,10 @@
 
 import asyncio
 import io
+import os
+import select
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import TextIO
 
 from prompt_toolkit.input.posix_utils import PosixStdinReader
@@ -20,6 +22,11 @@ class Unasked(Vt100_Output):
     def responds_to_cpr(self) -> bool:
         """No: the cursor's place is not asked for."""
         return False
+
+    def flush(self) -> None:
+        """Show what was drawn; a terminal that is gone shows nothing, and is no bug."""
+        with suppress(OSError):
+            super().flush()
 
     def get_rows_below_cursor_position(self) -> int:  # ruff: ignore[no-self-use] - what prompt_toolkit calls
         """None that are ours; to know it at all is what lets the toolbar be drawn."""
@@ -49,8 +56,22 @@ class _AheadReader(PosixStdinReader):
     def read(self, count: int = _PIECE) -> str:
         if self.ahead:
             data, self.ahead = self.ahead, b""
-            return self._stdin_decoder.decode(data)
-        return super().read(count)
+        else:
+            data = self._available(count)
+        return self._stdin_decoder.decode(data)
+
+    def _available(self, count: int) -> bytes:
+        try:
+            if self.closed or not select.select([self.stdin_fd], [], [], 0)[0]:
+                return b""
+            data = os.read(self.stdin_fd, count)
+        except BlockingIOError:
+            return b""
+        except OSError:
+            # The terminal is gone, which is the end of the input and not for somebody to retry.
+            data = b""
+        self.closed = not data
+        return data
 
 
 class AboveStream(io.TextIOBase):
