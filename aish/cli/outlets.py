@@ -148,8 +148,8 @@ class Outlets:
         from aish.sinks.console import Console
 
         if isinstance(self._console, Console):
-            return TerminalApprover(pause=self._console.hold)
-        return TerminalApprover()
+            return TerminalApprover(pause=self._console.hold, secrets=self._plan.secrets)
+        return TerminalApprover(secrets=self._plan.secrets)
 
     def exit_code(self, end: Exit) -> int:
         """The run's exit code, or 1 where the run went well and its result was lost."""

@@ -1,28 +1,32 @@
-"""Asking the person at the terminal about a tool call: a plain `[y/N]` (P2)."""
+"""Asking the person at the terminal about a tool call (P2)."""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
-import anyio
-
-from aish.terminal.question import question_text
-from aish.terminal.tty import (
-    Terminal,
-    controlling_terminal,
-    has_terminal,
-    is_terminal,
-    terminal_of,
-)
+from aish.system.secrets import Secrets
+from aish.terminal.folding import field, words
+from aish.terminal.pages import show_pages
+from aish.terminal.question import Sheet, sheet_of
+from aish.terminal.sight import visible
+from aish.terminal.tty import Terminal
+from aish.terminal.turns import Turns
 from aish.vocab.protocols import Answer, Question
 
+PROMPT = "send this call? [y/N]"
+PROMPT_ALWAYS = "send this call? [y/N/a]"
+VIEW = "v shows all of it [v/N]"
+UNSEEN = "not before all of it was shown"
+RESIZED = "the window is narrower than it was, so here is the call again"
+UNSHOWN = "its arguments are nested too deeply to be shown"
 YES = frozenset({"y", "yes"})
+_ALWAYS = frozenset({"a", "always"})
+_VIEW = frozenset({"v", "view"})
 
 
 class TerminalApprover:
-    """Asks one question at a time; only `y` or `yes` is yes.
+    """Asks one question at a time; only `y` or `yes` is yes, only `a` or `always` is always.
 
-    Talks to `/dev/tty`, or to the descriptors given. `pause` is entered while a question stands
-    on the screen: whoever draws there stops meanwhile.
+    Talks to `/dev/tty`, to the descriptors given, or where `turns` says.
     """
 
     def __init__(
@@ -31,28 +35,64 @@ class TerminalApprover:
         reader: int | None = None,
         writer: int | None = None,
         pause: Callable[[], AbstractContextManager[object]] = nullcontext,
+        secrets: Secrets | None = None,
+        turns: Turns | None = None,
     ) -> None:
-        self._streams = None if reader is None or writer is None else (reader, writer)
-        self._pause = pause
-        self._one_at_a_time = anyio.Lock()
+        self._turns = turns or Turns(reader=reader, writer=writer, pause=pause)
+        self._secrets = secrets
 
     @property
     def attended(self) -> bool:
         """Whether there is a terminal; a pipe is not a person."""
-        return is_terminal(*self._streams) if self._streams else has_terminal()
+        return self._turns.attended
 
     async def ask(self, question: Question) -> Answer:
-        """Anything but `no` only where it was typed after the question was shown."""
-        async with self._one_at_a_time:
-            if not self.attended:
-                return "no"
-            try:
-                with self._pause(), self._terminal() as terminal:
-                    answer = await terminal.ask(question_text(question, terminal.width))
-            except OSError:
-                # A terminal that goes away has not said yes.
-                return "no"
-        return "yes" if answer is not None and answer.strip().lower() in YES else "no"
+        """Anything but `no` only where it was typed after the whole question was shown."""
+        if not self.attended:
+            return "no"
+        try:
+            async with self._turns.take() as terminal:
+                return await self._asked(terminal, question)
+        except OSError:
+            # A terminal that goes away has not said yes.
+            return "no"
 
-    def _terminal(self) -> AbstractContextManager[Terminal]:
-        return terminal_of(*self._streams) if self._streams else controlling_terminal()
+    async def _asked(self, terminal: Terminal, question: Question) -> Answer:
+        while True:
+            width = terminal.width
+            try:
+                sheet = sheet_of(question, width, self._secrets)
+            except (RecursionError, ValueError):
+                name = visible(str(question.tool.name))
+                await terminal.show(("", *field("not sent", f"{name}: {UNSHOWN}", width)))
+                return "no"
+            answer = await _answer(terminal, sheet)
+            if answer == "no" or terminal.width >= width:
+                return answer
+            # The terminal has folded the rows by itself, so that some began without our bar.
+            await terminal.show(("", *words(RESIZED, terminal.width)))
+
+
+async def _answer(terminal: Terminal, sheet: Sheet) -> Answer:
+    if not sheet.is_long:
+        await terminal.show(sheet.whole())
+    elif not await _shown_all(terminal, sheet):
+        return "no"
+    typed = await terminal.ask(PROMPT_ALWAYS if sheet.offers_always else PROMPT)
+    said = "" if typed is None else typed.strip().lower()
+    if said in YES:
+        return "yes"
+    return "always" if said in _ALWAYS and sheet.offers_always else "no"
+
+
+async def _shown_all(terminal: Terminal, sheet: Sheet) -> bool:
+    """Whether the person has looked at everything of a long call."""
+    await terminal.show(sheet.beginning())
+    while True:
+        typed = await terminal.ask(VIEW)
+        said = "" if typed is None else typed.strip().lower()
+        if said in _VIEW:
+            return await show_pages(terminal, sheet.whole())
+        if said not in YES | _ALWAYS:
+            return False
+        await terminal.show(words(UNSEEN, terminal.width))

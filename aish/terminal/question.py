@@ -1,86 +1,122 @@
-"""A question about a tool call as text, all of it (P2, P9). Pure: `tty` shows it.
-
-What a stranger had a hand in stands behind a bar, wrapped by us at the width of the terminal, so
-that no text of theirs can begin a line and pass for ours.
-"""
+"""A question about a tool call as rows, all of it (P2, P9). Pure: the approver shows them."""
 
 import json
-import unicodedata
 from collections.abc import Iterator
 
 from aish.strict_json import writable
-from aish.text import for_line, for_terminal
+from aish.system.secrets import Secrets
+from aish.terminal.folding import barred, field, words
+from aish.terminal.masking import Masks
+from aish.terminal.sight import visible
+from aish.text import counted, for_terminal
+from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Question
 
-BAR = "  │ "
-NARROWEST = 24
-PROMPT = "send this call? [y/N] "
+MOST_ROWS = 200
+"""Of the arguments that are shown at once; of more a person asks to see them."""
+
+_FIRST, _LAST = 40, 20
+_LONGEST_RULE = 1000
 
 
-def question_text(question: Question, width: int) -> str:
-    """The whole question up to and with the prompt, for a terminal `width` cells wide."""
-    name = question.tool.name
-    place = _place(question)
-    arguments = _arguments(question.arguments)
-    lines = [
-        "",
-        f"a tool call needs an answer{place}",
-        *_field("server", for_line(name.server), width),
-        *_field("tool", for_line(name.name), width),
-        *_field("why", for_line(question.reason), width),
-        f"arguments, all {len(arguments.splitlines()):,} lines:",
-        *barred_arguments(question.arguments, width),
-        PROMPT,
-    ]
-    return "\n".join(lines)
+@frozen
+class Sheet:
+    """A question laid out for one width: who asks, what is sent, and what an "always" stores."""
+
+    width: int
+    head: tuple[str, ...]
+    lines: int
+    arguments: tuple[str, ...]
+    always: tuple[str, ...]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is more than a person reads without being told how much it is."""
+        return len(self.arguments) > MOST_ROWS
+
+    @property
+    def offers_always(self) -> bool:
+        """Whether "always" is an answer."""
+        return bool(self.always)
+
+    def whole(self) -> tuple[str, ...]:
+        """Everything but the prompt."""
+        label = words(f"arguments, {_all(self.lines)}:", self.width)
+        return (*self.head, *label, *self.arguments, *self.always)
+
+    def beginning(self) -> tuple[str, ...]:
+        """Head and tail of one that is long, and how much is between them."""
+        left_out = len(self.arguments) - _FIRST - _LAST
+        rows = len(self.arguments)
+        return (
+            *self.head,
+            *words(f"arguments, {_all(self.lines)}, in {rows:,} rows:", self.width),
+            *self.arguments[:_FIRST],
+            *words(f"{left_out:,} rows not shown", self.width),
+            *self.arguments[-_LAST:],
+        )
+
+
+def sheet_of(question: Question, width: int, secrets: Secrets | None = None) -> Sheet:
+    """The question for a terminal `width` columns wide.
+
+    Raises:
+        RecursionError: the arguments are nested too deeply.
+        ValueError: they are nothing that JSON can say.
+    """
+    masks = Masks(secrets)
+    lines = _arguments(masks.json(question.arguments)).split("\n")
+    arguments = tuple(row for line in lines for row in barred(line, width))
+    return Sheet(
+        width=width,
+        head=tuple(_head(question, masks, width)),
+        lines=len(lines),
+        arguments=arguments,
+        always=tuple(_always(question.always, secrets, width)),
+    )
 
 
 def barred_arguments(arguments: object, width: int) -> Iterator[str]:
     """The JSON that will be sent, all of it, behind the bar."""
     for line in _arguments(arguments).split("\n"):
-        yield from _barred(line, width)
+        yield from barred(line, width)
+
+
+def _all(lines: int) -> str:
+    return "the only line" if lines == 1 else f"all {lines:,} lines"
+
+
+def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
+    name = question.tool.name
+    yield ""
+    yield from words("a tool call needs an answer", width)
+    if place := _place(question):
+        yield from field("where", visible(place), width)
+    yield from field("server", visible(name.server), width)
+    yield from field("tool", visible(name.name), width)
+    yield from field("why", visible(masks.text(question.reason)), width)
+    if masks.used:
+        hidden = f"{counted(len(masks.used), 'secret')}, sent as what they are: "
+        yield from field("hidden", visible(hidden + ", ".join(masks.used)), width)
+
+
+def _always(rule: str | None, secrets: Secrets | None, width: int) -> Iterator[str]:
+    """The rule that would be stored; none where it cannot be shown as it is."""
+    if rule is None or len(rule) > _LONGEST_RULE or (secrets and secrets.mask(rule) != rule):
+        return
+    yield from field("always", f"auto_approve {visible(rule)}, for this session", width)
 
 
 def _place(question: Question) -> str:
     """Where in the run, for a person who watches several steps at once."""
-    place = question.place
-    parts = [f"{key} {value}" for key in ("step", "item") if (value := getattr(place, key))]
-    return for_line(f" ({', '.join(parts)})") if parts else ""
+    parts = (("step", question.place.step), ("item", question.place.item))
+    return ", ".join(f"{key} {value}" for key, value in parts if value)
 
 
 def _arguments(arguments: object) -> str:
     """The JSON that will be sent, laid out; the line ends inside its strings stay escaped."""
     sent = json.dumps(arguments, default=writable)
-    return for_terminal(json.dumps(json.loads(sent), indent=2, ensure_ascii=False))
-
-
-def _field(label: str, value: str, width: int) -> Iterator[str]:
-    for number, line in enumerate(_wrapped(value, width - 10)):
-        yield f"{label if number == 0 else '':>8}: {line}"
-
-
-def _barred(line: str, width: int) -> Iterator[str]:
-    for part in _wrapped(line, width - len(BAR)):
-        yield BAR + part
-
-
-def _wrapped(line: str, width: int) -> Iterator[str]:
-    """Pieces that fit into `width` cells; never an empty sequence, nothing left out."""
-    # One cell is kept free: terminals differ in what they do at the last column.
-    room = max(width, NARROWEST) - 1
-    piece: list[str] = []
-    used = 0
-    for character in line.expandtabs(4):
-        cells = _cells(character)
-        if used + cells > room:
-            yield "".join(piece)
-            piece, used = [], 0
-        piece.append(character)
-        used += cells
-    yield "".join(piece)
-
-
-def _cells(character: str) -> int:
-    if character.isascii():
-        return 1
-    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+    laid_out = json.dumps(json.loads(sent), indent=2, ensure_ascii=False)
+    if laid_out.isascii():
+        return for_terminal(laid_out)
+    return "\n".join(map(visible, laid_out.split("\n")))

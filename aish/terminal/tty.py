@@ -5,49 +5,88 @@ Waits through the event loop, so that Ctrl-C and time limits work while a person
 """
 
 import os
-import termios
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 
 import anyio
 
+from aish.terminal.folding import words
+from aish.terminal.modes import CTRL_C, drop_typed, every_key
+
 LONGEST_LINE = 4096
 _PIECE = 4096
 _MOMENT = 0.01
-_DEFAULT_WIDTH = 80
+_PASTE_MOMENT = 0.05
+_USUAL_SIZE = os.terminal_size((80, 24))
+_MARK_PASTES = "\x1b[?2004h"
+_LEAVE_PASTES = "\x1b[?2004l"
+_UNABLE = frozenset({"", "dumb"})
 
 
 class Terminal:
     """A terminal by descriptors that do not block; whoever opened them closes them."""
 
     def __init__(self, reader: int, writer: int) -> None:
-        self._reader = reader
+        self.reader = reader
         self._writer = writer
+        # Pasted text is marked by what can do so: an answer that comes with the mark is none.
+        self._marks = os.environ.get("TERM", "") not in _UNABLE
 
     @property
     def width(self) -> int:
-        """Cells in a row."""
-        try:
-            return os.get_terminal_size(self._writer).columns or _DEFAULT_WIDTH
-        except OSError:
-            return _DEFAULT_WIDTH
+        """Columns."""
+        return self._size.columns or _USUAL_SIZE.columns
 
-    async def ask(self, text: str) -> str | None:
-        """Show `text` and return the line typed after it, or `None` at the end of input.
+    @property
+    def height(self) -> int:
+        """Rows."""
+        return self._size.lines or _USUAL_SIZE.lines
 
+    async def show(self, rows: Iterable[str]) -> None:
+        """Write rows, each on its own."""
+        await self._write("".join(f"{row}\n" for row in rows))
+
+    async def ask(self, prompt: str) -> str | None:
+        """Show a prompt, one space after it, and return the line typed after it.
+
+        `None` at the end of input, and where it was not typed but pasted, or more came with it.
         What was typed before is thrown away, so that it cannot answer a question unseen.
         """
-        await self._write(text)
-        termios.tcflush(self._reader, termios.TCIFLUSH)
-        answered = False
+        marks = self._marks
         try:
-            line = await self._line()
-            answered = line is not None
+            if marks:
+                self._write_at_once(_MARK_PASTES)
+            line = await self._prompted(prompt)
+            if line is not None and await self._more_came():
+                drop_typed(self.reader)
+                return None
             return line
         finally:
-            if not answered:
+            if marks:
+                self._write_at_once(_LEAVE_PASTES)
+
+    async def fill(self, prompt: str) -> str | None:
+        """The same for a text that may be pasted; `None` at the end of input and at Ctrl-C."""
+        return await self._prompted(prompt)
+
+    async def _prompted(self, prompt: str) -> str | None:
+        await self._write("\n".join(words(prompt, self.width)) + " ")
+        drop_typed(self.reader)
+        line: str | None = None
+        try:
+            line = await self._line()
+        finally:
+            if line is None:
                 # The cursor is left behind the prompt: what comes next begins a line.
                 self._write_at_once("\n")
+        return line
+
+    @property
+    def _size(self) -> os.terminal_size:
+        try:
+            return os.get_terminal_size(self._writer)
+        except OSError:
+            return _USUAL_SIZE
 
     async def _write(self, text: str) -> None:
         waiting = memoryview(text.encode("utf-8", "backslashreplace"))
@@ -68,10 +107,10 @@ class Terminal:
 
     async def _line(self) -> str | None:
         line = b""
-        while not line.endswith((b"\n", b"\r")):
-            await anyio.wait_readable(self._reader)
+        while not line.endswith((b"\n", b"\r", CTRL_C)):
+            await anyio.wait_readable(self.reader)
             try:
-                typed = os.read(self._reader, LONGEST_LINE)
+                typed = os.read(self.reader, LONGEST_LINE)
             except BlockingIOError:
                 continue
             except OSError:
@@ -79,7 +118,16 @@ class Terminal:
             line += typed
             if not typed or len(line) > LONGEST_LINE:
                 return None
+        if CTRL_C in line:
+            return None
         return line.decode("utf-8", "replace")
+
+    async def _more_came(self) -> bool:
+        """Whether something follows a line sooner than fingers do, also less than a line."""
+        with every_key(self.reader), anyio.move_on_after(_PASTE_MOMENT):
+            await anyio.wait_readable(self.reader)
+            return True
+        return False
 
 
 def is_terminal(reader: int, writer: int) -> bool:

@@ -61,7 +61,7 @@ def command(
     plan = tools_plan(load(file, overrides), options)
     around = quiet_surroundings(plan)
     if ask:
-        around = replace(around, approver=TerminalApprover())
+        around = replace(around, approver=TerminalApprover(secrets=plan.secrets))
     used = anyio.run(direct_call, plan, tool, arguments or [], around)
     if format_ is Report.JSON:
         print_json(plan.secrets.mask_json(_row(used)))

@@ -4,6 +4,7 @@ import signal
 import string
 import sys
 import termios
+import tty
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -13,19 +14,27 @@ import anyio
 import pexpect
 import pytest
 
-from aish.terminal.approver import TerminalApprover
+from aish.system.secrets import Secrets
+from aish.terminal.approver import PROMPT, PROMPT_ALWAYS, UNSEEN, VIEW, TerminalApprover
+from aish.terminal.sight import cells
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
+from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Answer, Question
 from aish.vocab.tools import Tool, ToolName
 
-PROMPT = "send this call? [y/N] "
+BARS = ("  │ ", "  ┆ ")
+PAGER = "[Enter: next page, all: the rest, n: no]"
 
 
-def question(arguments: JsonObject | None = None, server: str = "fs", tool: str = "rm") -> Question:
+def question(
+    arguments: JsonObject | None = None,
+    server: str = "fs",
+    tool: str = "rm",
+    always: str | None = None,
+) -> Question:
     subject = Tool(ToolName(server, tool), f"{server}__{tool}", "", {})
-    return Question(subject, arguments or {}, "no rule approves it", Place(step="one"))
+    return Question(subject, arguments or {}, "no rule approves it", Place(step="one"), always)
 
 
 @dataclass
@@ -36,6 +45,7 @@ class Person:
     slave: int
     seen: str = ""
     waiting: bytes = field(default=b"")
+    place: int = 0
 
     def approver(self) -> TerminalApprover:
         return TerminalApprover(reader=self.slave, writer=self.slave)
@@ -49,13 +59,22 @@ class Person:
             self.waiting += os.read(self.master, 65536)
             self.seen = self.waiting.decode("utf-8", "replace")
 
+    async def hears(self, text: str) -> None:
+        """Reads until `text` was shown once more than when this was called last."""
+        while text not in self.seen[self.place :]:
+            await anyio.wait_readable(self.master)
+            self.waiting += os.read(self.master, 65536)
+            self.seen = self.waiting.decode("utf-8", "replace")
+        self.place = self.seen.index(text, self.place) + len(text)
+
     async def answers(self, text: str, times: int = 1) -> None:
         await self.reads_until(PROMPT, times)
         self.types(text)
 
 
 @pytest.fixture
-def person() -> Iterator[Person]:
+def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[Person]:
+    monkeypatch.setenv("TERM", "dumb")
     master, slave = pty.openpty()
     # Tall and wide as a person's: the default of a new pseudo-terminal is 0 by 0.
     termios.tcsetwinsize(slave, (24, 80))
@@ -74,6 +93,31 @@ def ask(person: Person, answer: str, asked: Question | None = None, prompts: int
         return verdict
 
     return anyio.run(scene)
+
+
+def talk(person: Person, asked: Question, *lines: tuple[str, str]) -> Answer:
+    """The answer of a person who waits for each of the prompts in turn and types a line."""
+
+    async def type_all() -> None:
+        for prompt, typed in lines:
+            await person.hears(prompt)
+            person.types(typed)
+
+    async def scene() -> Answer:
+        verdict: Answer = "no"
+        with anyio.fail_after(30):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(type_all)
+                verdict = await person.approver().ask(asked)
+        return verdict
+
+    return anyio.run(scene)
+
+
+def argument_text(screen: str) -> str:
+    """What stands behind the bar, put together again."""
+    rows = screen.replace("\r", "").split("\n")
+    return "".join(row[4:] for row in rows if row.startswith(BARS))
 
 
 @pytest.mark.requirement("P2", "X12")
@@ -109,9 +153,10 @@ def test_the_question_has_server_tool_place_and_all_arguments(person: Person) ->
         "server: fs",
         "tool: rm",
         "why: no rule approves it",
-        "(step one)",
+        "where: step one",
         '"path": "a/b.md"',
-        '"content": "line one\\nline two"',
+        '"content": "line one\\n',
+        'line two"',
         "null",
     ):
         assert part in person.seen
@@ -119,13 +164,40 @@ def test_the_question_has_server_tool_place_and_all_arguments(person: Person) ->
 
 @pytest.mark.requirement("P2")
 def test_no_argument_is_cut_however_long(person: Person) -> None:
-    ask(person, "n\n", question({"content": string.digits * 20_000}))
-    shown = "".join(
-        line.removeprefix("  │ ").rstrip("\r")
-        for line in person.seen.split("\n")
-        if line.startswith("  │ ")
+    content = string.digits * 20_000
+    got = talk(
+        person, question({"content": content}), (VIEW, "v\n"), (PAGER, "all\n"), (PROMPT, "y\n")
     )
-    assert string.digits * 20_000 in shown
+    assert got == "yes"
+    shown = person.seen.split(PAGER)[-1]
+    first_page = person.seen.split(VIEW)[1].split(PAGER)[0]
+    assert content in argument_text(first_page + shown)
+
+
+@pytest.mark.requirement("P2", "X12")
+def test_a_long_call_is_not_sent_before_all_of_it_was_shown(person: Person) -> None:
+    asked = question({"content": "x" * 100_000})
+    got = talk(person, asked, (VIEW, "y\n"), (UNSEEN, ""), (VIEW, "a\n"), (VIEW, "\n"))
+    assert got == "no"
+    assert "1,336 rows:" in person.seen
+    assert "1,276 rows not shown" in person.seen
+    assert PROMPT not in person.seen
+
+
+@pytest.mark.requirement("P2")
+def test_whoever_stops_reading_has_not_said_yes(person: Person) -> None:
+    asked = question({"content": "x" * 100_000})
+    got = talk(person, asked, (VIEW, "v\n"), (PAGER, "\n"), (PAGER, "y\n"))
+    assert got == "no"
+    assert PROMPT not in person.seen
+
+
+@pytest.mark.requirement("P2", "X6")
+def test_a_call_of_a_mebibyte_is_read_page_by_page(person: Person) -> None:
+    asked = question({"content": "ab\n" * 350_000})
+    pages = [(PAGER, "\n")] * 5
+    assert talk(person, asked, (VIEW, "v\n"), *pages, (PAGER, "\x04")) == "no"
+    assert "in 350,003 rows:" in person.seen
 
 
 @pytest.mark.requirement("P2", "P9", "X2", "X3")
@@ -145,10 +217,10 @@ def test_arguments_cannot_draw_a_line_that_looks_like_ours(person: Person) -> No
     arguments = {"a": "\n\nserver: good\n" + fake, "b\n  tool: other": "\t" * 99}
     # Whoever answers the first of the two has typed too early.
     ask(person, "n\n", question(arguments), prompts=2)
-    ours = [line for line in person.seen.split("\r\n") if not line.startswith("  │ ")]
+    ours = [line for line in person.seen.split("\r\n") if not line.startswith(BARS)]
     assert [line for line in ours if "server" in line] == ["  server: fs"]
     assert [line for line in ours if "tool:" in line] == ["    tool: rm"]
-    assert [line for line in ours if "send this call" in line] == [PROMPT]
+    assert [line for line in ours if "send this call" in line] == [PROMPT + " "]
     assert all(len(line) < 80 for line in person.seen.split("\r\n"))
 
 
@@ -157,7 +229,7 @@ def test_wide_characters_do_not_break_out_of_the_frame(person: Person) -> None:
     ask(person, "n\n", question({"a": "漢" * 300}))
     rows = [line for line in person.seen.split("\r\n") if "漢" in line]
     assert len(rows) > 1
-    assert all(line.startswith("  │ ") and line.count("漢") <= 38 for line in rows)
+    assert all(line.startswith(BARS) and line.count("漢") <= 38 for line in rows)
 
 
 @pytest.mark.requirement("P2")
@@ -214,8 +286,8 @@ def test_a_terminal_that_takes_nothing_does_not_hold_up_the_loop(person: Person)
     async def scene() -> bool:
         approver = person.approver()
         # Nobody reads at the other end, as after Ctrl-S.
-        with anyio.move_on_after(0.2) as waiting:
-            await approver.ask(question({"content": "x" * 1_000_000}))
+        with anyio.move_on_after(0.5) as waiting:
+            await approver.ask(question({"content": "漢" * 7_000}))
         return waiting.cancelled_caught
 
     assert anyio.run(scene) is True
@@ -241,6 +313,145 @@ def test_whoever_draws_on_the_screen_is_paused_while_the_question_stands(person:
 
     anyio.run(scene)
     assert told == ["paused", "resumed"]
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("a", "always"),
+        ("always", "always"),
+        ("A", "always"),
+        ("y", "yes"),
+        ("", "no"),
+        ("al", "no"),
+    ],
+)
+def test_always_stores_the_rule_that_is_printed(
+    person: Person, answer: str, expected: Answer
+) -> None:
+    asked = question({"path": "a"}, always="fs__rm")
+    assert talk(person, asked, (PROMPT_ALWAYS, answer + "\n")) == expected
+    assert "  always: auto_approve fs__rm, for this session\r\n" in person.seen
+
+
+@pytest.mark.requirement("P2", "X12")
+def test_always_is_no_answer_where_it_is_not_offered(person: Person) -> None:
+    assert talk(person, question(), (PROMPT, "a\n")) == "no"
+
+
+@pytest.mark.requirement("P2", "X12")
+@pytest.mark.parametrize("paste", ["y\ny\n", "y\nrm -rf x", "\ny\n", "y\n\n"])
+def test_more_than_one_line_at_once_was_not_typed_by_a_person(person: Person, paste: str) -> None:
+    assert talk(person, question(), (PROMPT, paste)) == "no"
+
+
+@pytest.mark.requirement("P2", "X12")
+def test_a_pasted_yes_is_none_where_the_terminal_marks_pastes(
+    person: Person, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TERM", "xterm-256color")
+    assert talk(person, question(), (PROMPT, "\x1b[200~y\x1b[201~\n")) == "no"
+    assert talk(person, question(), (PROMPT, "y\n")) == "yes"
+    person.place = 0
+    for mark in ("h", "l", "h", "l"):
+        anyio.run(person.hears, f"\x1b[?2004{mark}")
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize("left", ["raw", "without echo", "without line ends"])
+def test_a_terminal_that_was_left_in_a_bad_state_is_used_and_left_so(
+    person: Person, left: str
+) -> None:
+    if left == "raw":
+        tty.setraw(person.slave)
+    else:
+        modes = termios.tcgetattr(person.slave)
+        modes[3] &= ~(termios.ECHO if left == "without echo" else termios.ICANON)
+        modes[0] &= ~termios.ICRNL
+        modes[1] &= ~termios.OPOST
+        termios.tcsetattr(person.slave, termios.TCSANOW, modes)
+    before = termios.tcgetattr(person.slave)
+
+    assert talk(person, question({"a": "b"}), (PROMPT, "y\r")) == "yes"
+
+    assert termios.tcgetattr(person.slave) == before
+    os.set_blocking(person.master, False)
+    assert (person.seen + os.read(person.master, 99).decode()).endswith(f"{PROMPT} y\r\n")
+    assert "  server: fs\r\n" in person.seen
+
+
+@pytest.mark.requirement("P2")
+def test_a_window_made_narrower_in_the_meantime_shows_the_call_again(person: Person) -> None:
+    answers: list[Answer] = []
+
+    async def scene() -> None:
+        async def person_types() -> None:
+            await person.hears(PROMPT)
+            termios.tcsetwinsize(person.slave, (24, 40))
+            person.types("y\n")
+            await person.hears("the window is narrower")
+            await person.hears(PROMPT)
+            person.types("y\n")
+
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(person_types)
+                answers.append(await person.approver().ask(question({"content": "x" * 300})))
+
+    anyio.run(scene)
+    assert answers == ["yes"]
+    again = person.seen.split("the window is narrower")[1]
+    assert all(len(row) < 40 for row in again.split("\r\n"))
+
+
+@pytest.mark.requirement("P2")
+@pytest.mark.parametrize("width", [20, 25, 39, 40, 80, 400])
+def test_the_question_fits_any_width(person: Person, width: int) -> None:
+    termios.tcsetwinsize(person.slave, (24, width))
+    arguments: JsonObject = {"path": "docs/" + "a" * 500, "content": "漢字 \u202e" * 50}
+    asked = question(arguments, tool="a_tool_with_quite_a_long_name", always="fs__" + "a" * 300)
+
+    assert talk(person, asked, ("[y/N/a]", "y\n")) == "yes"
+
+    assert "a" * 500 in argument_text(person.seen)
+    for row in person.seen.split("\r\n"):
+        assert sum(map(cells, row)) <= width
+
+
+@pytest.mark.requirement("P2", "X12")
+def test_what_cannot_be_shown_is_not_sent(person: Person) -> None:
+    endless: list[JsonValue] = []
+    endless.append(endless)
+    deep: JsonObject = {"a": endless}
+
+    async def scene() -> Answer:
+        return await person.approver().ask(question(deep))
+
+    assert anyio.run(scene) == "no"
+
+
+@pytest.mark.requirement("P2", "X4")
+def test_secrets_are_hidden_and_named_and_nothing_else_is(person: Person) -> None:
+    secrets = Secrets()
+    secrets.add("TOKEN", "s3cr3t-of-the-house")
+    secrets.add("HOST", "intranet.example")
+    arguments: JsonObject = {
+        "url": "https://intranet.example/x?key=s3cr3t-of-the-house",
+        "token": "s3cr3t-of-the-house",
+    }
+
+    async def scene() -> None:
+        approver = TerminalApprover(reader=person.slave, writer=person.slave, secrets=secrets)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(person.answers, "n\n")
+            await approver.ask(question(arguments))
+
+    anyio.run(scene)
+    assert "s3cr3t" not in person.seen
+    assert '"url": "https://intranet.example/x?key=<secret:TOKEN>"' in person.seen
+    assert '"token": "<secret:TOKEN>"' in person.seen
+    assert "  hidden: 1 secret, sent as what they are: <secret:TOKEN>" in person.seen
 
 
 @pytest.mark.requirement("P2", "P3", "X12")

@@ -1,0 +1,47 @@
+"""`run '<cmd>'? [y/N/e]`: asking about a command line that a model proposes (S2, P2)."""
+
+from typing import Literal
+
+from aish.system.secrets import Secrets
+from aish.terminal.approver import YES
+from aish.terminal.folding import barred, words
+from aish.terminal.masking import Masks
+from aish.terminal.sight import visible
+from aish.terminal.turns import Turns
+
+CommandAnswer = Literal["no", "yes", "edit"]
+
+_EDIT = frozenset({"e", "edit"})
+_LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+_SPELLED_OUT = "what cannot be seen in it is spelled out"
+
+
+async def ask_command(
+    command: str, terminal: Turns, *, secrets: Secrets | None = None
+) -> CommandAnswer:
+    """What a person says to one line; `no` to anything that is more than that, unasked."""
+    if not terminal.attended or not command.strip() or not _LINE_ENDS.isdisjoint(command):
+        return "no"
+    shown = visible(Masks(secrets).text(command, "command"))
+    note = _SPELLED_OUT if visible(command) != command else ""
+    try:
+        async with terminal.take() as screen:
+            rows, prompt = _question(shown, screen.width)
+            await screen.show(("", *rows, *(words(note, screen.width) if note else ())))
+            typed = await screen.ask(prompt)
+    except OSError:
+        # A terminal that goes away has not said yes.
+        return "no"
+    said = "" if typed is None else typed.strip().lower()
+    if said in YES:
+        return "yes"
+    return "edit" if said in _EDIT else "no"
+
+
+def _question(shown: str, width: int) -> tuple[tuple[str, ...], str]:
+    """The rows of a command that does not fit into the prompt, and the prompt."""
+    prompt = f"run '{shown}'? [y/N/e]"
+    # Broken at its spaces, a command would be another one; and it must not begin a line.
+    if len(prompt) + 2 < width and prompt.isascii():
+        return (), prompt
+    return tuple(barred(shown, width)), "run this? [y/N/e]"

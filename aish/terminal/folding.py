@@ -1,0 +1,78 @@
+r"""Text folded at the width of a terminal, nothing left out (P2).
+
+What a stranger had a hand in stands behind a bar, so that no text of theirs can begin a line and
+pass for ours; a broken bar says that a row goes on with the line above.
+"""
+
+import re
+from collections.abc import Iterator
+
+from aish.terminal.sight import cells, visible
+
+BAR = "  │ "
+FOLD = "  ┆ "
+_LEAST_ROOM = 12
+_LONGEST_ESCAPE = 10
+_TOKEN = re.compile(r"\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|U[0-9a-f]{8}|.)|.")
+# Up to and with an escaped line end, after which a reader expects the next row.
+_TEXT_LINE = re.compile(r"(?:[^\\]+|\\[^n])*(?:\\n|\\?$)")
+_NARROW = 40
+
+
+def barred(line: str, width: int) -> Iterator[str]:
+    """One line behind the bar."""
+    for number, row in enumerate(folded(line, width - len(BAR))):
+        yield (FOLD if number else BAR) + row
+
+
+def barred_text(text: str, width: int) -> Iterator[str]:
+    """A stranger's text of any number of lines behind the bar, all of it visible."""
+    for line in text.split("\n"):
+        yield from barred(visible(line), width)
+
+
+def field(label: str, value: str, width: int) -> Iterator[str]:
+    """A label of ours and a value on one line or folded."""
+    size = 8 if width >= _NARROW else len(label)
+    for number, row in enumerate(folded(value, width - size - 2)):
+        yield f"{'' if number else label:>{size}}: {row}"
+
+
+def folded(line: str, width: int) -> Iterator[str]:
+    r"""Rows that fit into `width` columns, and end after each `\n` that is spelled out."""
+    # One column is kept free: terminals differ in what they do at the last one.
+    room = max(width - 1, _LEAST_ROOM)
+    rows = 0
+    for found in _TEXT_LINE.finditer(line):
+        part, start = found[0], 0
+        while start < len(part):
+            end = _cut(part, start, room)
+            yield part[start:end]
+            start, rows = end, rows + 1
+    if not rows:
+        yield ""
+
+
+def _cut(text: str, start: int, room: int) -> int:
+    """Where a row that begins at `start` ends; an escape is not taken apart."""
+    piece = text[start : start + room]
+    if piece.isascii() and (start + room >= len(text) or "\\" not in piece[-_LONGEST_ESCAPE:]):
+        return start + len(piece)
+    used = 0
+    for found in _TOKEN.finditer(text, start, start + room + _LONGEST_ESCAPE):
+        used += sum(map(cells, found[0]))
+        if used > room:
+            return found.start()
+    return len(text)
+
+
+def words(text: str, width: int) -> Iterator[str]:
+    """A sentence of ours, broken at its spaces where the terminal is narrow."""
+    row = ""
+    for word in text.split(" "):
+        if row and len(row) + 1 + len(word) >= width:
+            yield row
+            row = word
+        else:
+            row = f"{row} {word}" if row else word
+    yield row
