@@ -122,18 +122,11 @@ class Plain:
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
             case RunFinished():
                 yield from self._run_finished(event)
-            case (
-                (TextDelta() | ReasoningDelta() | ToolStarted() | ToolOutput())
-                | (
-                    ToolProgress()
-                    | ItemStarted()
-                    | ItemFinished()
-                    | TurnAdded()
-                    | HistoryReplaced()
-                )
-                | OutputWaits()
-                | QuestionAsked()
-            ):
+            case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
+                pass
+            case ItemStarted() | ItemFinished() | TurnAdded() | HistoryReplaced():
+                pass
+            case OutputWaits() | QuestionAsked():
                 pass
             case _:
                 assert_never(event)
