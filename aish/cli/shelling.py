@@ -76,12 +76,13 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> int:
         )
         stack.callback(outlets.log.close)
         late.emit = outlets.emit
+        person = _person(wanted.told, lines, outlets, secrets)
         desk = Desk(
             plan=plan,
             options=options,
             around=Surroundings(
                 emit=outlets.emit,
-                approver=_approver(wanted.told, lines, outlets),
+                approver=person.approver,
                 clock=clock,
                 folder=folder,
                 environ=options.environ,
@@ -95,8 +96,8 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> int:
             hold=late.hold,
             place=place,
             outlets_for=outlets.of_run,
-            asking=_asking(wanted.told, lines, outlets),
-            elicit=_elicit(wanted.told, lines, outlets),
+            asking=person.asking,
+            elicit=person.elicit,
             earlier=earlier,
         )
         gc.freeze()
@@ -165,28 +166,29 @@ def _stdin() -> int | None:
         return None
 
 
-def _approver(told: Told, lines: Lines, outlets: Outlets) -> Approver:
+@frozen
+class _Person:
+    """What asks the person, if one is there; one question at a time, whoever asks."""
+
+    approver: Approver
+    asking: Asking | None = None
+    elicit: Elicit | None = None
+
+
+def _person(told: Told, lines: Lines, outlets: Outlets, secrets: Secrets) -> _Person:
     if not told.attended:
-        return Unattended()
-    from aish.terminal.approver import TerminalApprover
-
-    return TerminalApprover(pause=lambda: outlets.asking(lines))
-
-
-def _asking(told: Told, lines: Lines, outlets: Outlets) -> Asking | None:
-    if not told.attended:
-        return None
+        return _Person(Unattended())
     from aish.shell.asked_here import CommandAsking
-
-    return CommandAsking(lines, lambda: outlets.asking(lines))
-
-
-def _elicit(told: Told, lines: Lines, outlets: Outlets) -> Elicit | None:
-    if not told.attended:
-        return None
+    from aish.terminal.approver import TerminalApprover
     from aish.terminal.elicitation import TerminalElicitor
+    from aish.terminal.turns import Turns
 
-    return TerminalElicitor(pause=lambda: outlets.asking(lines))
+    turns = Turns(pause=lambda: outlets.asking(lines))
+    return _Person(
+        TerminalApprover(turns=turns, secrets=secrets),
+        CommandAsking(lines, turns, secrets),
+        TerminalElicitor(turns, secrets=secrets),
+    )
 
 
 def _lost(sink: Sink, error: OSError) -> None:

@@ -22,6 +22,7 @@ from aish.system.secrets import Secrets
 from aish.text import for_ci_log, for_line, for_terminal
 from aish.vocab.events import Event, Stamped, StepFinished, StepStarted
 from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock, Emit
 
 _USUAL = 80
@@ -47,17 +48,30 @@ class Answers:
     def __init__(self, out: BinaryIO, manner: Manner) -> None:
         self._out = out
         self._manner = manner
-        self._prompts: set[str | None] = set()
+        self._kinds: dict[str | None, str] = {}
 
     def __call__(self, stamped: Stamped) -> None:
         """Write the text of a line that was answered."""
         event = stamped.event
-        if isinstance(event, StepStarted) and event.kind == "prompt":
-            self._prompts.add(event.place.step)
-        if isinstance(event, StepFinished) and event.place.step in self._prompts:
-            self._prompts.discard(event.place.step)
-            if event.text and event.status in {"ok", "budget"}:
-                self.write(event.text)
+        match event:
+            case StepStarted(kind=kind):
+                self._kinds[event.place.step] = kind
+            case StepFinished() if self._kinds.pop(event.place.step, "") == "run":
+                self._printed(event.output)
+            case StepFinished(status="ok" | "budget", text=text) if text:
+                self.write(text)
+            case _:
+                pass
+
+    def _printed(self, output: JsonValue) -> None:
+        """What a local command has printed is shown (S1)."""
+        if not isinstance(output, Mapping):
+            return
+        if output.get("stdout"):
+            self.write(str(output["stdout"]))
+        if output.get("stderr"):
+            sys.stderr.write(for_ci_log(str(output["stderr"])))
+            sys.stderr.flush()
 
     def write(self, text: str) -> None:
         """Write lines."""

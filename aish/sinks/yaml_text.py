@@ -30,8 +30,11 @@ def _block(value: Any, indent: str) -> Iterator[str]:
         pairs = (("-", item) for item in value)
     for lead, item in pairs:
         if isinstance(item, (Mapping, list, tuple)) and item:
-            yield f"{indent}{lead}"
-            yield from _block(item, f"{indent}  ")
+            lines = _block(item, f"{indent}  ")
+            # The first of an item stands beside its dash.
+            first = "" if lead != "-" else f" {next(lines).lstrip()}"
+            yield f"{indent}{lead}{first}"
+            yield from lines
         elif isinstance(item, str) and _is_literal(item):
             # `-` or `+`: whether the text itself ends its last line.
             yield f"{indent}{lead} |{'' if item.endswith(chr(10)) else '-'}"

@@ -15,6 +15,7 @@ from aish.cassettes.interaction import Cassette, Head, Interaction
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
+from aish.cassettes.take import Take
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.config.models import ModelEntry
 from aish.run.folder import RunFolder
@@ -126,6 +127,12 @@ class RunTape(Tape):
     def info(self) -> CassetteInfo:
         """For `run.started`."""
         return CassetteInfo(self.reel.shown, self.reel.mode)
+
+    def so_far(self) -> tuple[Interaction, ...]:
+        """What was recorded until now; what is still under way is not among it."""
+        self.settle()
+        found = (one for one in self._kept if not isinstance(one, Take) or one.ended)
+        return tuple(one.interaction if isinstance(one, Take) else one for one in found if one)
 
     def followed(self, emit: Emit) -> Emit:
         """The same `emit`; where another model answers, what it does is remembered."""

@@ -1,12 +1,32 @@
 """`:export`: the session as a pipeline that CI can run (S7)."""
 
+import os
+from pathlib import Path
+
 from aish.errors import UsageError
 from aish.shell.command import Command
 from aish.shell.session import Session
+from aish.text import counted, for_line
 
 
 async def _export(session: Session, rest: str) -> None:
-    raise UsageError("later")
+    # Rooms of recording and testing, which few sessions need.
+    from aish.shell.exporting.write import export
+
+    if not rest:
+        raise UsageError("`:export FILE` is the form", hint="for example `:export triage.yaml`")
+    path = Path(os.path.expanduser(rest))  # ruff: ignore[os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
+    if path.suffix not in {".yaml", ".yml"}:
+        raise UsageError("a pipeline file ends in `.yaml`", hint=f"`:export {rest}.yaml`")
+    done = await export(session, path)
+    for note in done.notes:
+        session.open.out.show(for_line(f"note: {note}"))
+    session.open.out.show(
+        for_line(
+            f"{done.file} has {counted(done.steps, 'question')} and {counted(done.rules, 'rule')};"
+            f" its cassette is {done.cassette}, and `aish test {done.file}` accepts it"
+        )
+    )
 
 
 EXPORT = Command(
@@ -14,5 +34,10 @@ EXPORT = Command(
     "FILE",
     "writes the session as a pipeline with a cassette and its narrowest rules",
     _export,
+    details=(
+        "Each question is a step that goes on with the conversation, each local command whose\n"
+        "output went along is a `run` step, and the rules approve the calls that were made and no\n"
+        "others. It is run on what was recorded, and tested, before it is there."
+    ),
     completes="path",
 )

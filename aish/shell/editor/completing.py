@@ -54,6 +54,9 @@ class LineCompleter(Completer):
         for name in await anyio.to_thread.run_sync(
             paths_like, start, self._folder, abandon_on_cancel=True
         ):
+            if local and not name.isprintable():
+                # No backslash makes one word of a line's end.
+                continue
             shown = _FOR_SHELL.sub(r"\\\1", name) if local else name
             yield Completion(shown, -len(path), for_line(_last_part(name)))
 

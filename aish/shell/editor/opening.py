@@ -1,12 +1,16 @@
 """The editor that fits a terminal, and the terminal as it was afterwards."""
 
+import signal
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from types import FrameType
 from typing import TextIO
 
 from aish.shell.editor.dumb import DumbEditor
 from aish.shell.editor.settings import Settings
 from aish.shell.lines import Lines
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
 
 
 @contextmanager
@@ -19,9 +23,30 @@ def open_editor(
     """
     lines = _editor(settings, environ, stdin, stdout)
     try:
-        yield lines
+        with _restored_by_signals(lines):
+            yield lines
     finally:
         lines.restore()
+
+
+@contextmanager
+def _restored_by_signals(lines: Lines) -> Generator[None]:
+    """Before and after an event loop has the signals they must not leave a terminal without echo."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        lines.restore()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    ours = [number for number in _ENDS if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in ours:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in ours:
+            signal.signal(number, signal.SIG_DFL)
 
 
 def _editor(settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO) -> Lines:

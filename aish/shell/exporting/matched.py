@@ -1,0 +1,69 @@
+"""Which recorded exchange holds which answer, and which belong to no model (S7)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from aish.cassettes.conversation import conversation
+from aish.cassettes.conversation_parts import ModelTurn
+from aish.cassettes.file import load, partial
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.tape import kind_of
+from aish.run.taping.recorded_answer import read_answer
+from aish.shell.exporting.deeds import Deeds, Said
+from aish.vocab.frozen import frozen
+
+
+@frozen
+class Matched:
+    """`answers` are those of the questions that are exported, in order; `missing` their lines.
+
+    `others` is what went between us and servers or local commands.
+    """
+
+    answers: tuple[Interaction, ...]
+    others: tuple[Interaction, ...]
+    missing: tuple[str, ...]
+
+
+def recorded(paths: Sequence[Path]) -> Iterator[Interaction]:
+    """All exchanges of a session, those of a part that was killed too.
+
+    Raises:
+        CassetteFileError: one is no cassette, or cannot be read.
+    """
+    for path in paths:
+        there = path if path.exists() else partial(path)
+        yield from load(there, unfinished=True).interactions
+
+
+def match(interactions: Iterable[Interaction], deeds: Deeds) -> Matched:
+    """Find the exchange of each answer: they are in the same order in both."""
+    held = tuple(interactions)
+    models = [one for one in held if kind_of(one.request) == "model"]
+    turns = [part for part in conversation(models, read_answer) if isinstance(part, ModelTurn)]
+    found: list[tuple[str, Interaction]] = []
+    missing: list[str] = []
+    at = 0
+    for step, said in deeds.answers:
+        place = next((n for n in range(at, len(turns)) if _is_of(turns[n], said)), None)
+        if place is None:
+            missing.append(step)
+            continue
+        found.append((step, models[turns[place].number - 1]))
+        at = place + 1
+    kept = {line.id for line in deeds.kept()}
+    return Matched(
+        answers=tuple(one for step, one in found if step in kept),
+        others=tuple(one for one in held if kind_of(one.request) != "model"),
+        missing=tuple(step for step in missing if step in kept),
+    )
+
+
+def _is_of(turn: ModelTurn, said: Said) -> bool:
+    answer = turn.answer
+    names = tuple(call.name for call in answer.calls)
+    return (
+        answer.trouble is None
+        and answer.text == said.text
+        and names == tuple(name for name, _ in said.calls)
+    )

@@ -1,0 +1,79 @@
+"""The exported pipeline, run once on what was recorded: what it asks now is its cassette (S7).
+
+Its requests may differ from those of the session by what was left out, and by who denied a call.
+So each answer is given in its order, and the cassette holds the request that it answers now.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from aish.cassettes.edits import edited_response, text_of
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.hiding import hidden
+from aish.cassettes.interaction import Cassette, Head, Interaction, Request, Response
+from aish.cassettes.matching import Matching
+from aish.cassettes.places import Places
+from aish.cassettes.redact import redact
+from aish.cassettes.tape import Kind, TapeRules
+from aish.run.taping.reel import Reel, RunTape, TapeChoice
+from aish.shell.exporting.matched import Matched
+from aish.system.secrets import Secrets
+
+
+class Rehearsal(RunTape):
+    """Gives each model's answer in its order, and everything else to the request that it is of.
+
+    `used` is what was asked, in that order.
+    """
+
+    def __init__(
+        self,
+        matched: Matched,
+        head: Head,
+        choice: TapeChoice,
+        places: Places,
+        secrets: Secrets,
+        monotonic: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            TapeRules({"model": "replay", "mcp": "replay", "exec": "replay"}),
+            matched.others,
+            Matching(places=places),
+            places=places,
+            secrets=secrets,
+            monotonic=monotonic,
+        )
+        self.reel = Reel(choice, Cassette(head, matched.others))
+        self.head = head
+        self.used: list[Interaction] = []
+        self._others: Sequence[Interaction] = matched.others
+        self._answers = deque(matched.answers)
+
+    @property
+    def offline(self) -> bool:
+        """Not guarded: what is open in the session goes on beside it."""
+        return False
+
+    @property
+    def left(self) -> int:
+        """How many answers nobody has asked for."""
+        return len(self._answers)
+
+    def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
+        """The next answer, or what was recorded of this very request.
+
+        Raises:
+            CassetteMissError: there is none.
+        """
+        if kind != "model":
+            found = super().recorded(kind, request, fresh=fresh)
+            self.used.append(self._others[self._store.last_taken - 1])
+            return found
+        if not self._answers:
+            miss = CassetteMissError("the pipeline asks a model more often than the session did")
+            self.missed.append(miss)
+            raise miss
+        response = self._answers.popleft().response
+        asked = redact(Interaction(request, response), self._secrets, self._repeated)
+        self.used.append(hidden(asked, self._places))
+        return edited_response(response, self._places.showings(text_of(response.body)))
