@@ -260,7 +260,7 @@ def test_arguments_nested_without_end_are_left_out() -> None:
         ),
         (
             [{"argv": ["sh", "-c", "ls | wc"]}],
-            ['{tool: shell__run, command: [sh, "-c", "ls | wc"]}'],
+            ['{tool: shell__run, command: [sh, -c, "ls | wc"]}'],
         ),
         (
             [{"command": "ls | wc"}],

@@ -1,0 +1,189 @@
+"""Rules that a person makes while working: `always`, rules of a session, autonomy (P2, S5)."""
+
+from dataclasses import dataclass, field, replace
+
+import anyio
+import pytest
+
+from aish.errors import UsageError
+from aish.policy.gate import Decision, Gate, Proposal
+from aish.policy.rules import compile_policy
+from aish.vocab.event_parts import Place
+from aish.vocab.json import JsonObject
+from aish.vocab.protocols import Answer, Question
+from aish.vocab.rules import RuleEntry, RuleLists
+from aish.vocab.tools import Annotations, Tool, ToolName
+
+
+@dataclass
+class Person:
+    answers: list[Answer]
+    questions: list[Question] = field(default_factory=list)
+    attended: bool = True
+
+    async def ask(self, question: Question) -> Answer:
+        self.questions.append(question)
+        await anyio.lowlevel.checkpoint()
+        return self.answers.pop(0)
+
+
+TOOL = Tool(ToolName("fs", "rm"), "fs__rm", "", {"type": "object"})
+SHELL = Tool(ToolName("shell", "run"), "shell__run", "", {"type": "object"})
+CALL = Proposal(TOOL, {"path": "a"}, Place(step="one", turn=1, call="c1"))
+
+
+def gate(person: Person, lists: RuleLists | None = None) -> Gate:
+    return Gate(compile_policy(lists or RuleLists()), person, "r1")
+
+
+def decided(subject: Gate, proposal: Proposal = CALL) -> Decision:
+    return anyio.run(subject.decide, proposal)
+
+
+def offered(tool: Tool, arguments: JsonObject, lists: RuleLists | None = None) -> str | None:
+    person = Person(["no"])
+    decided(gate(person, lists), Proposal(tool, arguments, Place()))
+    return person.questions[0].always if person.questions else None
+
+
+@pytest.mark.requirement("P2", "P7")
+def test_after_always_the_tool_is_approved_by_the_rule_that_was_offered() -> None:
+    person = Person(["always"])
+    subject = gate(person)
+    first, other = decided(subject), decided(subject, replace(CALL, arguments={"path": "b"}))
+    assert person.questions[0].always == "fs__rm"
+    assert (first.verdict, first.rule) == ("ask-yes", "the user, always: fs__rm (this session)")
+    assert (other.verdict, other.rule) == ("auto", "fs__rm (this session)")
+    subject.redeem(first, CALL)
+    assert [rule.text for rule in subject.policy.auto_approve] == ["fs__rm"]
+    assert subject.policy.auto_approve[0].entry.path == "this session"
+
+
+@pytest.mark.requirement("P2", "X12")
+def test_an_always_that_was_not_offered_is_a_no() -> None:
+    subject = gate(Person(["always", "no"]), RuleLists(ask=(RuleEntry("fs__rm"),)))
+    assert decided(subject).verdict == "ask-no"
+    assert subject.policy.auto_approve == ()
+    assert decided(subject).verdict == "ask-no"
+
+
+@pytest.mark.requirement("P2", "P5", "X1")
+def test_always_is_offered_only_where_its_rule_would_approve_this_very_call() -> None:
+    destructive = replace(TOOL, annotations=Annotations(destructive=True))
+    doubtful = RuleEntry("fs__rm", when={"path": "secrets/**"})
+    odd: JsonObject = {"path": "a/../b"}
+    assert offered(TOOL, {}) == "fs__rm"
+    assert offered(destructive, {}) == "fs__rm"
+    assert offered(TOOL, {}, RuleLists(ask=(RuleEntry("*__*"),))) is None
+    assert offered(TOOL, odd, RuleLists(deny=(doubtful,))) is None
+    assert offered(TOOL, odd, RuleLists(ask=(doubtful,))) is None
+    assert offered(replace(TOOL, name=ToolName("fs", "r*")), {}) is None
+    assert offered(replace(TOOL, name=ToolName("fs", "r?m")), {}) is None
+
+
+@pytest.mark.requirement("P2", "P4")
+@pytest.mark.parametrize(
+    ("arguments", "rule"),
+    [
+        ({"argv": ["git", "log"]}, 'shell__run command ["git", "log"]'),
+        ({"command": "git  log"}, 'shell__run command ["git", "log"]'),
+        ({"command": "ls | wc"}, 'shell__run when {"command": "ls | wc"}'),
+        ({"argv": ["sh", "-c", "a; b"]}, 'shell__run command ["sh", "-c", "a; b"]'),
+        (
+            {"argv": ["ls"], "cwd": "/tmp", "n": 1},
+            'shell__run when {"cwd": "/tmp", "n": 1} command ["ls"]',
+        ),
+        ({"argv": ["rm", "*"]}, None),
+        ({"argv": ["ls"], "cwd": "*"}, None),
+        ({"command": "rm *"}, None),
+        ({"argv": ["echo", "**"]}, None),
+        ({"argv": []}, None),
+        ({}, None),
+        ({"argv": ["a"], "command": "a"}, None),
+    ],
+)
+def test_always_of_a_command_is_about_exactly_this_command(
+    arguments: JsonObject, rule: str | None
+) -> None:
+    assert offered(SHELL, arguments) == rule
+
+
+@pytest.mark.requirement("P2", "P4")
+@pytest.mark.parametrize("command", ["git log", "git log --all", "git log; rm x", "git log *"])
+def test_a_stored_command_approves_no_other(command: str) -> None:
+    subject = gate(Person(["always", "no"]))
+    decided(subject, Proposal(SHELL, {"argv": ["git", "log"]}, Place()))
+    verdict = decided(subject, Proposal(SHELL, {"command": command}, Place())).verdict
+    assert verdict == ("auto" if command == "git log" else "ask-no")
+
+
+@pytest.mark.requirement("P2", "L16")
+def test_a_question_that_waited_is_not_asked_where_the_answer_was_always() -> None:
+    person = Person(["always"])
+    subject = gate(person)
+    verdicts: list[str] = []
+
+    async def one() -> None:
+        verdicts.append((await subject.decide(CALL)).verdict)
+
+    async def scene() -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(one)
+            tasks.start_soon(one)
+
+    anyio.run(scene)
+    assert sorted(verdicts) == ["ask-yes", "auto"]
+    assert len(person.questions) == 1
+
+
+@pytest.mark.requirement("X1", "P7")
+def test_a_rule_added_to_deny_beats_what_was_approved_always() -> None:
+    subject = gate(Person(["always"]))
+    decided(subject)
+    rule = subject.add_rule("deny", RuleEntry("fs__*"))
+    assert rule.text == "fs__*"
+    decision = decided(subject)
+    assert (decision.verdict, decision.rule) == ("deny", "fs__* (this session)")
+    assert decision.reply == "[aish] tool call denied by rule fs__* (this session)"
+
+
+@pytest.mark.requirement("P1")
+def test_a_bad_glob_is_not_added() -> None:
+    subject = gate(Person([]))
+    with pytest.raises(UsageError, match="has no `__`"):
+        subject.add_rule("auto_approve", RuleEntry("fs"))
+    assert subject.policy.auto_approve == ()
+
+
+@pytest.mark.requirement("P5", "X1")
+def test_autonomy_is_asked_only_where_no_rule_has_matched() -> None:
+    asked: list[str] = []
+
+    def norris(tool: Tool) -> str | None:
+        asked.append(str(tool.name))
+        return ":norris" if tool.annotations.read_only else None
+
+    lists = RuleLists(
+        auto_approve=(RuleEntry("a__auto"),),
+        ask=(RuleEntry("a__ask"),),
+        deny=(RuleEntry("a__deny"),),
+    )
+    subject = gate(Person(["no"] * 9), lists)
+    subject.autonomy = norris
+    reads = Annotations(read_only=True)
+
+    def verdict(name: str, annotations: Annotations = reads, server: str = "a") -> tuple[str, str]:
+        tool = replace(TOOL, name=ToolName(server, name), annotations=annotations)
+        found = decided(subject, replace(CALL, tool=tool))
+        return found.verdict, found.rule
+
+    assert verdict("auto") == ("auto", "a__auto")
+    assert verdict("ask") == ("ask-no", "the user")
+    assert verdict("deny") == ("deny", "a__deny")
+    assert asked == []
+    assert verdict("other") == ("auto", ":norris")
+    assert verdict("other", Annotations()) == ("ask-no", "the user")
+    assert verdict("shell_run") == ("ask-no", "the user")
+    assert verdict("run", server="shell") == ("ask-no", "the user")
+    subject.autonomy = None
+    assert verdict("other") == ("ask-no", "the user")

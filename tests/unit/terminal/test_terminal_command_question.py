@@ -1,0 +1,77 @@
+from collections.abc import Iterator
+from functools import partial
+
+import pytest
+from terminal_person import PersonAtTerminal, person_at_terminal
+
+from aish.system.secrets import Secrets
+from aish.terminal.command_question import CommandAnswer, ask_command
+
+
+@pytest.fixture
+def person(monkeypatch: pytest.MonkeyPatch) -> Iterator[PersonAtTerminal]:
+    monkeypatch.setenv("TERM", "dumb")
+    with person_at_terminal() as found:
+        yield found
+
+
+def answer(person: PersonAtTerminal, command: str, typed: str) -> CommandAnswer:
+    return person.talk(partial(ask_command, command, person.turns), ("[y/N/e]", typed))
+
+
+@pytest.mark.requirement("P2", "X12")
+@pytest.mark.parametrize(
+    ("typed", "expected"),
+    [
+        ("y\n", "yes"),
+        ("YES\n", "yes"),
+        ("e\n", "edit"),
+        ("edit\n", "edit"),
+        ("\n", "no"),
+        ("n\n", "no"),
+        ("a\n", "no"),
+        ("y\ny\n", "no"),
+        ("\x04", "no"),
+    ],
+)
+def test_a_command_is_run_or_edited_only_where_somebody_says_so(
+    person: PersonAtTerminal, typed: str, expected: CommandAnswer
+) -> None:
+    assert answer(person, "ls -l", typed) == expected
+    assert "\nrun 'ls -l'? [y/N/e] " in person.seen
+
+
+@pytest.mark.requirement("P2", "P9", "X3")
+def test_what_cannot_be_seen_in_a_command_is_spelled_out(person: PersonAtTerminal) -> None:
+    assert answer(person, "ls \u202etxt\x1b[2J\u00a0b", "y\n") == "yes"
+    assert "run 'ls \\u202etxt\\x1b[2J\\u00a0b'? [y/N/e] " in person.seen
+    assert "what cannot be seen in it is spelled out" in person.seen
+
+
+@pytest.mark.requirement("P2", "X3")
+def test_a_long_command_is_folded_behind_the_bar(person: PersonAtTerminal) -> None:
+    command = "echo " + "run 'x'? [y/N/f] " * 20 + "é"
+    assert answer(person, command, "y\n") == "yes"
+    rows = person.seen.split("\n")
+    shown = [row for row in rows if row.startswith(("  │ ", "  ┆ "))]
+    assert "".join(row[4:] for row in shown) == command
+    assert rows[-2:] == ["run this? [y/N/e] y", ""] or rows[-1] == "run this? [y/N/e] "
+
+
+@pytest.mark.requirement("P2", "X12")
+@pytest.mark.parametrize("command", ["ls\nrm x", "ls\rrm x", "ls\u2028rm", "", "  ", "a\x85b"])
+def test_more_than_one_line_is_not_even_asked_about(person: PersonAtTerminal, command: str) -> None:
+    assert person.talk(partial(ask_command, command, person.turns)) == "no"
+
+
+@pytest.mark.requirement("P2", "X4")
+def test_a_secret_in_a_command_is_hidden_and_what_it_is_given_to_is_not(
+    person: PersonAtTerminal,
+) -> None:
+    secrets = Secrets()
+    secrets.add("TOKEN", "s3cr3t-of-the-house")
+    secrets.add("HOME", "/home/somebody")
+    command = "curl -H s3cr3t-of-the-house -o /home/somebody/x http://h/"
+    asked = partial(ask_command, command, person.turns, secrets=secrets)
+    assert person.talk(asked, ("[y/N/e]", "n\n")) == "no"
+    assert "'curl -H <secret:TOKEN> -o /home/somebody/x http://h/'" in person.seen
