@@ -33,11 +33,13 @@ class Desk:
         # Held open, so that a command waits for a program that is not there yet.
         self.commands = os.open(folder / "commands", os.O_RDWR)
 
-    def open(self, *, rows: int = 24, columns: int = 80, **env: str) -> Window:
+    def open(
+        self, *, rows: int = 24, columns: int = 80, wanted: str = "local>", **env: str
+    ) -> Window:
         argv = [sys.executable, str(DRIVER), str(self.folder / "history"), "commands"]
         window = Window(argv, cwd=self.folder, env={**self.env, **env}, rows=rows, columns=columns)
         self.windows.append(window)
-        window.wait_for("local>")
+        window.wait_for(wanted)
         return window
 
     def command(self, text: str) -> None:
@@ -405,6 +407,14 @@ def test_a_signal_leaves_the_terminal_as_it_was(
     assert not before
     assert window.echoes
     assert window.raw.rfind(PASTE_OFF) > window.raw.rfind(b"\x1b[?2004h")
+
+
+def test_a_signal_before_the_session_leaves_the_terminal_as_it_was(desk: Desk) -> None:
+    window = desk.open(wanted="starting", STARTING="1")
+    assert not window.echoes
+    window.send_signal(signal.SIGTERM)
+    assert window.finish() == -signal.SIGTERM
+    assert window.echoes
 
 
 @pytest.mark.parametrize("term", ["xterm", "dumb"])

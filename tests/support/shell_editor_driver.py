@@ -136,6 +136,9 @@ async def main(history: str, fifo: str) -> int:
     with open_editor(driver.settings(history), os.environ, sys.stdin, sys.stdout) as lines:
         driver.lines = lines
         driver.screen = Screen(lines.out, Look())
+        if "STARTING" in os.environ:
+            driver.screen.line("starting")
+            signal.pause()
         async with anyio.create_task_group() as tasks:
             with interruptible(lambda _: tasks.cancel_scope.cancel()) as seen:
                 tasks.start_soon(driver.obey, fifo)

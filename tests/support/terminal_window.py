@@ -18,7 +18,7 @@ from typing import Any, Self
 import pexpect
 import pyte
 
-PATIENCE = 8.0
+PATIENCE = 30.0
 _PIECE = 1 << 16
 _COLOR = re.compile(rb"\x1b\[[0-9;]*?\b(?:[349][0-7]|[34]8;[0-9;]+)[0-9;]*m")
 

@@ -31,7 +31,7 @@ def open_editor(
 
 @contextmanager
 def _restored_by_signals(lines: Lines) -> Generator[None]:
-    """Before and after an event loop has the signals they must not leave a terminal without echo."""
+    """While no event loop has the signals, they must not leave a terminal without echo."""
 
     def end(number: int, frame: FrameType | None) -> None:
         del frame
@@ -46,7 +46,8 @@ def _restored_by_signals(lines: Lines) -> Generator[None]:
         yield
     finally:
         for number in ours:
-            signal.signal(number, signal.SIG_DFL)
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
 
 
 def _editor(settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO) -> Lines:

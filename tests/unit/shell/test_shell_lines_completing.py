@@ -101,3 +101,9 @@ def test_names_with_escape_sequences_are_shown_spelled_out(tmp_path: Path) -> No
     assert anyio.run(shown, ":attach a") == ["a\\x1b[2Jb"]
     assert anyio.run(shown, ":m") == ["mcpservers\\x1b[31m"]
     assert anyio.run(shown, "a") == ["a\\u202eb"]
+
+
+def test_a_name_that_is_no_word_of_a_shell_is_not_offered_to_one(tmp_path: Path) -> None:
+    (tmp_path / "a\nrm b").touch()
+    assert offered(tmp_path, "!cat a") == []
+    assert offered(tmp_path, ":attach a") == [":attach a\nrm b"]
