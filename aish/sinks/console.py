@@ -98,10 +98,15 @@ class Console:
 
         Not before: what other sinks print when a run has ended belongs above that line.
         """
+        self.end()
+        self._screen.close()
+
+    def end(self) -> None:
+        """Say what the run came to, and leave the screen to whoever has it."""
+        self._screen.rest()
         self._screen.end_line()
         if self._end is not None:
             self._closing(self._end)
-        self._screen.close()
 
     def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
         match event:

@@ -104,13 +104,13 @@ class Blocks:
         yield self._made("code", line[min(indent, start) :], indent)
 
     def _line(self, line: str) -> Iterator[Block]:
-        line = line.expandtabs(4) if "\t" in line else line
-        if not line.strip():
+        text = line.expandtabs(4) if "\t" in line else line
+        if not text.strip():
             yield from self._ended()
             self._gap = True
-        elif self._is_full(line):
+        elif self._is_full(text):
             yield from self._continued(line)
-        elif (fence := _FENCE.match(line)) is not None:
+        elif (fence := _FENCE.match(text)) is not None:
             yield from self._ended()
             self._fence = (len(fence[1]), fence[2])
             if label := fence[3].strip():
@@ -120,7 +120,7 @@ class Blocks:
             yield from self._ended()
             yield self._made("command", line)
         else:
-            yield from self._text_line(line)
+            yield from self._text_line(text)
 
     def _text_line(self, line: str) -> Iterator[Block]:
         if self._mode == "text" and _UNDERLINE.match(line):
@@ -138,11 +138,11 @@ class Blocks:
         elif _QUOTE.match(line):
             if self._mode != "quote":
                 yield from self._ended()
-                self._begin("quote", line.strip(), 0)
+                self._begin("quote", line.strip(" "), 0)
             else:
-                self._add(line.strip())
+                self._add(line.strip(" "))
         elif self._mode:
-            self._add(line.strip())
+            self._add(line.strip(" "))
         else:
             yield from self._beginning(line)
 

@@ -20,6 +20,7 @@ from aish.vocab.json import JsonValue
 
 _READ_AT_MOST = 100_000
 _PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "kept for later by"}
+_RULES: Mapping[Verdict, str] = {"auto": "approved by", "staged": "kept for later by"}
 
 
 def is_command(tool: str) -> bool:
@@ -40,8 +41,11 @@ def call_line(look: Look, tool: str, arguments: JsonValue) -> str:
 
 
 def decided_lines(look: Look, event: ToolDecided) -> Iterator[str]:
-    """Who let a call pass, where that was not a rule of the file; a denied one says it itself."""
-    if said := _PERSONS.get(event.verdict):
+    """Who let a call pass, where that is news; a denied one says it itself.
+
+    Of a call that is a person, of a command, which persons give, it is a rule.
+    """
+    if said := (_RULES if is_command(event.tool) else _PERSONS).get(event.verdict):
         yield look.paint("dim", look.fit(for_line(f"    {said} {event.rule}"), look.width))
 
 

@@ -57,7 +57,7 @@ def _spans(text: str, width: int) -> Iterator[tuple[int, int]]:
 
 def _broken(line: str, width: int) -> Iterator[tuple[int, int]]:
     start = end = used = 0
-    for word in _WORDS.finditer(line):
+    for word in _WORDS.finditer(line.rstrip(" ")):
         size = cells(word[0])
         if used + size <= width:
             end = word.end()

@@ -129,10 +129,13 @@ class OutputFrame:
         if goes_on:
             return stream.folding.piece(stream.cleaner.piece(line.text))
         broken = "" if self._in_line is None else "\n"
-        stream.folding = Folding(room, stream.bar)
         if line.part == "whole":
             self._in_line = None
-            return f"{broken}{stream.bar}{stream.folding.piece(for_terminal(line.text))}\n"
+            shown = for_terminal(line.text)
+            if len(shown) > room or not shown.isascii() or "\t" in shown:
+                shown = Folding(room, stream.bar).piece(shown)
+            return f"{broken}{stream.bar}{shown}\n"
+        stream.folding = Folding(room, stream.bar)
         if line.part == "first":
             stream.cleaner = Cleaner()
         self._in_line = stream

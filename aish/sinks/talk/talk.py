@@ -4,9 +4,11 @@ Like `console`, for a conversation: steps have no names, a run begins and ends i
 and an answer is drawn as the Markdown it is.
 """
 
+import re
 from contextlib import AbstractContextManager
 from typing import Literal, assert_never
 
+from aish.sinks.console import Console
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
 from aish.sinks.talk.answer import Answer, Raw, Rendered
@@ -50,6 +52,9 @@ from aish.vocab.turn_events import (
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
+# What `Look.paint` writes.
+_OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
+
 
 class Talk:
     """Draws a session's events on a screen; `plain` leaves answers as they were written.
@@ -89,9 +94,14 @@ class Talk:
             self._wait()
 
     def line(self, text: str = "", style: Style | None = None) -> None:
-        """Lines of the shell's own; they may quote strangers."""
-        for line in for_terminal(text).split("\n"):
-            self._screen.line(self._look.paint(style, line) if style and line else line)
+        """Lines of the shell's own, in styles of ours or in none; they may quote strangers."""
+        for line in text.split("\n"):
+            shown = _with_styles(line)
+            self._screen.line(self._look.paint(style, shown) if style and shown else shown)
+
+    def visitor(self) -> Console:
+        """Draws a pipeline that is run within the session, until that has ended."""
+        return _Visitor(self._screen)
 
     def hold(self) -> AbstractContextManager[None]:
         """Keep everything away while somebody else has the terminal."""
@@ -253,3 +263,20 @@ class Talk:
             self._screen.wait(waited)
         else:
             self._screen.rest()
+
+
+class _Visitor(Console):
+    """A console on a screen that stays open when it is closed."""
+
+    def close(self) -> None:
+        """Say what the run came to."""
+        self.end()
+
+
+def _with_styles(text: str) -> str:
+    """The text made fit for a terminal, but for the styles that are ours."""
+    if "\x1b" not in text:
+        return for_terminal(text)
+    return "".join(
+        part if index % 2 else for_terminal(part) for index, part in enumerate(_OURS.split(text))
+    )

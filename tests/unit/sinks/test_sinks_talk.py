@@ -6,6 +6,7 @@ import pytest
 from scripted_events import (
     HOSTILE,
     decided,
+    ordinary_run,
     run_finished,
     run_started,
     step_finished,
@@ -26,12 +27,14 @@ from aish.vocab.events import (
     StepStarted,
     TextDelta,
     TextWithdrawn,
+    ToolDecided,
     ToolFinished,
     ToolOutput,
     ToolProgress,
     ToolStarted,
     TurnStarted,
 )
+from aish.vocab.json import JsonObject
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
 
@@ -70,6 +73,11 @@ def command(code: int = 0, **changes: object) -> ToolFinished:
     return ToolFinished(RUN, "shell__run", kind, "one\ntwo\n", None, 0.02, structured)  # type: ignore[arg-type]  # the structured part is JSON
 
 
+def given(arguments: JsonObject) -> ToolDecided:
+    """The person gives a command."""
+    return decided(RUN, "shell__run", arguments, verdict="ask-yes", rule="the user")
+
+
 def session() -> list[Event]:
     """A bit of everything that goes well."""
     asked = Asked("c1", "repo__file_read", '{"path": "README.md"}')
@@ -88,7 +96,7 @@ def session() -> list[Event]:
         TextDelta(LINE, "I will read "),
         TextDelta(LINE, "it."),
         turn_finished(LINE, "I will read it.", finish="tool_calls", calls=(asked,)),
-        decided(CALL, "repo__file_read", {"path": "README.md"}, verdict="ask-yes", rule="you"),
+        decided(CALL, "repo__file_read", {"path": "README.md"}, verdict="ask-yes", rule="the user"),
         ToolStarted(CALL, "repo__file_read"),
         ToolFinished(
             CALL,
@@ -102,7 +110,7 @@ def session() -> list[Event]:
         turn_finished(second, ANSWER),
         step_finished("line-1", text=ANSWER),
         StepStarted(Place("run-1"), "run"),
-        decided(RUN, "shell__run", {"command": "printf 'one\\ntwo\\n'"}),
+        given({"command": "printf 'one\\ntwo\\n'"}),
         ToolStarted(RUN, "shell__run"),
         ToolOutput(RUN, "shell__run", "one\ntw", "stdout"),
         ToolOutput(RUN, "shell__run", "o\n", "stdout"),
@@ -146,7 +154,7 @@ def trouble() -> list[Event]:
             text=None,
             error=Failure("truncated", f"the answer was cut off {HOSTILE}", "raise `max_tokens`"),
         ),
-        decided(RUN, "shell__run", {"argv": ["ls", HOSTILE]}),
+        given({"argv": ["ls", HOSTILE]}),
         ToolOutput(RUN, "shell__run", HOSTILE, "stderr"),
         command(2),
         step_finished("run-1", status="failed", error=Failure("handler_error", "exit code 2")),
@@ -221,6 +229,7 @@ def test_code_comes_line_by_line_before_its_fence_is_closed() -> None:
     assert scene.seen() == "    ── sh\n    ls -l"
     scene.screen.tick()
     assert scene.seen() == "    ── sh\n    ls -l\n    cd"
+    scene.over()
 
 
 def test_a_terminal_made_narrower_gets_narrower_blocks() -> None:
@@ -299,7 +308,7 @@ def test_arguments_that_do_not_fit_are_counted(width: int) -> None:
 
 
 def test_a_command_that_overwrites_its_line_shows_the_last_of_it() -> None:
-    scene = Scene().take(decided(RUN, "shell__run", {"command": "curl"}))
+    scene = Scene().take(given({"command": "curl"}))
     scene.printed("10 %\r", "20 %\r", ticks=True)
     assert scene.seen() == "$ curl\n  │ 20 %"
 
@@ -308,14 +317,14 @@ def test_a_command_that_overwrites_its_line_shows_the_last_of_it() -> None:
 
 
 def test_a_command_played_from_a_cassette_shows_what_it_printed() -> None:
-    scene = Scene().take(decided(RUN, "shell__run", {"argv": ["ls", "a b"]}), command(1)).over()
+    scene = Scene().take(given({"argv": ["ls", "a b"]}), command(1)).over()
 
     assert scene.seen().split("\n")[:3] == ["$ ls 'a b'", "  │ one", "  │ two"]
     assert scene.seen().split("\n")[3].startswith("  ╰─ exit 1 · 0.02 s ───")
 
 
 def test_a_command_that_is_cut_off_shows_what_there_was() -> None:
-    scene = Scene().take(decided(RUN, "shell__run", {"command": "sleep 9"}))
+    scene = Scene().take(given({"command": "sleep 9"}))
     scene.printed("half a li", ticks=True)
     scene.take(
         step_finished("run-1", status="failed", error=Failure("interrupted", "interrupted"))
@@ -372,10 +381,10 @@ def test_nothing_is_drawn_while_somebody_else_has_the_terminal() -> None:
 
 def test_lines_of_the_shell_stand_apart_from_an_answer() -> None:
     scene = Scene().said(["An *answer"], ticks=True)
-    scene.talk.line("server docs is \x1b[1mready", "dim")
+    scene.talk.line("server docs is \x1b[2Jready", "dim")
     scene.said(["*."]).take(turn_finished(LINE, "An *answer*.")).over()
 
-    assert scene.seen() == "server docs is \\x1b[1mready\nAn answer."
+    assert scene.seen() == "server docs is \\x1b[2Jready\nAn answer."
 
 
 def test_thoughts_and_figures_are_shown_to_who_wants_them() -> None:
@@ -417,3 +426,29 @@ def test_a_frame_is_drawn_without_anything_else_happening() -> None:
     scene.over()
 
     assert scene.seen() == "unfinished"
+
+
+def test_a_pipeline_run_within_the_session_is_drawn_as_any_run() -> None:
+    scene = Scene().take(session()[0])
+    visitor = scene.talk.visitor()
+    for stamped in ordinary_run():
+        visitor(stamped)
+    visitor.close()
+    scene.said(["Back *again*."]).take(turn_finished(LINE, "Back *again*.")).over()
+
+    assert "● read" in scene.seen()
+    assert "ok · 2 steps · 1 tool call" in scene.seen()
+    assert scene.seen().endswith("\nBack again.")
+
+
+def test_the_shell_s_own_styles_pass_and_no_others() -> None:
+    scene = Scene(look=Look(color=True))
+    scene.talk.line(scene.look.paint("red", "no such tool") + "\x1b[5mx\x1b[2J")
+
+    assert scene.written == "\x1b[31mno such tool\x1b[0m\\x1b[5mx\\x1b[2J\n"
+
+
+def test_a_command_that_a_rule_let_pass_says_which() -> None:
+    event = decided(RUN, "shell__run", {"command": "ls"}, rule="ls **")
+
+    assert Scene().take(event).over().seen() == "$ ls\n    approved by ls **"

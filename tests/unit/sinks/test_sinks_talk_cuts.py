@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scripted_events import HOSTILE, turn_finished
+from scripted_events import HOSTILE, any_event, turn_finished
 from talk_scenes import LINE, Scene
 from terminal_cells import Cells
 
@@ -16,6 +16,7 @@ from aish.sinks.talk.cleaning import Cleaner
 from aish.sinks.talk.lines import Line, LineAssembler
 from aish.sinks.talk.output import Overwritten
 from aish.text import for_terminal
+from aish.vocab.events import Stamped
 
 _PARTS = st.sampled_from(
     [
@@ -52,6 +53,8 @@ _PARTS = st.sampled_from(
         *("CMD: ls *.py *\n", "CMD: ", "\x1b]0;t\x07", "\u2028", "\x00", "\x08", HOSTILE),
     ]
 )
+# Each example draws a session or two.
+PATIENT = settings(deadline=None)
 _TEXTS = st.lists(_PARTS, max_size=30).map("".join)
 _CUTS = st.lists(st.integers(1, 12), max_size=40)
 _SEQUENCES = re.compile(r"\x1b\[(?:[0-9;]*m|2K|K|J|1A)")
@@ -79,6 +82,7 @@ def on_cells(drawn: Scene) -> str:
 
 @pytest.mark.requirement("S4", "X3")
 @pytest.mark.parametrize("plain", [False, True], ids=["markdown", "plain"])
+@PATIENT
 @given(text=_TEXTS, cuts=_CUTS, width=st.sampled_from([20, 40, 80]), color=st.booleans())
 @example(text="a\r\nb", cuts=[2], width=20, color=False)
 def test_an_answer_looks_the_same_wherever_it_was_cut(
@@ -94,6 +98,7 @@ def test_an_answer_looks_the_same_wherever_it_was_cut(
         assert color or not re.search(r"\x1b\[[0-9;]*m", written)
 
 
+@PATIENT
 @given(text=_TEXTS, cuts=_CUTS)
 def test_a_command_s_output_looks_the_same_wherever_it_was_cut(text: str, cuts: list[int]) -> None:
     def drawn(cuts: list[int]) -> str:
@@ -104,6 +109,7 @@ def test_a_command_s_output_looks_the_same_wherever_it_was_cut(text: str, cuts: 
     assert drawn(cuts) == drawn([])
 
 
+@PATIENT
 @given(
     text=st.lists(_PARTS | st.sampled_from(["\ufe0f", "❤", "1\ufe0f\u20e3"])).map("".join),
     cuts=_CUTS,
@@ -128,6 +134,7 @@ def whole_lines(lines: list[Line]) -> list[str]:
 
 
 @pytest.mark.parametrize("kind", [LineAssembler, Overwritten])
+@PATIENT
 @given(text=st.text("ab\n\r", max_size=40), cuts=_CUTS)
 def test_lines_are_the_same_wherever_they_were_cut(
     kind: type[LineAssembler | Overwritten], text: str, cuts: list[int]
@@ -140,6 +147,7 @@ def test_lines_are_the_same_wherever_they_were_cut(
     assert lines(cuts) == lines([])
 
 
+@PATIENT
 @given(text=_TEXTS, cuts=_CUTS)
 def test_blocks_are_the_same_wherever_they_were_cut(text: str, cuts: list[int]) -> None:
     whole, cut = Blocks(), Blocks()
@@ -148,3 +156,20 @@ def test_blocks_are_the_same_wherever_they_were_cut(text: str, cuts: list[int]) 
         *whole.feed(text),
         *whole.end(),
     ]
+
+
+@pytest.mark.requirement("X2", "X3")
+@PATIENT
+@given(run=st.lists(any_event(), max_size=12), plain=st.booleans(), width=st.integers(1, 90))
+def test_whatever_happens_only_our_own_sequences_are_written(
+    *, run: list[Stamped], plain: bool, width: int
+) -> None:
+    drawn = Scene(width, plain=plain, verbose=True, look=Look(color=True, animate=True))
+    for stamped in run:
+        drawn.talk(stamped)
+        drawn.screen.tick()
+    drawn.over()
+
+    for written in drawn.out.each:
+        strange = _SEQUENCES.sub("", written.removeprefix("\r"))
+        assert for_terminal(strange) == strange
