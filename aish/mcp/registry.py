@@ -1,6 +1,6 @@
 """The tools of all servers under one roof (M4, M5): implements `vocab.protocols.Tools`."""
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import TypeVar
@@ -15,6 +15,7 @@ from aish.mcp.naming import clash, tool_of, wire_name
 from aish.mcp.opening import Notify, Opening, Surroundings
 from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
+from aish.mcp.together import single, together
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
 from aish.vocab.json import JsonObject
@@ -258,7 +259,7 @@ async def open_registry(
         around = Surroundings(reaper, logs, tasks, notice, secrets, border)
         servers = [server_of(one, around, registry, elicit) for one in connections]
         try:
-            await _all(server.open for server in servers)
+            await together(server.open for server in servers)
             for server in servers:
                 registry.add(server)
             registry.name_tools()
@@ -267,7 +268,7 @@ async def open_registry(
             problem = single(error)
         finally:
             with anyio.CancelScope(shield=True):
-                await _all(server.close for server in servers)
+                await together(server.close for server in servers)
             tasks.cancel_scope.cancel()
     if problem is not None:
         raise problem
@@ -285,17 +286,3 @@ def server_of(
         on_change=registry.rename_tools,
         may_call=registry.may_call,
     )
-
-
-async def _all(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> None:
-    """Do all at the same time."""
-    async with anyio.create_task_group() as group:
-        for action in actions:
-            group.start_soon(action)
-
-
-def single(error: Exception) -> Exception:
-    """The first of those that servers failed with at the same time."""
-    while isinstance(error, ExceptionGroup):
-        error = error.exceptions[0]
-    return error

@@ -15,10 +15,11 @@ from aish.errors import AishError, UnavailableError, UsageError, did_you_mean
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.opening import Notify, Surroundings
-from aish.mcp.registry import Registry, server_of, single
+from aish.mcp.registry import Registry, server_of
 from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
 from aish.mcp.stay import Stay
+from aish.mcp.together import single
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
 from aish.vocab.run_parts import ServerInfo
