@@ -480,3 +480,39 @@ def test_an_image_goes_on_with_its_conversation(
     assert (url in str(last)) is kept
     assert ("[aish] no longer there: image/png" in str(last)) is not kept
     assert ("an image of the conversation, is gone" in done.stderr) is not kept
+
+
+@pytest.mark.requirement("F2", "F5")
+def test_each_item_of_a_sub_pipeline_has_a_conversation_of_its_own(
+    project: Project, endpoint: Any
+) -> None:
+    inner = THREE.replace("prompt: One", "prompt: '{{ inputs.name }}'")
+    project.pipeline(f"inputs: {{name: {{type: string}}}}\n{inner}", "inner.yaml")
+    project.pipeline(
+        """
+        steps:
+          - {id: all, foreach: "['a', 'b']", pipeline: inner.yaml, with: {name: "{{ item }}"}}
+        """
+    )
+
+    done = project.run("--html", "run.html", "--junit", "run.xml")
+
+    assert done.code == 0, done.stderr
+    last = [said(body) for body in endpoint.asked if len(body["messages"]) == 5]
+    assert sorted(messages[0][1] for messages in last) == ["a", "b"]
+    # An item that is not done is done again as a whole: nothing is gone on with later.
+    assert of_type(project.journal, "turn.added") == []
+
+
+def test_events_and_reports_have_conversations_that_go_on(project: Project, endpoint: Any) -> None:
+    project.pipeline(THREE)
+
+    live = project.run("--format", "jsonl", "--ephemeral")
+    done = project.run("--html", "run.html", "--junit", "run.xml", "-o", "out.txt")
+
+    assert (live.code, done.code) == (0, 0), live.stderr + done.stderr
+    told = [json.loads(line)["type"] for line in live.stdout.splitlines()]
+    assert told.count("turn.added") == 4
+    assert "turn.added" not in done.stderr
+    assert (project.folder / "run.html").read_text().count("Three") > 0
+    assert len(endpoint.asked) == 6
