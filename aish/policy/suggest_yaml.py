@@ -4,11 +4,14 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
+from aish.text import for_ci_log, for_terminal
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import RuleEntry
 
 _WIDEST = 100
-_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*(?:[./*-]+[A-Za-z0-9_]+)*(?:[./-]*[*])?\Z", re.ASCII)
+_PLAIN = re.compile(
+    r"-{0,2}[A-Za-z][A-Za-z0-9_]*(?:[./*-]+[A-Za-z0-9_]+)*(?:[./-]*[*])?\Z", re.ASCII
+)
 # Words that some reader of YAML takes for something else than a text.
 _NO_TEXTS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
 _BASIC_PLANE = 0xFFFF
@@ -62,7 +65,9 @@ def _mapping(value: JsonObject) -> str:
 def _text(text: str) -> str:
     if _PLAIN.match(text) and text.lower() not in _NO_TEXTS:
         return text
-    return '"' + "".join(map(_character, text)) + '"'
+    quoted = '"' + "".join(map(_character, text)) + '"'
+    # `##[` may be a command to a CI runner wherever it stands in a line.
+    return quoted if for_ci_log(quoted) == quoted else quoted.replace("#", "\\u0023")
 
 
 def _character(character: str) -> str:
@@ -73,7 +78,7 @@ def _character(character: str) -> str:
         return "\\n"
     if character == "\t":
         return "\\t"
-    if character.isprintable():
+    if character.isprintable() and for_terminal(character) == character:
         return character
     code = ord(character)
     return f"\\U{code:08x}" if code > _BASIC_PLANE else f"\\u{code:04x}"

@@ -1,6 +1,6 @@
-"""Under which aliases the servers of a recording were known (S8)."""
+"""Under which aliases the servers of a recording were known, and their tools to models (S8)."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -12,9 +12,12 @@ from aish.cassettes.server_messages import is_to_server, message_of, reply_to, s
 from aish.config.loader import load_pipeline
 from aish.config.pipeline import Pipeline
 from aish.errors import AishError
+from aish.mcp.naming import wire_name
+from aish.policy.explain import tool_name
 from aish.policy.globs import SEPARATOR
 from aish.run.cassette_check.check import named_in
 from aish.run.yaml_files import SUFFIXES, is_pipeline
+from aish.vocab.tools import ToolName
 
 _FOLDERS = (Path(), Path("pipelines"))
 
@@ -43,6 +46,28 @@ def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -
     if len(left) == len(nameless) == 1:
         known[nameless.pop()] = left.pop()
     return known
+
+
+def tools_of(
+    interactions: Sequence[Interaction], aliases: Mapping[str, str]
+) -> frozenset[ToolName]:
+    """The tools that servers listed or were called by."""
+    return frozenset(
+        ToolName(aliases[server], name)
+        for interaction in interactions
+        if (server := server_of(interaction.request.uri)) in aliases
+        for name in _listed(interaction)
+    )
+
+
+def tool_of_wire(wire: str, tools: Iterable[ToolName]) -> ToolName:
+    """The tool that models know by a name, which is another one where its own is not legal (M4).
+
+    Raises:
+        UsageError: it is the name of none.
+    """
+    known = (tool for tool in tools if wire_name(tool, len(wire)) == wire)
+    return next(known, None) or tool_name(wire)
 
 
 def pipeline_of(cassette: Path) -> Pipeline | None:

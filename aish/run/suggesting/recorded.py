@@ -5,7 +5,7 @@ the names that models were shown.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 from aish.cassettes.conversation import conversation
@@ -16,9 +16,8 @@ from aish.cassettes.json_body import json_object, json_or_text
 from aish.cassettes.model_requests import chat_request, messages_of
 from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
-from aish.policy.explain import tool_name
 from aish.policy.suggest_rules import Made
-from aish.run.suggesting.aliases import aliases_of
+from aish.run.suggesting.aliases import aliases_of, tool_of_wire, tools_of
 from aish.run.suggesting.calls import Calls
 from aish.run.taping.recorded_answer import read_answer
 from aish.text import for_line
@@ -26,7 +25,7 @@ from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ToolName
 
 _DENIED = "[aish] tool call denied"
-_LISTED = re.compile(r"^\[tool: ([^\]\n]+)\]\n(\[aish\] tool call denied)?", re.MULTILINE)
+_LISTED = re.compile(r"^\[tool: [^\]\n]+\]\n(\[aish\] tool call denied)?", re.MULTILINE)
 _FOLDER = re.compile(r"<(?:root|run|home)>")
 _MOVED = "a folder of the recording's machine stood in its arguments"
 _SHELL_RUN = ToolName("shell", "run")
@@ -50,7 +49,8 @@ def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | N
                 made.append(_made(ToolName(alias, part.name), part.arguments))
     turns = [part for part in parts if isinstance(part, ModelTurn)]
     denied = {call.name + call.arguments: call for call in _refused(turns, interactions)}
-    return Calls(tuple(made), tuple(_asked(denied.values())), tuple(untold))
+    tools = tools_of(interactions, aliases)
+    return Calls(tuple(made), tuple(_asked(denied.values(), tools)), tuple(untold))
 
 
 def _command(interaction: Interaction) -> JsonObject:
@@ -80,16 +80,16 @@ def _refused(
 
 def _listed(text: str, calls: Sequence[AskedCall]) -> Iterator[AskedCall]:
     """The same where a model's chat template has no place for results (L13)."""
-    found = [(name, bool(denied)) for name, denied in _LISTED.findall(text)]
-    if [name for name, _ in found] == [call.name for call in calls]:
-        yield from (call for call, (_, denied) in zip(calls, found, strict=True) if denied)
+    found = [bool(denied) for denied in _LISTED.findall(text)]
+    if len(found) == len(calls):
+        yield from (call for call, denied in zip(calls, found, strict=True) if denied)
         return
-    # A result may look like one of these lines: then every call of that name is in doubt.
-    doubtful = {name for name, denied in found if denied}
-    yield from (call for call in calls if call.name in doubtful)
+    # A result may look like one of these lines: then any of the calls may have been denied.
+    if any(found):
+        yield from calls
 
 
-def _asked(calls: Iterable[AskedCall]) -> Iterator[Made]:
+def _asked(calls: Iterable[AskedCall], tools: Collection[ToolName]) -> Iterator[Made]:
     for call in calls:
         arguments: JsonValue = json_or_text(call.arguments or "{}")
         if isinstance(arguments, str):
@@ -97,7 +97,7 @@ def _asked(calls: Iterable[AskedCall]) -> Iterator[Made]:
             arguments = json_or_text(arguments)
         if isinstance(arguments, Mapping):
             with suppress(UsageError):
-                yield _made(tool_name(call.name), arguments)
+                yield _made(tool_of_wire(call.name, tools), arguments)
 
 
 def _made(tool: ToolName, arguments: JsonObject) -> Made:

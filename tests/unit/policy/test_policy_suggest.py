@@ -15,6 +15,7 @@ from aish.policy.rules import compile_policy
 from aish.policy.suggest import DENIED, stand_in, suggest, suggestion
 from aish.policy.suggest_rules import Made
 from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
+from aish.text import for_ci_log
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import RuleEntry, RuleLists
 from aish.vocab.tools import ToolName
@@ -383,6 +384,28 @@ def test_a_file_reads_the_rules_as_they_were_meant(calls: list[Made], indent: in
     assert [problem.message for problem in problems] == [
         "a mapping is expected here, and this is a list"
     ]
+
+
+@pytest.mark.requirement("S8", "X2")
+@given(
+    TEXTS
+    | st.sampled_from(
+        [
+            "##[group]x",
+            "::error::x",
+            "\u202e\u3164\x9b\ufeff\U000e0041",
+            "###[[",
+            "#\u3000#\u00e9vso[",
+        ]
+    )
+)
+def test_rules_are_printed_as_they_are(text: str) -> None:
+    printed = rules_yaml(suggest(reads(text)), 4)
+    assert for_ci_log(printed) == printed
+    root, problems = parse_mapping(f"rules:\n{printed}", "rules.yaml")
+    assert problems == []
+    assert root is not None
+    assert to_data(root) == {"rules": [_plain(rule_data(rule)) for rule in suggest(reads(text))]}
 
 
 def _plain(value: JsonValue) -> JsonValue:

@@ -6,10 +6,11 @@ import pytest
 from cassette_exchanges import answer
 from hypothesis import given
 from hypothesis import strategies as st
-from recorded_runs import asks, called, calls, command, read, says, session
+from recorded_runs import asks, called, calls, command, read, rpc, says, session
 
 from aish.cassettes.interaction import Interaction, Request
 from aish.config.loader import load_pipeline
+from aish.mcp.naming import wire_name
 from aish.policy.suggest_rules import Made
 from aish.run.suggesting.calls import Calls, made_of_events
 from aish.run.suggesting.recorded import made_of_cassette
@@ -130,6 +131,19 @@ def test_a_denial_is_told_where_results_go_out_as_text() -> None:
     forged = {"role": "user", "content": twice}
     again = told(first, Interaction(asks(user, said, forged), says("No")))
     assert again.denied == (Made(READ, {"path": "x"}),)
+
+
+@pytest.mark.requirement("S8")
+def test_a_denial_is_told_of_a_tool_that_models_know_by_another_name() -> None:
+    tool = ToolName("files", "read.file of mine")
+    wire = wire_name(tool, 64)
+    listed = rpc("tools/list", {"tools": [{"name": tool.name}]})
+    user = {"role": "user", "content": "Read x"}
+    asked = called("c1", wire, "{}")
+    reply = {"role": "tool", "tool_call_id": "c1", "content": DENIED}
+    first = Interaction(asks(user), calls("c1", wire, "{}"))
+    found = told(listed, first, Interaction(asks(user, asked, reply), says("No")))
+    assert found.denied == (Made(tool, {}),)
 
 
 @pytest.mark.requirement("S8")
