@@ -3,6 +3,7 @@
 Answers are cut into one network write per `per_write` deltas. For tool turns, `calls` calls of
 `tool` are asked for in each of the first `turns` answers of a conversation. With `counts` these
 are the first of all answers, and each says how many tokens its request had, a token for 4 bytes.
+A `text` is said four characters a delta.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ class Script:
     tool: str = "mock__echo"
     arguments: str = '{"text": "hello"}'
     counts: bool = False
+    text: str = ""
 
 
 @dataclass
@@ -99,7 +101,8 @@ class _Connection(asyncio.Protocol):
             ]
             parts = [_event({"tool_calls": calls}), _event({}, "tool_calls")]
         else:
-            parts = [_event({"content": f"word{n} "}) for n in range(script.deltas)]
+            said = (script.text[4 * n : 4 * n + 4] or f"word{n} " for n in range(script.deltas))
+            parts = [_event({"content": word}) for word in said]
             parts.append(_event({}, "stop"))
         parts.append(_TAIL % tokens)
         writes = [

@@ -48,6 +48,7 @@ MEASURES = (
     reports.html_report,
     reports.junit_report,
     talk.talk_deltas,
+    talk.shell_deltas,
 )
 
 

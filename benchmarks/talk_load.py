@@ -47,11 +47,17 @@ def decide(call: Call, rules: Sequence[Rule]) -> Verdict:
 PLACE = Place("line-1", turn=1)
 
 
-def main() -> None:
-    count, manner = int(sys.argv[1]), sys.argv[2]
+def answer(count: int) -> str:
+    """A text of so many deltas."""
     text = ""
     while len(text) < 4 * count:
         text += SECTION.format(n=len(text))
+    return text[: 4 * count]
+
+
+def main() -> None:
+    count, manner = int(sys.argv[1]), sys.argv[2]
+    text = answer(count)
     pieces = [text[at : at + 4] for at in range(0, 4 * count, 4)]
     terminal, inner = pty.openpty()
     reader = subprocess.Popen(["cat"], stdin=terminal, stdout=subprocess.DEVNULL)
@@ -60,8 +66,7 @@ def main() -> None:
         talk = Talk(screen, plain=manner == "plain")
         for number, piece in enumerate(pieces):
             talk(Stamped(number, 0.0, TextDelta(PLACE, piece)))
-        said = text[: 4 * count]
-        finished = TurnFinished(PLACE, "mock", "stop", said, (), Usage(), None, 1.0)
+        finished = TurnFinished(PLACE, "mock", "stop", text, (), Usage(), None, 1.0)
         talk(Stamped(count, 0.0, finished))
         talk.close()
     reader.kill()
