@@ -15,7 +15,7 @@ from aish.sinks.talk.folding import folded
 from aish.sinks.tally import seconds_text
 from aish.text import for_line, for_terminal
 from aish.vocab.event_parts import Verdict
-from aish.vocab.events import ToolDecided, ToolFinished
+from aish.vocab.events import ToolDecided
 from aish.vocab.json import JsonValue
 
 _READ_AT_MOST = 100_000
@@ -56,23 +56,26 @@ def command_lines(look: Look, arguments: JsonValue) -> Iterator[str]:
         yield look.paint("bold", f"{'  ' if number else '$ '}{row}")
 
 
-def printed(event: ToolFinished) -> Sequence[tuple[str, str]]:
-    """What a command printed, by stream, where nobody saw it print."""
-    if not isinstance(event.structured, Mapping):
-        return [("stderr", event.content)]
-    both = [(name, event.structured.get(name)) for name in ("stdout", "stderr")]
+def printed(output: JsonValue) -> Sequence[tuple[str, str]]:
+    """What a command printed, by stream."""
+    given = output if isinstance(output, Mapping) else {}
+    both = [(name, given.get(name)) for name in ("stdout", "stderr")]
     return [(name, text) for name, text in both if isinstance(text, str) and text]
 
 
-def command_end(look: Look, event: ToolFinished) -> str:
-    """The exit code and the time, red if it is not 0."""
-    structured = event.structured if isinstance(event.structured, Mapping) else {}
-    code = structured.get("exit_code")
-    how = event.kind if code is None else f"exit {code}"
-    said = f"{how} {look.glyphs.dot} {seconds_text(event.seconds)}"
-    if event.kind != "ok":
-        return look.paint("red", failure_rule(look, for_line(said)))
-    return look.paint("dim", look.fit(for_line(f"  {look.glyphs.end} {said}"), look.width))
+def exit_code(output: JsonValue) -> int | None:
+    """The exit code of a command, if it has come to one."""
+    code = output.get("exit_code") if isinstance(output, Mapping) else None
+    return code if isinstance(code, int) else None
+
+
+def command_end(look: Look, code: int | None, how: str, seconds: float) -> str:
+    """The exit code, or how it ended without one, and the time; red if it is not 0."""
+    said = for_line(f"{how if code is None else f'exit {code}'} {look.glyphs.dot} ")
+    said += seconds_text(seconds)
+    if code != 0:
+        return look.paint("red", failure_rule(look, said))
+    return look.paint("dim", look.fit(f"  {look.glyphs.end} {said}", look.width))
 
 
 def _command(arguments: JsonValue) -> str:

@@ -8,7 +8,7 @@ from aish.sinks.screen import Screen
 from aish.sinks.talk import calls
 from aish.sinks.talk.output import OutputFrame
 from aish.vocab.event_parts import Place
-from aish.vocab.events import ToolDecided, ToolFinished, ToolOutput
+from aish.vocab.events import StepFinished, ToolDecided, ToolFinished, ToolOutput
 
 
 class Framing:
@@ -17,6 +17,7 @@ class Framing:
     def __init__(self, screen: Screen) -> None:
         self._screen = screen
         self._outputs: dict[Place, OutputFrame] = {}
+        self._ending: dict[str | None, ToolFinished] = {}
         self._last: Place | None = None
         self.is_last = False
         """Whether a frame is the last thing on the screen."""
@@ -60,14 +61,21 @@ class Framing:
             for line in frames.result_lines(look, event):
                 self._screen.line(line)
         else:
-            self._command_finished(event)
+            self._ending[event.place.step] = event
+        if event.kind == "denied" and calls.is_command(event.tool):
+            self.told = event.place.step
         self._last = None
         self.is_last = True
-        if calls.is_command(event.tool):
-            self.told = event.place.step
 
-    def step_over(self, step: str | None) -> None:
-        """Nothing more of a step comes; of a command that was cut off what is there is shown."""
+    def step_finished(self, event: StepFinished) -> None:
+        """Nothing more of a step comes; how a command ended is known now.
+
+        Of one that was cut off what is there is shown.
+        """
+        step = event.place.step
+        ended = self._ending.pop(step, None)
+        if ended is not None:
+            self._command_finished(ended, event)
         for place in [place for place in self._outputs if place.step == step]:
             self._closed(place)
         self.interrupt()
@@ -77,14 +85,19 @@ class Framing:
         for place in list(self._outputs):
             self._closed(place)
 
-    def _command_finished(self, event: ToolFinished) -> None:
-        frame = self._frame(event.place)
+    def _command_finished(self, call: ToolFinished, step: StepFinished) -> None:
+        code = calls.exit_code(step.output)
+        frame = self._frame(call.place)
         if frame.is_empty:
             # Nobody has seen it print: it was played from a cassette.
-            for stream, text in calls.printed(event):
+            for stream, text in calls.printed(step.output):
                 frame.feed(text, stream)
-        self._closed(event.place)
-        self._screen.line(calls.command_end(self.look, event))
+        self._closed(call.place)
+        how = step.error.code if step.error else step.status
+        seconds = call.seconds or step.seconds
+        self._screen.line(calls.command_end(self.look, code, how, seconds))
+        if code is not None:
+            self.told = call.place.step
 
     def _frame(self, place: Place) -> OutputFrame:
         if place not in self._outputs:

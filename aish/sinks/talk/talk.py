@@ -77,6 +77,8 @@ class Talk:
         self._shown: dict[Place, int] = {}
         """How much of a turn's text was shown, of those that said something before."""
         self._frames = Framing(screen)
+        self._asked: set[str | None] = set()
+        """The steps under way in which a model answers."""
         self._answers = 0
 
     def __call__(self, stamped: Stamped) -> None:
@@ -121,6 +123,9 @@ class Talk:
         match event:
             case RunStarted():
                 self._screen.line(opening_text(self._look, event))
+            case StepStarted():
+                if event.kind == "prompt":
+                    self._asked.add(event.place.step)
             case TurnStarted():
                 self._waits.model(event.place, f"waiting for {for_line(event.model)}")
             case TurnFinished():
@@ -161,7 +166,7 @@ class Talk:
             case ExpectChecked():
                 if not event.ok:
                     self._note("red", event.message)
-            case (StepStarted() | ItemStarted() | ItemFinished() | TurnAdded()) | (
+            case (ItemStarted() | ItemFinished() | TurnAdded()) | (
                 HistoryReplaced() | OutputWaits() | QuestionAsked() | TextDelta() | ReasoningDelta()
             ):
                 pass
@@ -233,9 +238,10 @@ class Talk:
     def _step_finished(self, event: StepFinished) -> None:
         self._quiet()
         self._waits.step_over(event.place.step)
-        self._frames.step_over(event.place.step)
+        self._frames.step_finished(event)
         is_told = event.place.step is not None and event.place.step == self._frames.told
-        self._answers += event.status == "ok" and not is_told
+        self._answers += event.status == "ok" and event.place.step in self._asked
+        self._asked.discard(event.place.step)
         if event.status in {"ok", "skipped"} or (is_told and event.status != "budget"):
             # How a command ended is told by its frame.
             return

@@ -34,7 +34,7 @@ from aish.vocab.events import (
     ToolStarted,
     TurnStarted,
 )
-from aish.vocab.json import JsonObject
+from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
 
@@ -67,10 +67,14 @@ CMD: git log --oneline *.py *.md
 """
 
 
-def command(code: int = 0, **changes: object) -> ToolFinished:
-    structured = {"exit_code": code, "stdout": "one\ntwo\n", "stderr": "", **changes}
-    kind = "ok" if code == 0 else "handler_error"
-    return ToolFinished(RUN, "shell__run", kind, "one\ntwo\n", None, 0.02, structured)  # type: ignore[arg-type]  # the structured part is JSON
+def command(code: int = 0, **changes: JsonValue) -> list[Event]:
+    """How a command ends: as a call, and as the step that it is."""
+    output = {"exit_code": code, "stdout": "one\ntwo\n", "stderr": "", **changes}
+    error = Failure("handler_error", f"the command ended with exit code {code}") if code else None
+    return [
+        ToolFinished(RUN, "shell__run", "handler_error" if code else "ok", "one", None, 0.02),
+        step_finished("run-1", status="failed" if code else "ok", output=output, error=error),
+    ]
 
 
 def given(arguments: JsonObject) -> ToolDecided:
@@ -115,8 +119,7 @@ def session() -> list[Event]:
         ToolOutput(RUN, "shell__run", "one\ntw", "stdout"),
         ToolOutput(RUN, "shell__run", "o\n", "stdout"),
         ToolOutput(RUN, "shell__run", "careful\n", "stderr"),
-        command(),
-        step_finished("run-1"),
+        *command(),
         run_finished(cost_usd=0.0123, folder=".aish/sessions/20261118T120640Z-a1b2"),
     ]
 
@@ -156,8 +159,7 @@ def trouble() -> list[Event]:
         ),
         given({"argv": ["ls", HOSTILE]}),
         ToolOutput(RUN, "shell__run", HOSTILE, "stderr"),
-        command(2),
-        step_finished("run-1", status="failed", error=Failure("handler_error", "exit code 2")),
+        *command(2),
         run_finished(
             status="failed",
             exit=Exit(1, "failed", retryable=False, reason=f"line-1: {HOSTILE}"),
@@ -312,15 +314,31 @@ def test_a_command_that_overwrites_its_line_shows_the_last_of_it() -> None:
     scene.printed("10 %\r", "20 %\r", ticks=True)
     assert scene.seen() == "$ curl\n  │ 20 %"
 
-    scene.printed("30 %\r\nok\n").take(command()).over()
+    scene.printed("30 %\r\nok\n").take(*command()).over()
     assert scene.seen() == "$ curl\n  │ 30 %\n  │ ok\n  ╰ exit 0 · 0.02 s"
 
 
 def test_a_command_played_from_a_cassette_shows_what_it_printed() -> None:
-    scene = Scene().take(given({"argv": ["ls", "a b"]}), command(1)).over()
+    scene = Scene().take(given({"argv": ["ls", "a b"]}), *command(1)).over()
 
     assert scene.seen().split("\n")[:3] == ["$ ls 'a b'", "  │ one", "  │ two"]
     assert scene.seen().split("\n")[3].startswith("  ╰─ exit 1 · 0.02 s ───")
+
+
+def test_a_command_without_an_exit_code_says_why() -> None:
+    why = "cannot start `nope`: No such file or directory"
+    error = Failure("handler_error", why)
+    scene = Scene().take(
+        given({"argv": ["nope"]}),
+        ToolFinished(RUN, "shell__run", "handler_error", why, None, 0.5),
+        step_finished("run-1", status="failed", output=None, error=error),
+    )
+
+    assert scene.over().seen().split("\n") == [
+        "$ nope",
+        "  ╰─ handler_error · 0.50 s ────────────",
+        f"✗ {why}",
+    ]
 
 
 def test_a_command_that_is_cut_off_shows_what_there_was() -> None:
