@@ -147,9 +147,14 @@ class Registry:
         Raises:
             UsageError: two tools share a name.
         """
+
+        def refuse(tool: Tool, taken: Tool) -> None:
+            if server.alias in {tool.name.server, taken.name.server}:
+                self._refuse(tool, taken)
+
         servers = {**self._servers, server.alias: server}
         self._refuse_ambiguous(server)
-        self._name(servers, self._refuse)
+        self._name(servers, refuse)
         self._servers = servers
         self._hear()
 
@@ -157,7 +162,8 @@ class Registry:
         """Forget a server and its tools."""
         del self._servers[alias]
         self._left.add(alias)
-        self._name(self._servers, self._refuse)
+        # What a change had to leave out has been told of.
+        self._name(self._servers, lambda _tool, _taken: None)
         self._hear()
 
     def rename_tools(self, server: Server) -> None:

@@ -249,6 +249,26 @@ def test_a_connect_that_is_given_up_leaves_nothing_behind(how: str, tmp_path: Pa
     play(scene)
 
 
+def test_a_connect_over_http_that_is_given_up_closes_its_connection() -> None:
+    gate = Gate()
+
+    def slow(request: Recorded) -> Reply:
+        return Legacy().usual(request).but(before_head=gate)
+
+    async def scene(end: McpEndpoint) -> None:
+        async with roster() as s:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(s.roster.connect, http(end.url, protocol="legacy"))
+                await gate.arrival()
+                tasks.cancel_scope.cancel()
+            await end.requests[-1].abort_seen()
+            assert s.picture == ((), ())
+
+    with McpEndpoint(Legacy(initialize=slow)) as end:
+        play(lambda: scene(end))
+        gate.open()
+
+
 @pytest.mark.requirement("M4")
 def test_wire_names_are_the_same_in_any_order() -> None:
     tools = [tool("a" * 80), tool("b c"), tool("plain")]
