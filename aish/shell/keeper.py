@@ -4,7 +4,7 @@ What a command opens must outlive the scope that the command can be interrupted 
 has to be left in the task that has entered it.
 """
 
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
@@ -48,5 +48,20 @@ async def open_keeper() -> AsyncGenerator[Keeper]:
         except BaseException as error:  # ruff: ignore[blind-except] - raised again: a task group would wrap it
             failure = error
         keeper.close()
+    if failure is not None:
+        raise failure
+
+
+@asynccontextmanager
+async def beside(work: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+    """Have `work`, which fails with nothing, done beside the block, and given up at its end."""
+    failure: BaseException | None = None
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(work)
+        try:
+            yield
+        except BaseException as error:  # ruff: ignore[blind-except] - raised again: a task group would wrap it
+            failure = error
+        tasks.cancel_scope.cancel()
     if failure is not None:
         raise failure

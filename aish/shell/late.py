@@ -1,28 +1,34 @@
 """What the editor asks of a session that is not there yet when the editor is made."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from aish.shell.lines import Words
-from aish.shell.session import Session
 from aish.vocab.event_parts import NOWHERE
 from aish.vocab.events import Notice
+from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
+
+
+@frozen
+class Shown:
+    """What is shown beside the line, each asked for when it is drawn."""
+
+    words: Words
+    prompt: Callable[[], str]
+    toolbar: Callable[[], str]
 
 
 class Late:
     """`lines.Words`, the prompt and the toolbar of a session, once it is held."""
 
-    def __init__(self) -> None:
+    def __init__(self, model: str | None) -> None:
         self.emit: Emit | None = None
-        self._session: Session | None = None
-        self._words: Words | None = None
+        self._model = model
+        self._shown: Shown | None = None
 
-    def hold(self, session: Session) -> None:
-        """This is the session."""
-        from aish.shell.words import SessionWords
-
-        self._session = session
-        self._words = SessionWords(session)
+    def hold(self, shown: Shown) -> None:
+        """The session is there."""
+        self._shown = shown
 
     def notice(self, text: str) -> None:
         """Tell something that is no reason to end."""
@@ -31,39 +37,24 @@ class Late:
 
     def prompt(self) -> str:
         """The name before the line: the model's alias."""
-        session = self._session
-        return "aish" if session is None or session.model is None else session.model
+        return self._shown.prompt() if self._shown is not None else self._model or "aish"
 
     def toolbar(self) -> str:
         """What is connecting or missing, and whether calls run unasked."""
-        session = self._session
-        if session is None:
-            return ""
-        servers = session.open.servers.roster.registry.servers
-        parts = [
-            f"{state} {', '.join(names)}"
-            for state, names in (
-                ("connecting to", [s.alias for s in servers if s.state == "connecting"]),
-                ("missing:", [s.alias for s in servers if s.state == "failed"]),
-            )
-            if names
-        ]
-        if session.norris.on:
-            parts.append(f"norris: {session.norris.left} calls left")
-        return "  ".join(parts)
+        return "" if self._shown is None else self._shown.toolbar()
 
     def commands(self) -> Mapping[str, str]:
         """See `Words`."""
-        return {} if self._words is None else self._words.commands()
+        return {} if self._shown is None else self._shown.words.commands()
 
     def arguments(self, command: str) -> Sequence[str]:
         """See `Words`."""
-        return () if self._words is None else self._words.arguments(command)
+        return () if self._shown is None else self._shown.words.arguments(command)
 
     def paths(self, command: str) -> bool:
         """See `Words`."""
-        return self._words is not None and self._words.paths(command)
+        return self._shown is not None and self._shown.words.paths(command)
 
     def tools(self) -> Sequence[str]:
         """See `Words`."""
-        return () if self._words is None else self._words.tools()
+        return () if self._shown is None else self._shown.words.tools()

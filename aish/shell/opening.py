@@ -5,7 +5,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from aish.config.pipeline import Pipeline
 from aish.errors import AishError, InternalError
 from aish.loop.conversation import Buffer
 from aish.loop.equipment import Equipment
@@ -16,7 +15,7 @@ from aish.run.folder import RunsPlace
 from aish.run.metering import open_meter
 from aish.run.opening import run_started
 from aish.run.options import RunOptions
-from aish.run.plan import Plan, make_plan
+from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resources import Toolbox, open_toolbox
 from aish.run.servers import LiveServers, open_live_servers
@@ -38,13 +37,21 @@ from aish.shell.taking import take_lines
 from aish.shell.totals import with_earlier
 from aish.shell.waiting import SessionBuffer
 from aish.system.children import Reaper
-from aish.system.secrets import Secrets
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import NOWHERE, Exit
 from aish.vocab.events import Notice, RunFinished
 from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Emit
+from aish.vocab.protocols import Approver, Emit
 from aish.vocab.run_parts import ServerInfo
+
+
+@frozen
+class Person:
+    """What asks the person; `Unattended`, and nothing else, where nobody is there."""
+
+    approver: Approver
+    asking: Asking | None = None
+    elicit: Elicit | None = None
 
 
 @frozen
@@ -64,30 +71,8 @@ class Desk:
     hold: Callable[[Session], None]
     place: RunsPlace
     outlets_for: OutletsFor
-    asking: Asking | None = None
-    elicit: Elicit | None = None
+    person: Person
     earlier: Earlier | None = None
-
-
-def session_plan(
-    pipeline: Pipeline, options: RunOptions, secrets: Secrets, model: str | None = None
-) -> Plan:
-    """What a session opens: the servers, the rules with those of `shell`, and one model.
-
-    Raises:
-        PipelineError: a variable that these need is not set.
-        UsageError: an option names what the file does not have.
-    """
-    rules = pipeline.rules
-    ours = replace(rules, auto_approve=rules.auto_approve + pipeline.shell.auto_approve)
-    bare = replace(pipeline, steps=(), outputs=None, rules=ours)
-    plan = make_plan(bare, options, secrets=secrets)
-    alias = model or plan.default_model
-    if alias is None:
-        return plan
-    summary = pipeline.context.summary_model if pipeline.context.max_tokens else None
-    judges = (alias,) if summary is None else (alias, summary)
-    return make_plan(bare, options, secrets=secrets, judges=judges)
 
 
 async def run_session(desk: Desk) -> Exit:
@@ -131,7 +116,7 @@ async def _opened(
     @asynccontextmanager
     async def servers(plan: Plan, around: Surroundings, reaper: Reaper) -> AsyncGenerator[Servers]:
         settled = _Settled(around.emit, desk.lines)
-        async with open_live_servers(plan, around, reaper, desk.elicit, settled) as opened:
+        async with open_live_servers(plan, around, reaper, desk.person.elicit, settled) as opened:
             live.append(opened)
             yield opened.roster.registry
 
@@ -187,7 +172,7 @@ def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
         said,
         buffer,
         environment=lambda: own_environment(environ, plan.pipeline, plan.secrets),
-        asking=desk.asking,
+        asking=desk.person.asking,
         cmd_lines=shell.cmd_lines,
         ran=0 if desk.earlier is None else desk.earlier.ran,
     )

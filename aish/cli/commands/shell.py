@@ -1,11 +1,15 @@
 """`aish shell [FILE]`: a session on the same file, at a terminal."""
 
+import errno
 import os
+import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from aish.cli.boundary import say
 from aish.cli.loading import load
 from aish.cli.options import (
     AllowOption,
@@ -19,10 +23,12 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.shelling import Wanted, is_attended, run_shell
 from aish.run.options import RunOptions
 from aish.shell.outlets import Told
 from aish.shell.place import session_file
+from aish.shell.stage import Wanted
+from aish.shell.start import run_shell
+from aish.sinks.fanout import Sink
 
 
 def command(
@@ -81,4 +87,20 @@ def command(
         environ=environ,
     )
     told = Told(is_attended(environ), plain=plain, quiet=quiet, verbose=verbose)
-    return run_shell(pipeline, options, Wanted(told, run_dir, ephemeral, resume))
+    end = run_shell(pipeline, options, Wanted(told, _lost, run_dir, ephemeral, resume))
+    if end.code and not told.attended:
+        say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
+    return end.code
+
+
+def is_attended(environ: Mapping[str, str]) -> bool:
+    """Whether a person is there: both ends are terminals, and this is no job of a CI (1.2)."""
+    terminals = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return terminals and environ.get("CI", "") in {"", "0", "false"}
+
+
+def _lost(sink: Sink, error: OSError) -> None:
+    if error.errno == errno.EPIPE:
+        say(f"note: {sink.name}: the reader has gone")
+    else:
+        say(f"error: cannot write {sink.name}: {error.strerror or error}")

@@ -205,8 +205,7 @@ def _continuation(width: int, line: int, wrapped: int) -> str:  # ruff: ignore[u
 
 def _writer(stdout: TextIO) -> Callable[[str], None]:
     def write(text: str) -> None:
-        # What others have written comes first; a buffer would hold this back.
-        stdout.flush()
+        # Not through the buffer of the stream: a signal may come while somebody is in there.
         os.write(stdout.fileno(), text.encode())
 
     return write

@@ -1,0 +1,51 @@
+"""`aish shell` from its options to its exit: the prompt first, the session while it is read."""
+
+import gc
+from contextlib import ExitStack
+from importlib import import_module
+
+import anyio
+from anyio import to_thread
+
+from aish.config.pipeline import Pipeline
+from aish.run.options import RunOptions
+from aish.shell.early import EarlyLines
+from aish.shell.keeper import beside
+from aish.shell.planning import session_plan
+from aish.shell.stage import Stage, Wanted, open_stage
+from aish.system.secrets import Secrets
+from aish.vocab.event_parts import Exit
+
+
+def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
+    """A session on `pipeline`, and those that `:resume` goes on with after it.
+
+    Raises:
+        PipelineError: a variable that is needed is not set.
+        UsageError: the session cannot be begun.
+    """
+    plan = session_plan(pipeline, options, Secrets())
+    resume = wanted.resume
+    while True:
+        with ExitStack() as stack:
+            stage = open_stage(plan, options, wanted, resume, stack)
+            # What is there now stays for good; what the session makes is looked after again.
+            gc.freeze()
+            gc.enable()
+            end, resume = anyio.run(_session, stage)
+        if resume is None:
+            return end
+
+
+async def _session(stage: Stage) -> tuple[Exit, str | None]:
+    lines = EarlyLines(stage.lines)
+    if not stage.told.attended:
+        from aish.shell.desk import hold_session
+
+        return await hold_session(stage, lines)
+    async with beside(lines.begin):
+        # In a thread, so that keys are echoed meanwhile.
+        await to_thread.run_sync(import_module, "aish.shell.desk")
+        from aish.shell.desk import hold_session
+
+        return await hold_session(stage, lines)
