@@ -265,3 +265,18 @@ def test_a_file_without_steps_is_for_looking_and_not_for_running(project: Projec
     assert done.code == 2
     assert "there is no step" in done.stderr
     assert not project.run_folders
+
+
+@pytest.mark.requirement("M12", "P8")
+def test_a_lock_notices_another_attachment_or_prompt_of_a_server(project: Project) -> None:
+    head = "mcp: {servers: {docs: {command: [docs-server], required: false}}}\n"
+    review = 'prompt: {server: docs, name: review}\nattach: [a.md, "docs://page/intro"]\n'
+    project.pipeline(head + review)
+    assert project.aish("lock", "p.yaml").code == 0
+    assert project.aish("lock", "p.yaml", "--check").code == 0
+
+    for change in (("a.md", "b.md"), ("name: review", "name: other"), ("docs://page", "docs://p")):
+        project.pipeline(head + review.replace(*change))
+        checked = project.aish("lock", "p.yaml", "--check")
+        assert checked.code == 7
+        assert "prompt of step main: changed" in checked.stdout
