@@ -4,7 +4,7 @@ What a command opens must outlive the scope that the command can be interrupted 
 has to be left in the task that has entered it.
 """
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TypeVar
 
@@ -53,7 +53,7 @@ async def open_keeper() -> AsyncGenerator[Keeper]:
 
 
 @asynccontextmanager
-async def beside(work: Callable[[], Awaitable[None]]) -> AsyncGenerator[None]:
+async def beside(work: Callable[[], Coroutine[None, None, None]]) -> AsyncGenerator[None]:
     """Have `work`, which fails with nothing, done beside the block, and given up at its end."""
     failure: BaseException | None = None
     async with anyio.create_task_group() as tasks:
