@@ -27,15 +27,20 @@ def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[R
                 mark = "" if look.color else node.markup
                 yield Run(f"{mark}{for_terminal(node.content)}{mark}", inner)
             case "image":
-                lead = node.attrs.get("src", "")
-                yield Run(for_terminal(f"[{node.content}] ({lead})"), codes)
+                yield Run(for_terminal(f"[{node.content}] ({_lead(node, 'src')})"), codes)
             case "link":
                 said = list(_runs(node.children, look, codes))
                 yield from said
-                lead = for_terminal(str(node.attrs.get("href", "")))
+                lead = for_terminal(_lead(node, "href"))
                 if lead != "".join(run.text for run in said):
                     yield Run(f" ({lead})", codes)
             case _ if node.children:
                 yield from _runs(node.children, look, inner)
             case _:
                 yield Run(for_terminal(node.content), codes)
+
+
+def _lead(node: SyntaxTreeNode, name: str) -> str:
+    """Where a link leads, with the title that it may have."""
+    title = node.attrs.get("title")
+    return f'{node.attrs.get(name, "")} "{title}"' if title else str(node.attrs.get(name, ""))

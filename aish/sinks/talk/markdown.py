@@ -28,6 +28,7 @@ _NARROWEST_COLUMN = 6
 # Beyond its own limit the parser leaves things out.
 _DEEPEST = 18
 _MARKS = re.compile(r"[\\`*_\[\]<&~|]|^[#>=+-]", re.MULTILINE)
+_BARS = re.compile(r"(?<!\\)\|")
 # What makes more of a block than a paragraph.
 _BLOCKS = re.compile(r"^ *(?:[-#>=+*~`_|:]|\d+[.)])|\|", re.MULTILINE)
 
@@ -72,7 +73,7 @@ class Drawing:
         if any(token.level >= _DEEPEST for token in tokens):
             return folded(text, width)
         columns = _columns(tokens)
-        if columns * _NARROWEST_COLUMN > width:
+        if columns * _NARROWEST_COLUMN > width or (columns and _is_ragged(text, columns)):
             return folded(text, width)
         return list(self._rows(SyntaxTreeNode(tokens).children, width))
 
@@ -95,6 +96,8 @@ class Drawing:
             case "hr":
                 yield paint("dim", glyphs.rule * width)
             case "fence" | "code_block":
+                if label := for_terminal(node.info.strip()):
+                    yield _CODE_INDENT + paint("dim", f"{glyphs.rule * 2} {label}")
                 for line in for_terminal(node.content).rstrip("\n").split("\n"):
                     yield _CODE_INDENT + (paint("cyan", line) if line else "")
             case "blockquote":
@@ -144,6 +147,11 @@ def _columns(tokens: Sequence[Token]) -> int:
         count = 0 if token.type == "tr_open" else count + (token.type in {"th_open", "td_open"})
         widest = max(widest, count)
     return widest
+
+
+def _is_ragged(text: str, columns: int) -> bool:
+    """Whether a line may have more cells than the head, which the parser would leave out."""
+    return any(len(_BARS.findall(line.strip(" |"))) >= columns for line in text.split("\n"))
 
 
 @lru_cache(maxsize=4)

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 
-from aish.sinks.look import Look, Style
+from aish.sinks.look import Look, Style, cells
 from aish.sinks.screen import Screen
 from aish.sinks.talk.cleaning import Cleaner
 from aish.sinks.talk.folding import Folding, folded
@@ -132,7 +132,7 @@ class OutputFrame:
         if line.part == "whole":
             self._in_line = None
             shown = for_terminal(line.text)
-            if len(shown) > room or not shown.isascii() or "\t" in shown:
+            if "\t" in shown or cells(shown) > room:
                 shown = Folding(room, stream.bar).piece(shown)
             return f"{broken}{stream.bar}{shown}\n"
         stream.folding = Folding(room, stream.bar)

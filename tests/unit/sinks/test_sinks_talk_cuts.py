@@ -53,6 +53,43 @@ _PARTS = st.sampled_from(
         *("CMD: ls *.py *\n", "CMD: ", "\x1b]0;t\x07", "\u2028", "\x00", "\x08", HOSTILE),
     ]
 )
+_MARKS = st.sampled_from(
+    [
+        *(
+            " ",
+            " ",
+            "\n",
+            "\n\n",
+            "    ",
+            "- ",
+            "1. ",
+            "> ",
+            "# ",
+            "|",
+            " | ",
+            "|---|---|\n",
+            "```",
+        ),
+        *(
+            "```\n",
+            "~~~\n",
+            "**",
+            "*",
+            "_",
+            "`",
+            "``",
+            "[",
+            "](",
+            ")",
+            "![",
+            "<",
+            ">",
+            "<!--",
+            "-->",
+        ),
+        *("\\", "&", ";", ' "', '")', "---\n", "===\n", "[a]: ", "http://", "\t", "CMD: ", "~~"),
+    ]
+)
 # Each example draws a session or two.
 PATIENT = settings(deadline=None)
 _TEXTS = st.lists(_PARTS, max_size=30).map("".join)
@@ -173,3 +210,23 @@ def test_whatever_happens_only_our_own_sequences_are_written(
     for written in drawn.out.each:
         strange = _SEQUENCES.sub("", written.removeprefix("\r"))
         assert for_terminal(strange) == strange
+
+
+@pytest.mark.requirement("S4")
+@PATIENT
+@given(
+    marks=st.lists(st.lists(_MARKS, max_size=4).map("".join), max_size=25),
+    width=st.sampled_from([30, 80]),
+)
+@example(marks=["| a | b |\n|--|--|\n| ", " | 2 | ", " |\n"], width=80)
+@example(marks=['[a](b "', '")'], width=80)
+@example(marks=["> " * 30, ""], width=80)
+@example(marks=["[a]: http://", ""], width=80)
+def test_no_word_is_lost(marks: list[str], width: int) -> None:
+    words = [f"W{n}W" for n in range(len(marks))]
+    text = "".join(f"{mark}{word}" for mark, word in zip(marks, words, strict=True))
+    drawn = Scene(width, look=Look(animate=True, width=width)).said([text])
+    drawn.take(turn_finished(LINE, text)).over()
+
+    shown = re.sub(r"[\s│]", "", on_cells(drawn))
+    assert [word for word in words if word not in shown] == []
