@@ -8,5 +8,7 @@ async def ask(session: Session, text: str) -> Answer:
     """Ask `text`; the `CMD:` lines of the answer are proposed when it is whole."""
     answer = await exchange(session, text)
     if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:
-        await session.open.local.propose(answer.text)
+        # The last line of an answer that was cut off may be half a command.
+        whole = answer.text.rpartition("\n")[0] if answer.cut else answer.text
+        await session.open.local.propose(whole)
     return answer

@@ -29,10 +29,11 @@ _STOPPED = Failure("interrupted", "interrupted: what was said so far stays")
 
 @frozen
 class Answer:
-    """How an exchange ended; `text` is what the model said last."""
+    """How an exchange ended; `text` is what the model said last, `cut` that it was cut off."""
 
     status: StepStatus
     text: str = ""
+    cut: bool = False
     failure: Failure | None = None
     error: AishError | None = None
 
@@ -135,7 +136,8 @@ def _time_left(session: Session) -> float | None:
 
 
 def _answered(outcome: Outcome) -> Answer:
-    return Answer(outcome.status, outcome.text, outcome.failure)
+    cut = outcome.finish == "length"
+    return Answer(outcome.status, outcome.text, cut, outcome.failure)
 
 
 def _finish(
