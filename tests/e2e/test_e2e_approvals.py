@@ -1,14 +1,17 @@
 """Approvals: nothing runs unasked, the model is told, a person's yes is for what they saw."""
 
 import json
+import signal
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 
 import pexpect
+import pyte
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
 from model_endpoint import text_reply, tool_reply
+from syrupy.assertion import SnapshotAssertion
 
 CALLS = [
     ("c1", "s__echo", '{"text": "fi\\u202ene\\u001b[2J"}'),
@@ -93,7 +96,7 @@ def test_ask_without_a_terminal_is_no_at_once(asking: Project) -> None:
 
 
 @contextmanager
-def at_terminal(project: Project, line: str) -> Generator["pexpect.spawn[str]"]:
+def at_terminal(project: Project, line: str, width: int = 100) -> Generator["pexpect.spawn[str]"]:
     """A shell line as a person at a terminal would type it; `aish` is called `$AISH`."""
     child = pexpect.spawn(
         "sh",
@@ -102,7 +105,7 @@ def at_terminal(project: Project, line: str) -> Generator["pexpect.spawn[str]"]:
         env={**project.aish.env, "AISH": f"{sys.executable} -m aish"},
         encoding="utf-8",
         timeout=20,
-        dimensions=(40, 100),
+        dimensions=(40, width),
     )
     try:
         yield child
@@ -125,7 +128,7 @@ ANSWERS = {
 def test_a_person_decides_on_what_they_see(asking: Project, answer: str) -> None:
     typed, kind = ANSWERS[answer]
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N]")
+        terminal.expect_exact("[y/N/a]")
         shown = terminal.before or ""
         terminal.send(typed)
         terminal.expect(pexpect.EOF)
@@ -146,10 +149,47 @@ def test_a_person_decides_on_what_they_see(asking: Project, answer: str) -> None
         assert first["content"] == "[aish] tool call denied by the user"
 
 
+@pytest.mark.requirement("P2", "P9", "X3")
+@pytest.mark.parametrize("width", [40, 80])
+def test_the_question_as_a_person_sees_it(
+    asking: Project, width: int, snapshot: SnapshotAssertion
+) -> None:
+    screen = pyte.Screen(width, 40)
+    with at_terminal(asking, "exec $AISH run p.yaml --ask", width) as terminal:
+        terminal.expect_exact("[y/N/a] ")
+        pyte.Stream(screen).feed(f"{terminal.before}{terminal.after}")
+        terminal.send("n\r")
+        terminal.expect(pexpect.EOF)
+
+    rows = [row.rstrip() for row in screen.display]
+    start = next(number for number, row in enumerate(rows) if row.startswith("a tool call"))
+    assert "\n".join(rows[start:]).rstrip() == snapshot
+
+
+@pytest.mark.requirement("P2", "P7")
+def test_always_is_asked_once_and_named_in_the_events(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [(f"c{number}", "s__echo", f'{{"text": "{number}"}}') for number in range(3)]
+    project.uses(model_endpoint([tool_reply(calls), text_reply("done")]))
+    project.pipeline(RULES + "on_denied: continue\nprompt: Use your tools\n")
+    with at_terminal(project, "exec $AISH run p.yaml --ask") as terminal:
+        terminal.expect_exact("always: auto_approve s__echo, for this session")
+        terminal.expect_exact("[y/N/a]")
+        terminal.send("a\r")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    assert terminal.exitstatus == 0
+    decided = [(e["verdict"], e["rule"]) for e in of_type(project.journal, "tool.decided")]
+    stored = ("auto", "s__echo (this session)")
+    assert decided == [("ask-yes", "the user, always: s__echo (this session)"), stored, stored]
+
+
 @pytest.mark.requirement("P2", "exit-130")
 def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> None:
     with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
-        terminal.expect_exact("[y/N]")
+        terminal.expect_exact("[y/N/a]")
         terminal.sendintr()
         terminal.expect(pexpect.EOF)
         terminal.wait()
@@ -158,12 +198,24 @@ def test_ctrl_c_at_the_question_ends_the_run_without_a_yes(asking: Project) -> N
     assert of_type(asking.journal, "tool.started") == []
 
 
+@pytest.mark.requirement("P2", "X12")
+def test_a_terminal_that_hangs_up_at_the_question_has_not_said_yes(asking: Project) -> None:
+    with at_terminal(asking, "exec $AISH run p.yaml --ask") as terminal:
+        terminal.expect_exact("[y/N/a]")
+        terminal.kill(signal.SIGHUP)
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    assert terminal.exitstatus == 143
+    assert of_type(asking.journal, "tool.started") == []
+
+
 @pytest.mark.requirement("P2")
 def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) -> None:
     asking.pipeline(RULES + 'prompt: "Use your tools on {{ stdin }}"\n')
     line = "echo piped | $AISH run p.yaml --ask --format json > out.json"
     with at_terminal(asking, line) as terminal:
-        terminal.expect_exact("[y/N]")
+        terminal.expect_exact("[y/N/a]")
         terminal.send("y\r")
         terminal.expect(pexpect.EOF)
         terminal.wait()
