@@ -1,20 +1,22 @@
 """A question about a tool call as rows, all of it (P2, P9). Pure: the approver shows them."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from aish.strict_json import writable
 from aish.system.secrets import Secrets
 from aish.terminal.folding import barred, field, words
 from aish.terminal.masking import Masks
 from aish.terminal.sight import visible
-from aish.text import counted, for_terminal
+from aish.text import counted, for_terminal, suspicious
 from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Question
 
 MOST_ROWS = 200
 """Of the arguments that are shown at once; of more a person asks to see them."""
 
+_LOOKALIKE = "lookalike letters"
 _FIRST, _LAST = 40, 20
 _LONGEST_RULE = 1000
 
@@ -95,9 +97,29 @@ def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
     yield from field("server", visible(name.server), width)
     yield from field("tool", visible(name.name), width)
     yield from field("why", visible(masks.text(question.reason)), width)
+    if alike := _lookalikes(question):
+        yield from field("beware", visible("letters that look like others: " + alike), width)
     if masks.used:
         hidden = f"{counted(len(masks.used), 'secret')}, sent as what they are: "
         yield from field("hidden", visible(hidden + ", ".join(masks.used)), width)
+
+
+def _lookalikes(question: Question) -> str:
+    """The names that have letters which pass for Latin ones; `paths` and `p\u0430ths` are two."""
+    name = question.tool.name
+    names = [name.server, name.name, *_keys(question.arguments)]
+    odd = [one for one in names if not one.isascii() and _LOOKALIKE in suspicious(one)]
+    spelled_out = (one.encode("ascii", "backslashreplace").decode() for one in odd)
+    return ", ".join(dict.fromkeys(spelled_out))
+
+
+def _keys(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from value
+        value = tuple(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for one in value:
+            yield from _keys(one)
 
 
 def _always(rule: str | None, secrets: Secrets | None, width: int) -> Iterator[str]:
