@@ -19,12 +19,15 @@ class Interrupts:
     With nobody there Ctrl-C ends the session, as it ends a run.
     """
 
-    def __init__(self, *, attended: bool, restore: Callable[[], None]) -> None:
+    def __init__(
+        self, *, attended: bool, restore: Callable[[], None], forget: Callable[[], None]
+    ) -> None:
         self.code: ExitCode | None = None
         self.count = 0
         """How often something was stopped by Ctrl-C."""
         self._attended = attended
         self._restore = restore
+        self._forget = forget
         self._whole = anyio.CancelScope()
         self._running: anyio.CancelScope | None = None
 
@@ -80,6 +83,8 @@ class Interrupts:
         else:
             self.count += 1
             self._running.cancel()
+            # What was typed ahead was meant for what is stopped now.
+            self._forget()
 
     def end(self, code: ExitCode) -> None:
         """End the session; a second time leaves without waiting, and the reaper ends children."""

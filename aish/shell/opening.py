@@ -83,7 +83,9 @@ async def run_session(desk: Desk) -> Exit:
     following = Following(desk.around.emit)
     said = Said(desk.around.approver)
     around = replace(desk.around, emit=following, approver=said)
-    interrupts = Interrupts(attended=desk.attended, restore=desk.lines.restore)
+    interrupts = Interrupts(
+        attended=desk.attended, restore=desk.lines.restore, forget=desk.lines.forget
+    )
     begun = around.clock.monotonic()
     state = FinalState(())
     failures: list[StepRecord] = []

@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
+from aish.cli.grouping import grouped
 from aish.cli.loading import load
 from aish.cli.options import (
     AllowOption,
@@ -29,42 +30,65 @@ from aish.shell.place import session_file
 from aish.shell.stage import Wanted
 from aish.shell.start import run_shell
 from aish.sinks.fanout import Sink
+from aish.vocab.frozen import frozen
 
 
+@frozen
+class Beginning:
+    """What a session begins with."""
+
+    model: Annotated[
+        str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model to begin with.")
+    ] = None
+    overrides: SetOption = None
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", metavar="[ID]", help="Go on with a session: the newest, or that of an id."
+        ),
+    ] = None
+
+
+@frozen
+class Allowing:
+    """What may be done in it, and for how much."""
+
+    allow: AllowOption = None
+    deny: DenyOption = None
+    broad_root: BroadRootOption = False
+    lock: LockOption = LockUse.ENFORCE
+    max_cost_usd: MaxCostOption = None
+    max_turns: MaxTurnsOption = None
+
+
+@frozen
+class Showing:
+    """How it is shown, and what it leaves behind."""
+
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Answers as they come, not drawn as Markdown.")
+    ] = False
+    run_dir: Annotated[
+        Path | None,
+        typer.Option("--run-dir", metavar="DIR", help="Where session folders are made."),
+    ] = None
+    ephemeral: Annotated[
+        bool, typer.Option("--ephemeral", help="Leave no session folder behind.")
+    ] = False
+    quiet: QuietOption = False
+    verbose: VerboseOption = False
+
+
+@grouped
 def command(
     file: Annotated[
         Path | None,
         typer.Argument(metavar="[FILE]", help="The pipeline file; else ./aish.yaml, or your own."),
     ] = None,
     *,
-    model: Annotated[
-        str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model to begin with.")
-    ] = None,
-    overrides: SetOption = None,
-    allow: AllowOption = None,
-    deny: DenyOption = None,
-    broad_root: BroadRootOption = False,
-    lock: LockOption = LockUse.ENFORCE,
-    max_cost_usd: MaxCostOption = None,
-    max_turns: MaxTurnsOption = None,
-    resume: Annotated[
-        str | None,
-        typer.Option(
-            "--resume", metavar="[ID]", help="Go on with a session: the newest, or that of an id."
-        ),
-    ] = None,
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Answers as they come, not drawn as Markdown.")
-    ] = False,
-    run_dir: Annotated[
-        Path | None,
-        typer.Option("--run-dir", metavar="DIR", help="Where session folders are made."),
-    ] = None,
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Leave no session folder behind.")
-    ] = False,
-    quiet: QuietOption = False,
-    verbose: VerboseOption = False,
+    beginning: Beginning,
+    allowing: Allowing,
+    showing: Showing,
 ) -> int:
     """Talk with the models of a pipeline file, at a terminal.
 
@@ -74,20 +98,23 @@ def command(
     Example: aish shell pipelines/quickstart.yaml
     """
     environ = dict(os.environ)
-    pipeline = load(session_file(file), overrides, quiet=quiet)
+    pipeline = load(session_file(file), beginning.overrides, quiet=showing.quiet)
     options = RunOptions(
-        model=model,
-        allow=tuple(allow or ()),
-        deny=tuple(deny or ()),
-        max_cost_usd=max_cost_usd,
-        max_turns=max_turns,
-        allow_broad_root=broad_root,
-        lock=lock.value,
+        model=beginning.model,
+        allow=tuple(allowing.allow or ()),
+        deny=tuple(allowing.deny or ()),
+        max_cost_usd=allowing.max_cost_usd,
+        max_turns=allowing.max_turns,
+        allow_broad_root=allowing.broad_root,
+        lock=allowing.lock.value,
         servers_required=False,
         environ=environ,
     )
-    told = Told(is_attended(environ), plain=plain, quiet=quiet, verbose=verbose)
-    end = run_shell(pipeline, options, Wanted(told, _lost, run_dir, ephemeral, resume))
+    told = Told(
+        is_attended(environ), plain=showing.plain, quiet=showing.quiet, verbose=showing.verbose
+    )
+    wanted = Wanted(told, _lost, showing.run_dir, showing.ephemeral, beginning.resume)
+    end = run_shell(pipeline, options, wanted)
     if end.code and not told.attended:
         say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
     return end.code
