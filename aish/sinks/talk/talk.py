@@ -146,10 +146,7 @@ class Talk:
                 self._waits.answered(event.place)
                 self._frames.finished(event)
             case Retry():
-                again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
-                self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
-                again = f"waiting to ask {for_line(event.endpoint)} again"
-                self._waits.model(event.place, again)
+                self._retry(event)
             case Fallback():
                 arrow = f"{event.source} {self._look.glyphs.arrow} {event.target}"
                 self._note("yellow", f"fallback {arrow}: {event.reason}")
@@ -234,6 +231,11 @@ class Talk:
         self._silent()
         if self._shown.pop(event.place, 0) or event.text:
             self._note("yellow", "what was said since the question is withdrawn")
+
+    def _retry(self, event: Retry) -> None:
+        again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
+        self._note("yellow", f"retry: {event.endpoint}: {event.reason}; {again}")
+        self._waits.model(event.place, f"waiting to ask {for_line(event.endpoint)} again")
 
     def _step_finished(self, event: StepFinished) -> None:
         self._quiet()
