@@ -138,9 +138,8 @@ def make_plan(
     bounds = (limits, *(step.flow.limits for step in steps))
     entries = {alias: bounded(pipeline.models[alias], bounds) for alias in used}
     models = {alias: resolve_model(entry, of_models) for alias, entry in entries.items()}
-    servers = tuple(
-        resolve_server(_decided(entry, options), of_servers) for entry in pipeline.servers.values()
-    )
+    declared = (_decided(entry, options) for entry in pipeline.servers.values())
+    servers = tuple(resolve_server(entry, of_servers) for entry in declared)
     finish((of_models, of_servers))
     make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets)
     inner = inner_plans(steps, pipeline, limits, options, make)

@@ -151,7 +151,7 @@ class Outlets:
     log: EventLog
     out: PipedOut | TerminalOut
     pause: Callable[[], AbstractContextManager[object]]
-    shown: Sink | None
+    visitor: Callable[[], Sink] | None
     lost: Callable[[Sink, OSError], None]
 
     @contextmanager
@@ -172,8 +172,8 @@ class Outlets:
             from aish.sinks.journal import open_journal
 
             sinks.append(open_journal(folder.path))
-        if self.shown is not None:
-            sinks.append(_Lent(self.shown))
+        if self.visitor is not None:
+            sinks.append(self.visitor())
         if isinstance(self.out, PipedOut):
             outputs = plan.pipeline.outputs is not None
             manner = _manner(os.environ)
@@ -211,6 +211,7 @@ def open_outlets(
 ) -> Outlets:
     """The sinks of a session, whose journal is open already; people read at `stream`."""
     shown: Sink | None
+    visitor: Callable[[], Sink] | None
     out: PipedOut | TerminalOut
     pause: Callable[[], AbstractContextManager[object]] = nullcontext
     others: list[Sink] = []
@@ -220,18 +221,19 @@ def open_outlets(
 
         look = look_of(stream, os.environ)
         talk = Talk(Screen(stream, look), plain=told.plain, verbose=told.verbose)
-        shown, pause = talk, talk.hold
+        shown, pause, visitor = talk, talk.hold, talk.visitor
         out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream))
     else:
         from aish.sinks.plain import Plain
 
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)
-        shown = None if told.quiet else Plain(sys.stderr)
+        plain = None if told.quiet else Plain(sys.stderr)
+        shown, visitor = plain, None if plain is None else lambda: _Lent(plain)
         out = PipedOut(answers)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
     log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
-    return Outlets(log, out, pause, shown, lost)
+    return Outlets(log, out, pause, visitor, lost)
 
 
 def _width(stream: TextIO) -> Callable[[], int]:
