@@ -3,7 +3,7 @@
 A broken file never gets past here, so it never reaches a network (F10).
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import Protocol
 
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry
 from aish.config.steps import Limits, PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.lock import Lock
@@ -138,8 +137,7 @@ def make_plan(
     bounds = (limits, *(step.flow.limits for step in steps))
     entries = {alias: bounded(pipeline.models[alias], bounds) for alias in used}
     models = {alias: resolve_model(entry, of_models) for alias, entry in entries.items()}
-    declared = (_decided(entry, options) for entry in pipeline.servers.values())
-    servers = tuple(resolve_server(entry, of_servers) for entry in declared)
+    servers = tuple(_servers(pipeline, options, of_servers))
     finish((of_models, of_servers))
     make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets)
     inner = inner_plans(steps, pipeline, limits, options, make)
@@ -162,9 +160,13 @@ def make_plan(
     )
 
 
-def _decided(entry: ServerEntry, options: RunOptions) -> ServerEntry:
-    """The entry with what the file leaves to who opens it."""
-    return replace(entry, required=options.servers_required) if entry.required is None else entry
+def _servers(
+    pipeline: Pipeline, options: RunOptions, resolver: Resolver
+) -> Iterator[ResolvedServer]:
+    """The servers, with what the file leaves to who opens them."""
+    for entry in pipeline.servers.values():
+        required = options.servers_required if entry.required is None else entry.required
+        yield resolve_server(replace(entry, required=required), resolver)
 
 
 def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:
