@@ -18,6 +18,7 @@ import batches
 import cassettes
 import clusters
 import journal
+import prompts
 import reports
 import talk
 import turns
@@ -47,6 +48,8 @@ MEASURES = (
     clusters.cluster_of_workers,
     reports.html_report,
     reports.junit_report,
+    prompts.prompt_ready,
+    prompts.key_echo,
     talk.talk_deltas,
     talk.shell_deltas,
 )
