@@ -4,7 +4,8 @@ import asyncio
 import os
 import signal
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
+from contextvars import ContextVar
 
 from aish.errors import ExitCode
 from aish.vocab.frozen import slotted
@@ -24,12 +25,34 @@ class Interrupt:
     code: ExitCode | None = None
 
 
+End = Callable[[ExitCode], None]
+Lend = Callable[[End], AbstractContextManager[Interrupt]]
+_LENT: ContextVar[Lend | None] = ContextVar("lent", default=None)
+
+
 @contextmanager
-def interruptible(end: Callable[[ExitCode], None]) -> Generator[Interrupt]:
+def lent_by(lend: Lend) -> Generator[None]:
+    """Within the block whoever wants the signals gets them from `lend`, who has them already."""
+    token = _LENT.set(lend)
+    try:
+        yield
+    finally:
+        _LENT.reset(token)
+
+
+@contextmanager
+def interruptible(end: End) -> Generator[Interrupt]:
     """Call `end` when SIGINT, SIGTERM or SIGHUP arrives.
 
     A second signal leaves without waiting; the reaper then ends the children (M10).
     """
+    lend = _LENT.get()
+    with _taken(end) if lend is None else lend(end) as seen:
+        yield seen
+
+
+@contextmanager
+def _taken(end: End) -> Generator[Interrupt]:
     seen = Interrupt()
     loop = asyncio.get_running_loop()
 

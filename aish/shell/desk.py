@@ -7,6 +7,7 @@ from aish.run.taping.reel import TapeChoice, load_reel, open_tape
 from aish.shell.asked_here import CommandAsking
 from aish.shell.beside import shown
 from aish.shell.earlier import Earlier
+from aish.shell.interrupts import Interrupts
 from aish.shell.lines import Lines
 from aish.shell.opening import Desk, Person, run_session
 from aish.shell.planning import session_plan
@@ -20,7 +21,9 @@ from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Exit
 
 
-async def hold_session(stage: Stage, lines: Lines) -> tuple[Exit, str | None]:
+async def hold_session(
+    stage: Stage, lines: Lines, interrupts: Interrupts
+) -> tuple[Exit, str | None]:
     """The session, and the one that the person goes on with after it."""
     sessions: list[Session] = []
 
@@ -28,11 +31,11 @@ async def hold_session(stage: Stage, lines: Lines) -> tuple[Exit, str | None]:
         sessions.append(session)
         stage.late.hold(shown(session))
 
-    end = await run_session(replace(_desk(stage, lines), hold=hold))
+    end = await run_session(replace(_desk(stage, lines, interrupts), hold=hold))
     return end, sessions[-1].resume if sessions else None
 
 
-def _desk(stage: Stage, lines: Lines) -> Desk:
+def _desk(stage: Stage, lines: Lines, interrupts: Interrupts) -> Desk:
     plan, options, outlets = stage.plan, stage.options, stage.outlets
     earlier = stage.earlier
     assert earlier is None or isinstance(earlier, Earlier), "`find_earlier` makes them"
@@ -54,6 +57,7 @@ def _desk(stage: Stage, lines: Lines) -> Desk:
         attended=stage.told.attended,
         plan_for=lambda alias: session_plan(plan.pipeline, options, plan.secrets, alias),
         hold=lambda _: None,
+        interrupts=interrupts,
         place=stage.place,
         outlets_for=outlets.of_run,
         person=person,

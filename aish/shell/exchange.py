@@ -13,11 +13,13 @@ from aish.run.stage import EXIT_OF_STATUS
 from aish.shell.session import Asked, Session
 from aish.shell.steps import finish
 from aish.vocab.event_parts import Failure, Place, StepStatus
-from aish.vocab.events import StepStarted
+from aish.vocab.events import Notice, StepStarted
 from aish.vocab.frozen import frozen
 from aish.vocab.messages import AssistantTurn, ToolTurn, UserTurn
 from aish.vocab.turn_events import QuestionAsked
 
+_SOON = 1.0
+"""Seconds that a question may wait for servers before that is told."""
 INTERRUPTED = "[aish] interrupted by the user"
 _TAKEN_BACK = Failure(
     "interrupted",
@@ -72,7 +74,7 @@ class _Question:
 
     async def ask(self, place: Place) -> Outcome:
         session, opened = self._session, self._session.open
-        await opened.servers.roster.settled()
+        await _settled(session, place)
         _require(session)
         model = await opened.models.get(session.model_alias())
         self._add()
@@ -117,6 +119,20 @@ class _Question:
         return True
 
 
+async def _settled(session: Session, place: Place) -> None:
+    """Wait for servers that still connect: a question goes out with all the tools there are."""
+    roster = session.open.servers.roster
+    with anyio.move_on_after(_SOON):
+        await roster.settled()
+        return
+    late = [one.alias for one in roster.registry.servers if one.state == "connecting"]
+    if late:
+        how = f"Ctrl-C stops that, and `:mcp disconnect {late[0]}` goes on without it"
+        told = f"waiting for {', '.join(late)} to connect; {how}"
+        session.emit(Notice(place, "info", "connecting", told))
+    await roster.settled()
+
+
 def _require(session: Session) -> None:
     """Nothing is asked while a server is missing that the file calls required (M5)."""
     opened = session.open
@@ -143,7 +159,7 @@ def _answered(outcome: Outcome) -> Answer:
 def _finish(
     session: Session, place: Place, question: _Question, answer: Answer, seconds: float
 ) -> None:
-    said = session.following.said if answer.status == "failed" else ""
+    said = session.following.said.rstrip() if answer.status == "failed" else ""
     failure, error = answer.failure, answer.error
     if error is not None:
         failure = failure_of(error)

@@ -6,6 +6,7 @@ from aish.run.spending import Spending
 from aish.vocab.event_parts import Verdict
 from aish.vocab.events import (
     Event,
+    RunStarted,
     TextDelta,
     TextWithdrawn,
     ToolDecided,
@@ -26,6 +27,8 @@ class Following:
     spending: Spending = field(default_factory=Spending)
     denials: list[str] = field(default_factory=list)
     pieces: list[str] = field(default_factory=list)
+    begun: bool = False
+    """Whether `run.started` was told."""
 
     @property
     def said(self) -> str:
@@ -39,6 +42,8 @@ class Following:
                 self.pieces.append(text)
             case TurnStarted() | TurnFinished() | TextWithdrawn():
                 self.pieces.clear()
+            case RunStarted():
+                self.begun = True
             case ToolDecided() if event.verdict in _REFUSED:
                 self.denials.append(event.tool)
             case _:

@@ -9,6 +9,7 @@ from contextlib import contextmanager, suppress
 import anyio
 
 from aish.errors import ExitCode
+from aish.run.interrupt import End, Interrupt, lent_by
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 
@@ -30,37 +31,59 @@ class Interrupts:
         self._forget = forget
         self._whole = anyio.CancelScope()
         self._running: anyio.CancelScope | None = None
+        self._borrower: End | None = None
 
     @contextmanager
-    def session(self) -> Generator[None]:
-        """Take the signals for as long as the block lasts, which they may end."""
-        self._install()
-        try:
-            with self._whole:
-                yield
-        finally:
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGINT, *_ENDS):
-                loop.remove_signal_handler(number)
-
-    @contextmanager
-    def lent(self) -> Generator[None]:
-        """While somebody else takes the signals, as a run does; what they end stays ended."""
-        try:
-            yield
-        finally:
-            self._install()
-
-    def _install(self) -> None:
+    def taken(self) -> Generator[None]:
+        """Take the signals for as long as the block lasts."""
         loop = asyncio.get_running_loop()
         handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGINT: self.interrupt}
         for number in _ENDS:
             handlers[number] = lambda: self.end(ExitCode.TERMINATED)
+        taken = []
         for number, handler in handlers.items():
             # What whoever started us had ignored (`nohup`) stays so.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 with suppress(ValueError, RuntimeError, NotImplementedError):
                     loop.add_signal_handler(number, handler)
+                    taken.append(number)
+        try:
+            yield
+        finally:
+            for number in taken:
+                loop.remove_signal_handler(number)
+
+    @contextmanager
+    def session(self) -> Generator[None]:
+        """The block that the end of the session ends, once; also one that came before it."""
+        with self._whole:
+            yield
+
+    @contextmanager
+    def lent(self) -> Generator[None]:
+        """While a run is what signals end; one that ends the session does so after the run."""
+        try:
+            with lent_by(self._lend):
+                yield
+        finally:
+            if self.code is not None:
+                self._whole.cancel()
+
+    @contextmanager
+    def _lend(self, end: End) -> Generator[Interrupt]:
+        seen = Interrupt()
+
+        def arrived(code: ExitCode) -> None:
+            if seen.code is not None:
+                self._leave(seen.code)
+            seen.code = code
+            end(code)
+
+        self._borrower = arrived
+        try:
+            yield seen
+        finally:
+            self._borrower = None
 
     @contextmanager
     def running(self) -> Generator[anyio.CancelScope]:
@@ -76,6 +99,9 @@ class Interrupts:
         """Ctrl-C: stop what is running. Once more, while that is being stopped: leave at once."""
         if not self._attended:
             self.end(ExitCode.INTERRUPTED)
+        elif self._borrower is not None:
+            self._borrower(ExitCode.INTERRUPTED)
+            self._forget()
         elif self._running is None:
             return
         elif self._running.cancel_called:
@@ -91,7 +117,10 @@ class Interrupts:
         if self.code is not None:
             self._leave(self.code)
         self.code = code
-        self._whole.cancel()
+        if self._borrower is not None:
+            self._borrower(code)
+        else:
+            self._whole.cancel()
 
     def _leave(self, code: ExitCode) -> None:
         self._restore()

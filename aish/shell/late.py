@@ -25,14 +25,20 @@ class Late:
         self.emit: Emit | None = None
         self._model = model
         self._shown: Shown | None = None
+        self._waiting: list[str] = []
 
     def hold(self, shown: Shown) -> None:
-        """The session is there."""
+        """The session is there, and has told that it has begun."""
         self._shown = shown
+        for text in self._waiting:
+            self.notice(text)
+        self._waiting.clear()
 
     def notice(self, text: str) -> None:
         """Tell something that is no reason to end."""
-        if self.emit is not None:
+        if self.emit is None or self._shown is None:
+            self._waiting.append(text)
+        else:
             self.emit(Notice(NOWHERE, "warning", "input", text))
 
     def prompt(self) -> str:

@@ -69,6 +69,7 @@ class Desk:
     attended: bool
     plan_for: PlanFor
     hold: Callable[[Session], None]
+    interrupts: Interrupts
     place: RunsPlace
     outlets_for: OutletsFor
     person: Person
@@ -83,15 +84,12 @@ async def run_session(desk: Desk) -> Exit:
     following = Following(desk.around.emit)
     said = Said(desk.around.approver)
     around = replace(desk.around, emit=following, approver=said)
-    interrupts = Interrupts(
-        attended=desk.attended, restore=desk.lines.restore, forget=desk.lines.forget
-    )
     begun = around.clock.monotonic()
     state = FinalState(())
     failures: list[StepRecord] = []
     try:
-        with interrupts.session():
-            async with _opened(desk, around, following, said, interrupts) as session:
+        with desk.interrupts.session():
+            async with _opened(desk, around, following, said) as session:
                 session.records = failures
                 desk.hold(session)
                 await take_lines(session)
@@ -99,17 +97,16 @@ async def run_session(desk: Desk) -> Exit:
         state = replace(state, error=error)
     except Exception as error:
         state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
-        _finish(around, following, state, begun)
+        _finish(desk, around, following, state, begun)
         raise
     records = () if desk.attended else tuple(failures)
-    return _finish(
-        around, following, replace(state, records=records, signal=interrupts.code), begun
-    )
+    state = replace(state, records=records, signal=desk.interrupts.code)
+    return _finish(desk, around, following, state, begun)
 
 
 @asynccontextmanager
 async def _opened(
-    desk: Desk, around: Surroundings, following: Following, said: Said, interrupts: Interrupts
+    desk: Desk, around: Surroundings, following: Following, said: Said
 ) -> AsyncGenerator[Session]:
     plan = desk.plan
     meter = open_meter(plan, around.carried)
@@ -138,7 +135,7 @@ async def _opened(
             meter=meter,
             lines=desk.lines,
             out=desk.out,
-            interrupts=interrupts,
+            interrupts=desk.interrupts,
             local=_local(desk, ours, said, buffer),
             frame=frame(cmd_lines=plan.pipeline.shell.cmd_lines),
             attended=desk.attended,
@@ -194,7 +191,12 @@ class _Settled:
         self.lines.refresh()
 
 
-def _finish(around: Surroundings, following: Following, state: FinalState, begun: float) -> Exit:
+def _finish(
+    desk: Desk, around: Surroundings, following: Following, state: FinalState, begun: float
+) -> Exit:
+    if not following.begun:
+        # It ended before it could begin; the first event comes first all the same (B12).
+        around.emit(run_started(desk.plan, desk.options, (), replace(around, tape=None)))
     if around.tape is not None:
         from aish.shell.recording import end_recording
 

@@ -10,6 +10,7 @@ from anyio import to_thread
 from aish.config.pipeline import Pipeline
 from aish.run.options import RunOptions
 from aish.shell.early import EarlyLines
+from aish.shell.interrupts import Interrupts
 from aish.shell.keeper import beside
 from aish.shell.planning import session_plan
 from aish.shell.stage import Stage, Wanted, open_stage
@@ -39,13 +40,16 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
 
 async def _session(stage: Stage) -> tuple[Exit, str | None]:
     lines = EarlyLines(stage.lines)
-    if not stage.told.attended:
-        from aish.shell.desk import hold_session
+    attended = stage.told.attended
+    interrupts = Interrupts(attended=attended, restore=lines.restore, forget=lines.forget)
+    with interrupts.taken():
+        if not attended:
+            from aish.shell.desk import hold_session
 
-        return await hold_session(stage, lines)
-    async with beside(lines.begin):
-        # In a thread, so that keys are echoed meanwhile.
-        await to_thread.run_sync(import_module, "aish.shell.desk")
-        from aish.shell.desk import hold_session
+            return await hold_session(stage, lines, interrupts)
+        async with beside(lines.begin):
+            # In a thread, so that keys are echoed meanwhile.
+            await to_thread.run_sync(import_module, "aish.shell.desk")
+            from aish.shell.desk import hold_session
 
-        return await hold_session(stage, lines)
+            return await hold_session(stage, lines, interrupts)

@@ -2,13 +2,15 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Callable, Generator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any, TextIO, cast
 
 from prompt_toolkit.filters import Condition
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
+from prompt_toolkit.keys import Keys
 from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts.prompt import PromptSession
 from prompt_toolkit.styles import Style
@@ -93,9 +95,18 @@ class Editor:
             self._label, self._history.listening = None, True
             store_typeahead(self._input, waiting)
 
-    def busy(self, on_key: OnKey | None = None) -> AbstractContextManager[None]:
-        """See `Lines`."""
-        return self._keyboard.quiet(on_key)
+    @contextmanager
+    def busy(self, on_key: OnKey | None = None) -> Generator[None]:
+        """See `Lines`; Ctrl-C right behind the Enter was read with it, and is a signal too."""
+        waiting = get_typeahead(self._input)
+        for at, key in enumerate(waiting):
+            if key.key is Keys.ControlC:
+                signal.raise_signal(signal.SIGINT)
+                waiting = waiting[at + 1 :]
+                break
+        store_typeahead(self._input, waiting)
+        with self._keyboard.quiet(on_key):
+            yield
 
     @contextmanager
     def question(self) -> Generator[None]:

@@ -17,6 +17,7 @@ _MOST = 1 << 22
 _PIECE = 1 << 16
 _PASTE = b"\x1b[200~"
 _PASTED = b"\x1b[201~"
+_INTERRUPT = b"\x03"
 _PASTE_ON = "\x1b[?2004h"
 _PASTE_OFF = "\x1b[?2004l"
 _ALL_OFF = f"{_PASTE_OFF}\x1b[?7h\x1b[?25h\x1b[0m"
@@ -159,6 +160,11 @@ class Keyboard:
             # It went away; who reads next finds that out.
             asyncio.get_running_loop().remove_reader(self._descriptor)
             return
+        if _INTERRUPT in piece and self._dropped is None:
+            # Pressed while it was no signal yet, right behind the Enter.
+            piece = piece.rpartition(_INTERRUPT)[2]
+            self.typed.clear()
+            signal.raise_signal(signal.SIGINT)
         if self._on_key is not None:
             on_key, self._on_key = self._on_key, None
             begun = piece.rfind(_PASTE)

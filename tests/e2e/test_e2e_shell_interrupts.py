@@ -1,0 +1,197 @@
+"""Ctrl-C stops what runs and not the session; what is told next is a legal conversation (S1)."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_file, wait_gone
+from model_endpoint import Reply, text_reply
+from shell_states import STATES, half, reach, set_the_scene
+from shell_terminal import (
+    CTRL_C,
+    answered,
+    ask,
+    at_prompt,
+    leave,
+    left_alone,
+    session_journal,
+    sitting,
+    told,
+)
+
+KEPT = "[aish] interrupted by the user"
+Talk = list[tuple[str, str]]
+
+
+def with_call(reply: str, said: str = KEPT) -> Talk:
+    """A question whose call was answered by us."""
+    return [("user", "hello"), ("assistant", ""), ("tool", reply), ("assistant", said)]
+
+
+BEFORE: dict[str, Talk] = {
+    "editing": [],
+    "before the first token": [],
+    "streaming": [("user", "hello"), ("assistant", f"Once upon\n\n{KEPT}")],
+    "a tool": with_call("[aish] tool call interrupted; whether it took effect is not known"),
+    "an approval": with_call("[aish] tool call not run: interrupted"),
+    "a proposal": [("user", "hello"), ("assistant", "CMD: ls\nCMD: id")],
+    "an elicitation": with_call('{"action": "cancel"}', "next answer"),
+    "a pipeline": [],
+    "a summary": [
+        ("user", "one"),
+        ("assistant", "first"),
+        ("user", "two"),
+        ("assistant", "second"),
+    ],
+}
+
+
+@pytest.mark.requirement("S1", "L15")
+@pytest.mark.parametrize("name", BEFORE)
+def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
+    project: Project, model_endpoint: ModelEndpoints, name: str
+) -> None:
+    state = STATES[name]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        window.wait_for(at_prompt(window))
+        asked = len(endpoint.asked)
+        answered(window, "next", "next answer")
+        assert leave(window) == 0
+        assert "Traceback" not in window.text
+    assert [told(body) for body in endpoint.asked[asked:]] == [[*BEFORE[name], ("user", "next")]]
+    (end,) = of_type(session_journal(project), "run.finished")
+    assert (end["status"], end["exit"]["code"]) == ("ok", 0)
+
+
+@pytest.mark.requirement("M9")
+def test_an_interrupted_call_is_cancelled_at_its_server(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    state = STATES["a tool"]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        wait_file(project.folder / "cancelled")
+        answered(window, "next", "next answer")
+
+
+@pytest.mark.requirement("S1", "M9")
+def test_an_answer_that_is_stopped_is_no_longer_received(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    state = STATES["streaming"]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        window.wait_for("interrupted: what was said so far stays")
+        assert endpoint.requests[0].aborted.wait(20)
+
+
+@pytest.mark.requirement("S1", "S2", "L14")
+def test_an_interrupted_command_is_killed_with_its_children_and_told_of(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    state = STATES["a local command"]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        pid = int((project.folder / "pid").read_text())
+        window.type(CTRL_C)
+        wait_gone(pid)
+        answered(window, "next", "next answer")
+        (message,) = told(endpoint.asked[0])
+        assert message[1].endswith("\nbegun\n[aish] interrupted\n\nnext")
+        assert os.fspath(project.folder / "pid") not in window.text
+
+
+@pytest.mark.requirement("M5", "S1")
+def test_a_question_that_waits_for_a_server_says_so_and_can_be_given_up(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    state = STATES["connecting"]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        # The editor is there, and shows what is typed, while the server never answers.
+        window.type("hello")
+        window.wait_for("m> hello\nconnecting to s")
+        window.type("\r")
+        window.wait_for("waiting for s to connect")
+        window.type(CTRL_C)
+        window.wait_for("interrupted before anything was said: the question is taken back")
+        assert not endpoint.requests
+        ask(window, ":mcp disconnect s")
+        answered(window, ":retry", "next answer")
+        assert leave(window) == 0
+    assert told(endpoint.asked[0]) == [("user", "hello")]
+
+
+@pytest.mark.requirement("S1", "B12")
+def test_an_interrupted_pipeline_has_a_journal_with_an_end(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    state = STATES["a pipeline"]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        answered(window, "next", "next answer")
+        assert leave(window) == 0
+    end = project.journal[-1]
+    assert (end["type"], end["status"], end["exit"]["code"]) == ("run.finished", "interrupted", 130)
+
+
+@pytest.mark.requirement("S1", "exit-130", "X8")
+def test_a_second_ctrl_c_leaves_at_once(project: Project, model_endpoint: ModelEndpoints) -> None:
+    project.uses(model_endpoint())
+    project.pipeline("")
+    slow = "trap 'touch stopping' TERM; echo $$ > pid; echo begun; while :; do sleep 600; done"
+    with sitting(project) as window:
+        ask(window, f"!{slow}")
+        window.wait_for("│ begun")
+        pid = int((project.folder / "pid").read_text())
+        window.type(CTRL_C)
+        wait_file(project.folder / "stopping")
+        window.type(CTRL_C)
+        assert window.finish() == 130
+        assert left_alone(window)
+        wait_gone(pid)
+    assert not processes_in(project.folder)
+
+
+@pytest.mark.requirement("S1")
+def test_ctrl_c_as_fast_as_it_can_be_typed_stops_the_answer(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    def answer(asked: Any) -> Reply:
+        last = asked["messages"][-1]["content"]
+        return half("Once") if last == "hello" else text_reply("next answer")
+
+    project.uses(model_endpoint(answer))
+    project.pipeline("")
+    with sitting(project) as window:
+        window.type(f"hello\r{CTRL_C}")
+        window.wait_for("interrupted")
+        answered(window, "next", "next answer")
+        assert leave(window) == 0
+
+
+@pytest.mark.requirement("S1")
+def test_a_signal_from_elsewhere_stops_what_runs_and_leaves_the_line_alone(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([half("Once upon\n\n"), text_reply("next answer")])
+    project.uses(endpoint)
+    project.pipeline("")
+    with sitting(project) as window:
+        window.send_signal(signal.SIGINT)
+        ask(window, "hello")
+        window.wait_for("Once upon")
+        window.send_signal(signal.SIGINT)
+        answered(window, "next", "next answer")
+        assert leave(window) == 0
