@@ -36,8 +36,6 @@ class Registry:
         self._servers: dict[str, Server] = {}
         self._by_name: dict[ToolName, Tool] = {}
         self._by_wire: dict[str, Tool] = {}
-        self._left: set[str] = set()
-        """Aliases of servers that are gone: another one may have taken the name since."""
         self._hear: Callable[[], None] = lambda: None
         self._offers: Callable[[Tool], bool] = lambda _tool: True
 
@@ -75,8 +73,8 @@ class Registry:
         server = self._servers.get(alias)
         if server is None:
             return lost(f"the server `{alias}` is not connected any more")
-        if alias in self._left and self._by_name.get(tool.name) != tool:
-            # A call is for the tool that it was decided on (P6).
+        if self._by_name.get(tool.name) != tool:
+            # A call is for the tool that it was decided on, however long that took (P6).
             return denied(f"{tool.name} is not the same any more")
         return await server.call(tool.name.name, arguments, on_progress, sample)
 
@@ -161,7 +159,6 @@ class Registry:
     def remove(self, alias: str) -> None:
         """Forget a server and its tools."""
         del self._servers[alias]
-        self._left.add(alias)
         # What a change had to leave out has been told of.
         self._name(self._servers, lambda _tool, _taken: None)
         self._hear()

@@ -108,3 +108,23 @@ def test_whoever_holds_tools_to_something_hears_of_each_change() -> None:
             assert heard == ["Say the text back, differently"]
 
     play(scene)
+
+
+@pytest.mark.requirement("P6")
+def test_a_call_is_not_made_of_a_tool_that_changed_while_somebody_was_asked() -> None:
+    async def scene() -> None:
+        async with registry(stdio("--change-tools")) as s:
+            decided_on = s.registry.by_name(ToolName("kid", "echo"))
+            assert decided_on is not None
+            await s.text("kid__add", a=1, b=2)
+            await s.notices.wait_for("tools_changed")
+
+            found = await s.registry.call(decided_on, {"text": "x"}, s.progress.append)
+
+            assert (found.kind, found.content) == (
+                "denied",
+                "[aish] tool call denied: kid__echo is not the same any more",
+            )
+            assert await s.text("kid__echo", text="x") == "x"
+
+    play(scene)
