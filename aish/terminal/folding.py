@@ -14,8 +14,9 @@ FOLD = "  ┆ "
 _LEAST_ROOM = 12
 _LONGEST_ESCAPE = 10
 _TOKEN = re.compile(r"\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|U[0-9a-f]{8}|.)|.")
-# Up to and with an escaped line end, after which a reader expects the next row.
-_TEXT_LINE = re.compile(r"(?:[^\\]+|\\[^n])*(?:\\n|\\?$)")
+# Up to and with an escaped line end, after which a reader expects the next row; not for the quote
+# that closes a text.
+_TEXT_LINE = re.compile(r"(?:[^\\]+|\\[^n]|\\n(?=\",?$))*(?:\\n|\\?$)")
 _NARROW = 40
 
 
