@@ -117,6 +117,10 @@ class Gate:
         self._policy = self._policy.with_rule(rule)
         return rule
 
+    def forget(self, server: str) -> None:
+        """Ask again about a server that is gone: another one may take its alias."""
+        self._policy = self._policy.without_given(server)
+
     async def decide(self, proposal: Proposal) -> Decision:
         """The decision on a call; asks the person where there is one and the rules say so."""
         # Taken before anyone is asked: what is approved is what was there at the beginning.
@@ -174,7 +178,10 @@ class Gate:
         question = Question(tool, arguments, ruling.reason, proposal.place, always)
         answer = await self._approver.ask(question)
         if answer == "always" and entry is not None:
-            rule = self.add_rule("auto_approve", entry)
+            rule = replace(
+                rule_of("auto_approve", replace(entry, path=THIS_SESSION)), given_for=tool
+            )
+            self._policy = self._policy.with_rule(rule)
             who = f"{THE_USER}, always: {rule.name}"
             return self._grant("ask-yes", who, digest, by_person=True)
         if answer == "yes":

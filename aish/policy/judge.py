@@ -34,18 +34,27 @@ def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema
     # A rule that forbids a tool forbids it by whatever name it is called.
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
-    if permits and tool.older_of and not rule.exact:
-        return Judgement(rule, Fit.NO, "it is an older name of a tool: only its exact name")
-    if permits and tool.annotations.destructive and not tool.trusted:
-        if not rule.exact:
-            return Judgement(rule, Fit.NO, _DESTRUCTIVE)
-        if tool.name == LOCAL_COMMAND and rule.unconditional:
-            # What approves the commands of a file's author approves none that a model thinks of.
-            return Judgement(rule, Fit.NO, "a model proposes it: only a rule about its command")
+    if permits and (why := _not_meant(rule, tool)):
+        return Judgement(rule, Fit.NO, why)
     found = _conditions(rule, arguments, fits_schema, permits=permits)
     if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
         return _certain_command(rule, arguments) or found
     return found
+
+
+def _not_meant(rule: Rule, tool: Tool) -> str | None:
+    """Why a rule that permits does not permit this tool, though it has its name."""
+    if rule.given_for is not None and rule.given_for != tool:
+        return "it was given for the tool as it was before it changed"
+    if tool.older_of and not rule.exact:
+        return "it is an older name of a tool: only its exact name"
+    if tool.annotations.destructive and not tool.trusted:
+        if not rule.exact:
+            return _DESTRUCTIVE
+        if tool.name == LOCAL_COMMAND and rule.unconditional:
+            # What approves the commands of a file's author approves none that a model thinks of.
+            return "a model proposes it: only a rule about its command"
+    return None
 
 
 def _conditions(

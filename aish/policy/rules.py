@@ -24,13 +24,18 @@ LOCAL_COMMAND = ToolName("shell", "run")
 
 @frozen
 class Rule:
-    """One rule, its glob already split; `text` is how it is shown and recorded."""
+    """One rule, its glob already split; `text` is how it is shown and recorded.
+
+    `given_for` is the tool that a person said "always" to: of one that is not the same any more
+    the rule says nothing (P6).
+    """
 
     list: ListName
     entry: RuleEntry
     server: str
     tool: str
     text: str
+    given_for: Tool | None = None
 
     @property
     def exact(self) -> bool:
@@ -86,6 +91,11 @@ class Policy:
             return replace(self, deny=(*self.deny, rule))
         assert rule.list == "auto_approve", "only these are added to a session"
         return replace(self, auto_approve=(*self.auto_approve, rule))
+
+    def without_given(self, server: str) -> "Policy":
+        """The same without what a person said "always" to of a server."""
+        kept = (rule for rule in self.auto_approve if not _is_given_for(rule, server))
+        return replace(self, auto_approve=tuple(kept))
 
     def all(self) -> tuple[Rule, ...]:
         """Every rule, those that decide first."""
@@ -157,6 +167,10 @@ def rule_of(name: ListName, entry: RuleEntry) -> Rule:
 
 def _compile(name: ListName, entries: tuple[RuleEntry, ...]) -> tuple[Rule, ...]:
     return tuple(rule_of(name, entry) for entry in entries)
+
+
+def _is_given_for(rule: Rule, server: str) -> bool:
+    return rule.given_for is not None and rule.given_for.name.server == server
 
 
 def _any_covers(rules: tuple[Rule, ...], name: ToolName) -> bool:

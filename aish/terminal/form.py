@@ -25,7 +25,7 @@ def fields_of(schema: JsonValue, mode: str = "form") -> tuple[Field, ...]:
         raise FieldError(f"the form has no fields, or more than {MOST_FIELDS}")
     required = schema.get("required", ())
     names = required if isinstance(required, Sequence) and not isinstance(required, str) else ()
-    if any(name not in properties for name in names):
+    if not all(isinstance(name, str) and name in properties for name in names):
         raise FieldError("the form requires a field that it does not have")
     return tuple(_field(name, one, required=name in names) for name, one in properties.items())
 

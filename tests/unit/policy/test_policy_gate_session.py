@@ -147,6 +147,34 @@ def test_a_rule_added_to_deny_beats_what_was_approved_always() -> None:
     assert decision.reply == "[aish] tool call denied by rule fs__* (this session)"
 
 
+@pytest.mark.requirement("P2", "P6")
+@pytest.mark.parametrize(
+    "other",
+    [
+        replace(TOOL, description="Removes everything"),
+        replace(TOOL, input_schema={"type": "object", "required": ["path"]}),
+        replace(TOOL, annotations=Annotations(destructive=True)),
+    ],
+)
+def test_always_is_for_the_tool_as_it_was_then(other: Tool) -> None:
+    subject = gate(Person(["always", "no"]))
+    decided(subject)
+    assert decided(subject, replace(CALL, tool=other)).verdict == "ask-no"
+    assert decided(subject).verdict == "auto"
+
+
+@pytest.mark.requirement("P2", "S5")
+def test_always_is_forgotten_with_its_server() -> None:
+    subject = gate(Person(["always", "no"]))
+    subject.add_rule("auto_approve", RuleEntry("fs__ls"))
+    decided(subject)
+    subject.forget("git")
+    assert decided(subject).verdict == "auto"
+    subject.forget("fs")
+    assert decided(subject).verdict == "ask-no"
+    assert [rule.text for rule in subject.policy.auto_approve] == ["fs__ls"]
+
+
 @pytest.mark.requirement("P1")
 def test_a_bad_glob_is_not_added() -> None:
     subject = gate(Person([]))

@@ -159,6 +159,7 @@ def test_a_strangers_words_never_begin_a_line(person: PersonAtTerminal) -> None:
         {"message": "m", "requestedSchema": {"properties": {"a": True}}},
         {"message": "m", "requestedSchema": {"properties": [], "required": ["a"]}},
         {"message": "m", "requestedSchema": {"properties": {}, "required": ["a"]}},
+        {"message": "m", "requestedSchema": {"properties": {}, "required": [["a"], {}]}},
         {
             "message": "m",
             "requestedSchema": {"properties": {str(n): {"type": "string"} for n in range(99)}},
