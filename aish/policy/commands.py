@@ -8,7 +8,7 @@ the whole command says yes to it.
 from collections.abc import Sequence
 from itertools import starmap
 
-from aish.policy.texts import Fit, forbidden_text, permitted_text
+from aish.policy.texts import Fit, forbidden_text, is_odd, permitted_text
 from aish.system.globs import matches_word
 from aish.text import for_terminal
 from aish.vocab.frozen import frozen
@@ -107,7 +107,7 @@ def _permitted(pattern: Sequence[str], words: tuple[str, ...]) -> Fit:
     if len(words) < len(fixed) or (more and pattern[-1] != REST):
         return Fit.NO
     fits = all(map(_permitted_word, fixed, words)) and all(
-        permitted_text(REST, word) is Fit.YES and not has_metacharacter(word) for word in more
+        permitted_text(REST, word) is Fit.YES and not _leads_away(word) for word in more
     )
     return Fit.YES if fits else Fit.NO
 
@@ -116,8 +116,14 @@ def _permitted_word(pattern: str, word: str) -> bool:
     if pattern == word:
         return True
     # A wildcard stands for a value; `--output=x` in its place would be another command.
-    smuggled = has_metacharacter(word) or (word.startswith("-") and not pattern.startswith("-"))
+    smuggled = _leads_away(word) or (word.startswith("-") and not pattern.startswith("-"))
     return not smuggled and permitted_text(pattern, word) is Fit.YES
+
+
+def _leads_away(word: str) -> bool:
+    """Whether a word is no plain one, or its value a path out of here: `--to=/etc`, `-o../x`."""
+    values = [word.partition("=")[2], word[2:] if word.startswith("-") else ""]
+    return has_metacharacter(word) or any(map(is_odd, values))
 
 
 def _forbidden(pattern: Sequence[str], command: Command) -> Fit:
