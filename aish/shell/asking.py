@@ -10,5 +10,6 @@ async def ask(session: Session, text: str) -> Answer:
     if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:
         # The last line of an answer that was cut off may be half a command.
         whole = answer.text.rpartition("\n")[0] if answer.cut else answer.text
-        await session.open.local.propose(whole)
+        for ran in await session.open.local.propose(whole):
+            session.note_command(ran.record, typed=False)
     return answer

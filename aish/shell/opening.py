@@ -16,7 +16,6 @@ from aish.run.metering import open_meter
 from aish.run.opening import run_started
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.run.records import StepRecord
 from aish.run.resources import Toolbox, open_toolbox
 from aish.run.servers import LiveServers, open_live_servers
 from aish.run.surroundings import Surroundings
@@ -32,6 +31,7 @@ from aish.shell.local.deciding import Asking, Said
 from aish.shell.local.running import own_environment
 from aish.shell.local.shell import LocalShell
 from aish.shell.models import Models, PlanFor
+from aish.shell.offers import Offers
 from aish.shell.session import Opened, Out, OutletsFor, Session
 from aish.shell.taking import take_lines
 from aish.shell.totals import with_earlier
@@ -86,11 +86,11 @@ async def run_session(desk: Desk) -> Exit:
     around = replace(desk.around, emit=following, approver=said)
     begun = around.clock.monotonic()
     state = FinalState(())
-    failures: list[StepRecord] = []
+    sessions: list[Session] = []
     try:
         with desk.interrupts.session():
             async with _opened(desk, around, following, said) as session:
-                session.records = failures
+                sessions.append(session)
                 desk.hold(session)
                 await take_lines(session)
     except AishError as error:
@@ -99,8 +99,10 @@ async def run_session(desk: Desk) -> Exit:
         state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
         _finish(desk, around, following, state, begun)
         raise
-    records = () if desk.attended else tuple(failures)
-    state = replace(state, records=records, signal=desk.interrupts.code)
+    for session in () if desk.attended else sessions:
+        # With nobody there who has seen it, what went wrong on the way decides.
+        state = replace(state, records=tuple(session.records), others=tuple(session.errors))
+    state = replace(state, signal=desk.interrupts.code)
     return _finish(desk, around, following, state, begun)
 
 
@@ -142,6 +144,7 @@ async def _opened(
             commands=COMMANDS,
             place=desk.place,
             outlets_for=desk.outlets_for,
+            offers=Offers(live[0].roster.registry, keeper.aside, desk.lines.refresh),
             carried=around.carried,
         )
         heard = TurnTeller(following, around.folder.keep, NOWHERE)

@@ -25,6 +25,9 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock, Emit
 
+Lost = Callable[[Sink, OSError], None]
+"""Is told of a sink that cannot be written to."""
+
 _USUAL = 80
 _NARROWEST = 20
 
@@ -49,6 +52,8 @@ class Answers:
         self._out = out
         self._manner = manner
         self._kinds: dict[str | None, str] = {}
+        self.gone = False
+        """Whether nobody takes them any more."""
 
     def __call__(self, stamped: Stamped) -> None:
         """Write the text of a line that was answered."""
@@ -74,10 +79,18 @@ class Answers:
             sys.stderr.flush()
 
     def write(self, text: str) -> None:
-        """Write lines."""
+        """Write lines.
+
+        Raises:
+            OSError: they cannot be written.
+        """
         whole = text if text.endswith("\n") else f"{text}\n"
-        self._out.write(self._manner.clean(whole).encode("utf-8", "replace"))
-        self._out.flush()
+        try:
+            self._out.write(self._manner.clean(whole).encode("utf-8", "replace"))
+            self._out.flush()
+        except OSError:
+            self.gone = True
+            raise
 
     def close(self) -> None:
         """Nothing is open."""
@@ -86,17 +99,28 @@ class Answers:
 class PipedOut:
     """`session.Out` where nobody is at a terminal: answers of commands are data."""
 
-    def __init__(self, answers: Answers) -> None:
+    def __init__(self, answers: Answers, lost: Lost) -> None:
         self._answers = answers
+        self._lost = lost
+
+    @property
+    def gone(self) -> bool:
+        """Whether stdout takes no more."""
+        return self._answers.gone
 
     def show(self, text: str) -> None:
-        """To stdout."""
-        self._answers.write(text)
+        """To stdout; one that takes no more is told of once."""
+        if self.gone:
+            return
+        try:
+            self._answers.write(text)
+        except OSError as error:
+            self._lost(self._answers, error)
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
         """A line each, for whoever reads them next."""
         for line in columns(_tame(rows), None):
-            self._answers.write(line)
+            self.show(line)
 
     def error(self, error: AishError) -> None:  # ruff: ignore[no-self-use] - see `session.Out`
         """To stderr."""
@@ -105,6 +129,9 @@ class PipedOut:
 
 class TerminalOut:
     """`session.Out` at a terminal, between what events draw there."""
+
+    gone = False
+    """A terminal that goes away ends the session by itself."""
 
     def __init__(
         self, line: Callable[[str], None], paint: Callable[[str], str], width: Callable[[], int]
@@ -152,7 +179,7 @@ class Outlets:
     out: PipedOut | TerminalOut
     pause: Callable[[], AbstractContextManager[object]]
     visitor: Callable[[], Sink] | None
-    lost: Callable[[Sink, OSError], None]
+    lost: Lost
 
     @contextmanager
     def asking(self, lines: Lines) -> Generator[None]:
@@ -206,7 +233,7 @@ def open_outlets(
     journal: Sink | None,
     secrets: Secrets,
     clock: Clock,
-    lost: Callable[[Sink, OSError], None],
+    lost: Lost,
     after: int = 0,
 ) -> Outlets:
     """The sinks of a session, whose journal is open already; people read at `stream`."""
@@ -230,7 +257,7 @@ def open_outlets(
         others.append(answers)
         plain = None if told.quiet else Plain(sys.stderr)
         shown, visitor = plain, None if plain is None else lambda: _Lent(plain)
-        out = PipedOut(answers)
+        out = PipedOut(answers, lost)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
     log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
     return Outlets(log, out, pause, visitor, lost)

@@ -5,7 +5,7 @@ Only what is quick to import: the rest comes while the person looks at the promp
 
 import os
 import sys
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
@@ -15,16 +15,13 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.shell.late import Late
 from aish.shell.lines import Lines, PipedLines
-from aish.shell.outlets import Outlets, Told, open_outlets
+from aish.shell.outlets import Lost, Outlets, Told, open_outlets
 from aish.shell.place import sessions_place
 from aish.sinks.fanout import Sink
 from aish.system.clock import SystemClock
 from aish.system.paths import state_folder
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Clock
-
-Lost = Callable[[Sink, OSError], None]
-"""Is told of a sink that cannot be written to."""
 
 
 @frozen

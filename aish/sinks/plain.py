@@ -170,8 +170,9 @@ def _run_started(event: RunStarted) -> Iterator[str]:
     for model in event.models:
         yield f"model {model.alias}: {model.model} at {model.origin}"
     for server in event.servers:
-        said = counted(server.tools, "tool") if server.state == "ready" else f"{server.error}"
-        yield f"server {server.alias} ({server.transport}): {server.state}, {_short(said)}"
+        said = counted(server.tools, "tool") if server.state == "ready" else server.error
+        more = f", {_short(said)}" if said else ""
+        yield f"server {server.alias} ({server.transport}): {server.state}{more}"
     if event.cassette is not None:
         yield cassette_text(event.cassette)
 

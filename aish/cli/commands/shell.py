@@ -30,7 +30,7 @@ from aish.shell.place import session_file
 from aish.shell.stage import Wanted
 from aish.shell.start import run_shell
 from aish.sinks.fanout import Sink
-from aish.vocab.frozen import frozen
+from aish.vocab.frozen import frozen, slotted
 
 
 @frozen
@@ -113,11 +113,12 @@ def command(
     told = Told(
         is_attended(environ), plain=showing.plain, quiet=showing.quiet, verbose=showing.verbose
     )
-    wanted = Wanted(told, _lost, showing.run_dir, showing.ephemeral, beginning.resume)
+    losses = _Losses()
+    wanted = Wanted(told, losses, showing.run_dir, showing.ephemeral, beginning.resume)
     end = run_shell(pipeline, options, wanted)
-    if end.code and not told.attended:
+    if end.code and told.quiet and not told.attended:
         say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
-    return end.code
+    return end.code or int(losses.any)
 
 
 def is_attended(environ: Mapping[str, str]) -> bool:
@@ -126,8 +127,15 @@ def is_attended(environ: Mapping[str, str]) -> bool:
     return terminals and environ.get("CI", "") in {"", "0", "false"}
 
 
-def _lost(sink: Sink, error: OSError) -> None:
-    if error.errno == errno.EPIPE:
-        say(f"note: {sink.name}: the reader has gone")
-    else:
-        say(f"error: cannot write {sink.name}: {error.strerror or error}")
+@slotted
+class _Losses:
+    """Tells what could not be written; a reader that has gone has lost nothing it wanted."""
+
+    any: bool = False
+
+    def __call__(self, sink: Sink, error: OSError) -> None:
+        if error.errno == errno.EPIPE:
+            say(f"note: {sink.name}: the reader has gone")
+        else:
+            self.any = True
+            say(f"error: cannot write {sink.name}: {error.strerror or error}")

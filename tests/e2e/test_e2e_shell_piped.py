@@ -1,0 +1,329 @@
+"""`aish shell` with nobody at a terminal: lines in, answers out, nobody is asked (S1, 1.2)."""
+
+import os
+import signal
+from typing import Any
+
+import pytest
+from cli_process import heeding_modes
+from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
+from model_endpoint import Gate, Reply, hanging_reply, json_reply, text_reply, tool_reply
+from shell_terminal import session_journal, sitting, told
+
+DENIED = "[aish] tool call denied: no rule approves s__fail"
+ASKING = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}}}\n"
+
+
+def echoing(body: Any) -> Reply:
+    """A model that says what it was told last."""
+    return text_reply(f"<{body['messages'][-1]['content']}>")
+
+
+@pytest.fixture
+def talking(project: Project, model_endpoint: ModelEndpoints) -> Any:
+    """A session on a model that echoes."""
+    endpoint = model_endpoint(echoing)
+    project.uses(endpoint)
+    project.pipeline("")
+    return endpoint
+
+
+@pytest.mark.requirement("S1")
+def test_answers_go_to_stdout_byte_for_byte_and_the_rest_to_stderr(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    answer = "first é\x1b[31m\r\n\tsecond  \n\n\u202elast"
+    project.uses(model_endpoint([text_reply(answer), text_reply("two\n")]))
+    project.pipeline("")
+    done = project.aish("shell", "p.yaml", stdin="question\n\n  \nnext\n:quit\nnever\n")
+    assert done.code == 0
+    assert done.stdout == f"{answer}\ntwo\n"
+    assert "line-2: ok" in done.stderr
+    assert "\x1b" not in done.stderr
+    assert "\u202e" not in done.stderr
+    quiet = project.aish("shell", "p.yaml", "-q", stdin=":quit\n")
+    assert (quiet.code, quiet.stdout, quiet.stderr) == (0, "", "")
+
+
+@pytest.mark.requirement("S1", "P2", "P3")
+@pytest.mark.parametrize("ci", [False, True])
+def test_what_needs_asking_is_denied_and_the_session_goes_on(
+    project: Project, model_endpoint: ModelEndpoints, *, ci: bool
+) -> None:
+    asks = tool_reply([("c1", "s__fail", "{}")])
+    endpoint = model_endpoint([asks, text_reply("gone on"), text_reply("two")])
+    project.uses(endpoint)
+    project.pipeline(ASKING)
+    if ci:
+        with sitting(project, prompt=False, CI="true") as window:
+            window.wait_for("model m: scripted")
+            window.type("one\rtwo\r:quit\r")
+            assert window.finish() == 0
+    else:
+        done = project.aish("shell", "p.yaml", stdin="one\ntwo\n")
+        assert (done.code, done.stdout) == (0, "gone on\ntwo\n")
+        assert "tool s__fail {}: ask-no (nobody to ask)" in done.stderr
+    talk = [("user", "one"), ("assistant", ""), ("tool", DENIED), ("assistant", "gone on")]
+    assert told(endpoint.asked[-1]) == [*talk, ("user", "two")]
+    (end,) = of_type(session_journal(project), "run.finished")
+    assert (end["status"], end["denials"]) == ("ok", ["s__fail"])
+
+
+@pytest.mark.requirement("P3", "exit-3")
+def test_a_denial_that_is_a_failure_ends_the_answer_and_decides_the_exit_code(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    asks = tool_reply([("c1", "s__fail", "{}")])
+    endpoint = model_endpoint([asks, json_reply(400, {}), text_reply("three")])
+    project.uses(endpoint)
+    project.pipeline(f"{ASKING}\non_denied: fail\n")
+    done = project.aish("shell", "p.yaml", stdin="one\ntwo\nthree\n")
+    assert (done.code, done.stdout) == (3, "three\n")
+    assert "exit 3 (denied): step `line-1`: tool call denied: no rule approves" in done.stderr
+    said = "[aish] stopped: tool call denied: no rule approves s__fail"
+    talk = [("user", "one"), ("assistant", ""), ("tool", DENIED), ("assistant", said)]
+    assert told(endpoint.asked[-1]) == [*talk, ("user", "three")]
+
+
+@pytest.mark.requirement("S2", "P10")
+@pytest.mark.parametrize("fails", [False, True])
+def test_proposed_commands_run_only_where_a_rule_approves_them(
+    project: Project, model_endpoint: ModelEndpoints, *, fails: bool
+) -> None:
+    endpoint = model_endpoint([text_reply("CMD: echo hi\nCMD: touch ran"), text_reply("two")])
+    project.uses(endpoint)
+    project.pipeline("shell: {auto_approve: ['echo **']}\n" + "on_denied: fail\n" * fails)
+    done = project.aish("shell", "p.yaml", stdin="one\ntwo\n")
+    assert (done.code, done.stdout) == (3 * fails, "CMD: echo hi\nCMD: touch ran\nhi\ntwo\n")
+    assert not (project.folder / "ran").exists()
+    ((_, text),) = told(endpoint.asked[-1])[-1:]
+    assert text == (
+        "[local command: echo hi]\nhi\n[exit code 0]\n\n[local command: touch ran]\n"
+        "[aish] tool call denied: no rule approves shell__run\n\ntwo"
+    )
+
+
+@pytest.mark.requirement("S1", "S2", "exit-1")
+def test_a_typed_command_that_fails_fails_its_line(project: Project, talking: Any) -> None:
+    done = project.aish(
+        "shell", "p.yaml", stdin="!echo out; echo err >&2; exit 3\n$echo private\nq\n"
+    )
+    assert done.code == 1
+    assert done.stdout == (
+        "out\nprivate\n<[local command: echo out; echo err >&2; exit 3]\nout\n[stderr]\nerr\n"
+        "[exit code 3]\n\nq>\n"
+    )
+    assert "\nerr\n" in done.stderr
+    assert "private" not in talking.asked[0]["messages"][-1]["content"]
+    good = project.aish("shell", "p.yaml", stdin="!true\n")
+    assert (good.code, good.stdout) == (0, "")
+
+
+@pytest.mark.requirement("X1", "S1")
+def test_a_rule_that_denies_holds_for_what_is_typed_too(project: Project, talking: Any) -> None:
+    for more, code in (("", 1), ("on_denied: fail\n", 3)):
+        project.pipeline(f"mcp: {{deny: [shell__run]}}\n{more}")
+        done = project.aish("shell", "p.yaml", stdin="!touch ran\n")
+        assert (done.code, done.stdout) == (code, "")
+        assert not (project.folder / "ran").exists()
+
+
+@pytest.mark.requirement("S1", "exit-1")
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (":undoo", "error: there is no command `:undoo`\n  hint: did you mean `:undo`\n"),
+        (":", "error: a `:` is followed by a command\n"),
+        (":model nope", "error: no model `nope` in p.yaml\n"),
+        ("x" * (2 << 20), "error: line 1 of stdin is longer than 1,048,576 bytes\n"),
+    ],
+)
+def test_a_line_that_cannot_be_done_is_told_and_the_next_one_is_done(
+    project: Project, talking: Any, line: str, said: str
+) -> None:
+    done = project.aish("shell", "p.yaml", stdin=f"{line}\nnext\n")
+    assert (done.code, done.stdout) == (1, "<next>\n")
+    assert said in done.stderr
+    quiet = project.aish("shell", "p.yaml", "-q", stdin=f"{line}\nnext\n")
+    assert (quiet.code, quiet.stdout) == (1, "<next>\n")
+    assert quiet.stderr.count("error:") == 2
+
+
+@pytest.mark.requirement("S1", "exit-1", "exit-3", "exit-4", "exit-5")
+def test_the_worst_line_decides_the_exit_code(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    refused = json_reply(401, {"error": {"message": "bad key"}})
+    asks = tool_reply([("c1", "s__fail", "{}")])
+    replies = [refused, text_reply("two"), asks]
+    lines = ":nope\none\ntwo\nthree\nfour\n"
+    codes = []
+    for count in range(2, 6):
+        project.uses(model_endpoint(replies))
+        project.pipeline(f"{ASKING}\non_denied: fail\nlimits: {{turns: 2}}\n")
+        wanted = "".join(f"{line}\n" for line in lines.split()[: min(5, count)])
+        codes.append(project.aish("shell", "p.yaml", stdin=wanted).code)
+    assert codes == [5, 5, 3, 3]
+    project.uses(model_endpoint(replies))
+    project.pipeline("limits: {turns: 1}\n")
+    assert project.aish("shell", "p.yaml", stdin=lines).code == 4
+
+
+@pytest.mark.requirement("S1")
+@pytest.mark.parametrize(
+    ("given", "out", "code"),
+    [
+        (b"", "", 0),
+        (b"\n\n", "", 0),
+        (b"no end", "<no end>\n", 0),
+        (b"dos\r\nlines\r\n", "<dos>\n<lines>\n", 0),
+        ("\ufeffmark\n".encode(), "<mark>\n", 0),
+        ("höllo\n".encode("utf-16"), "", 1),
+        (b"caf\xe9\n", "<caf\ufffd>\n", 0),
+        (b"\0\x1b[2J\n", "<\0\x1b[2J>\n", 0),
+    ],
+)
+def test_whatever_stdin_holds_is_read_as_lines(
+    project: Project, talking: Any, given: bytes, out: str, code: int
+) -> None:
+    done = project.aish("shell", "p.yaml", stdin=given)
+    assert (done.stdout, done.code) == (out, code)
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.requirement("S1")
+@pytest.mark.parametrize("end", ["<&-", "</dev/null"])
+def test_without_a_stdin_the_session_is_empty(project: Project, talking: Any, end: str) -> None:
+    project.through_shell(f'exec "$@" {end}')
+    done = project.aish("shell", "p.yaml")
+    assert (done.code, done.stdout) == (0, "")
+
+
+@pytest.mark.requirement("B12", "exit-1")
+@pytest.mark.parametrize(
+    ("line", "code", "asked"),
+    [
+        ('exec "$@" > /dev/full', 1, 1),
+        # Whoever reads has gone before there is an answer, and says so.
+        ('("$@"; echo $? > code) | (exec <&-; echo > gone); exit $(cat code)', 0, 0),
+        ('exec "$@" >&-', 0, 2),
+        ('exec "$@" 2>&-', 0, 2),
+    ],
+)
+def test_a_session_whose_answers_nobody_takes_ends(
+    project: Project, talking: Any, line: str, code: int, asked: int
+) -> None:
+    os.mkfifo(project.folder / "gone")
+    project.through_shell(line)
+    lines = f"{'!cat gone' if 'gone' in line else '!true'}\none\ntwo\n"
+    done = project.aish("shell", "p.yaml", stdin=lines)
+    assert (done.code, len(talking.asked)) == (code, asked)
+    assert "Traceback" not in done.stderr
+    assert "Exception" not in done.stderr
+    assert session_journal(project)[-1]["type"] == "run.finished"
+
+
+@pytest.mark.requirement("S1", "exit-2")
+def test_without_a_file_it_is_the_one_here_or_ones_own(
+    project: Project, talking: Any, tmp_path: Any
+) -> None:
+    project.aish.env["HOME"] = str(tmp_path / "home")
+    none = project.aish("shell", stdin="hi\n")
+    assert none.code == 2
+    assert (
+        "error: no pipeline file was given, and there is neither `./aish.yaml` nor" in none.stderr
+    )
+    assert "hint: `aish init` writes one to begin with" in none.stderr
+    own = tmp_path / "home" / ".config" / "aish"
+    own.mkdir(parents=True)
+    (own / "aish.yaml").write_bytes((project.folder / "p.yaml").read_bytes())
+    assert project.aish("shell", stdin="own\n").stdout == "<own>\n"
+    assert not (project.folder / ".aish").exists()
+    (tmp_path / "home" / ".local/state/aish/sessions").stat()
+    project.pipeline("steps: [{id: a, prompt: Say something}]", "aish.yaml")
+    assert project.aish("shell", stdin="here\n").stdout == "<here>\n"
+    assert session_journal(project)[-1]["exit"]["code"] == 0
+
+
+@pytest.mark.requirement("S6")
+def test_an_ephemeral_session_leaves_nothing_behind(project: Project, talking: Any) -> None:
+    project.pipeline(ASKING)
+    before = sorted(project.folder.rglob("*"))
+    done = project.aish("shell", "p.yaml", "--ephemeral", stdin="one\n!echo two\n")
+    assert (done.code, done.stdout) == (0, "<one>\ntwo\n")
+    assert sorted(project.folder.rglob("*")) == before
+
+
+@pytest.mark.requirement("S6", "exit-2")
+def test_a_folder_that_cannot_be_written_to_is_told_before_anything_is_asked(
+    project: Project, talking: Any
+) -> None:
+    heeding = heeding_modes()
+    if heeding is None:
+        pytest.skip("whoever runs this may write anywhere")
+    project.aish.python = (*heeding, *project.aish.python)
+    project.folder.chmod(0o555)
+    try:
+        done = project.aish("shell", "p.yaml", stdin="one\n")
+        assert (done.code, done.stdout) == (2, "")
+        assert "--ephemeral" in done.stderr
+        without = project.aish("shell", "p.yaml", "--ephemeral", stdin="one\n")
+        assert (without.code, without.stdout) == (0, "<one>\n")
+    finally:
+        project.folder.chmod(0o755)
+    assert len(talking.asked) == 1
+
+
+@pytest.mark.requirement("S6")
+def test_two_sessions_at_once_in_one_folder_know_nothing_of_each_other(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate(opens_at=2)
+    project.uses(model_endpoint(lambda body: echoing(body).but(before_head=gate)))
+    project.pipeline("")
+    sessions = [project.aish.start("shell", "p.yaml", stdin=f"{n}\n") for n in "ab"]
+    assert [one.finish().stdout for one in sessions] == ["<a>\n", "<b>\n"]
+    assert len(list((project.folder / ".aish" / "sessions").glob("*Z-*"))) == 2
+
+
+@pytest.mark.requirement("S1", "B12", "exit-130", "exit-143")
+@pytest.mark.parametrize(("kind", "code"), [("SIGINT", 130), ("SIGTERM", 143), ("SIGHUP", 143)])
+@pytest.mark.parametrize("state", ["an answer", "a command", "a pipeline"])
+def test_a_signal_ends_it_as_it_ends_a_run(
+    project: Project, model_endpoint: ModelEndpoints, kind: str, code: int, state: str
+) -> None:
+    endpoint = model_endpoint([hanging_reply(Gate())])
+    project.uses(endpoint)
+    project.pipeline("")
+    project.pipeline("prompt: Say something", "other.yaml")
+    lines = {
+        "an answer": "one\n",
+        "a command": "!touch begun.part; mv begun.part begun; sleep 600\n",
+        "a pipeline": ":run other.yaml\n",
+    }
+    running = project.aish.start("shell", "p.yaml", stdin=f"{lines[state]}never\n")
+    if state == "a command":
+        wait_file(project.folder / "begun")
+    else:
+        endpoint.wait_requests(1)
+    running.interrupt(signal.Signals[kind])
+    done = running.finish()
+    assert (done.code, done.stdout) == (code, "")
+    assert "Traceback" not in done.stderr
+    journal = session_journal(project)
+    assert journal[-1]["exit"]["code"] == code
+    assert len(endpoint.requests) == (state != "a command")
+
+
+@pytest.mark.requirement("M5", "exit-5")
+@pytest.mark.parametrize("required", [False, True])
+def test_a_server_that_is_missing_is_told_of_and_missed_only_where_it_is_required(
+    project: Project, talking: Any, *, required: bool
+) -> None:
+    server = f"{{command: {stdio('--die-at-start')}, required: {str(required).lower()}}}"
+    project.pipeline(f"mcp: {{servers: {{s: {server}}}}}\n")
+    done = project.aish("shell", "p.yaml", stdin="one\n:mcp disconnect s\ntwo\n")
+    assert done.code == 5 * required
+    assert done.stderr.count("mcp server `s` is missing: ") == 1
+    assert ("<one>" in done.stdout) is not required
+    assert done.stdout.endswith("<two>\n")
