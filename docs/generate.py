@@ -16,6 +16,8 @@ from aish.cli.catalogue import COMMANDS, Command
 from aish.cli.main import build_app
 from aish.errors import ExitCode
 from aish.run.final import NAMES, PRECEDENCE, RETRYABLE
+from aish.shell.commands.catalogue import ROWS
+from aish.shell.commands.guide import LINES
 
 ROOT = Path(__file__).resolve().parent.parent
 REFERENCE = ROOT / "docs" / "reference"
@@ -252,6 +254,34 @@ def _choices(node: Node) -> str:
     return f"One of {_type(node)}." if "enum" in node else ""
 
 
+# --- Commands of a session -------------------------------------------------------------------
+
+
+def shell_page() -> Iterator[str]:
+    yield "# Commands of a session"
+    yield ""
+    yield "What can be typed in `aish shell`; `:help` and completion are made of the same table."
+    yield f"{LINES} Options of `aish shell` itself: [command line](cli.md#aish-shell)."
+    yield from ("", "| command | |", "| --- | --- |")
+    for row in ROWS:
+        link = f"[{_code(row.title)}](#{row.name})"
+        yield f"| {link} | {_cell(row.summary)} |"
+    for row in ROWS:
+        yield from ("", f"## {row.name}", "", f"`{row.title}`: {row.summary}.")
+        if row.details:
+            yield from ("", row.details)
+        if row.also:
+            others = ", ".join(f"`:{name}`" for name in row.also)
+            yield from ("", f"Also called {others}.")
+        if row.forms:
+            yield from ("", "| form | |", "| --- | --- |")
+            yield from (f"| {_code(title)} | {_cell(does)} |" for title, does in row.told())
+
+
+def _code(text: str) -> str:
+    return f"`{_cell(text)}`"
+
+
 # --- All pages -------------------------------------------------------------------------------
 
 
@@ -274,6 +304,7 @@ PAGES: Mapping[str, Callable[[], Iterator[str]]] = {
     "exit-codes.md": exit_codes,
     "pipeline.md": pipeline,
     "events.md": event_page,
+    "shell.md": shell_page,
 }
 
 

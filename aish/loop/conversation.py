@@ -152,6 +152,11 @@ class Buffer:
         """Keep `output` for the next user turn."""
         self._waiting.append(output)
 
+    @property
+    def waiting(self) -> int:
+        """How many outputs wait."""
+        return len(self._waiting)
+
     def user_turn(self, text: str) -> UserTurn:
         """The user turn that says all that waited, then `text`; the buffer is then empty."""
         parts = [*self._waiting, text]

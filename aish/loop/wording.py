@@ -1,5 +1,6 @@
 """The replies that come from us and not from a tool, all marked `[aish]`."""
 
+import re
 from collections.abc import Sequence
 
 from aish.text import counted, for_line
@@ -13,6 +14,7 @@ UNANSWERED = "[aish] interrupted before this call was answered"
 INTERRUPTED = "[aish] tool call interrupted; whether it took effect is not known"
 EMPTY_ANSWER = "[aish] (empty answer)"
 
+_ROUNDS_LEFT_OUT = re.compile(r"^\[aish\] [\d,]+ earlier rounds? left out here", re.MULTILINE)
 _SHOWN_NAME = 80
 _SHOWN_NAMES = 8
 _SHOWN_REASON = 400
@@ -52,6 +54,11 @@ def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:
         return gone
     marked = f"a summary by model `{model}`, not the user's words"
     return f"{gone}; {marked}:\n{summary}\n[aish] end of the summary"
+
+
+def is_shortened(text: str) -> bool:
+    """Whether such a note is in a question: there was more to the conversation."""
+    return _ROUNDS_LEFT_OUT.search(text) is not None
 
 
 def unknown_tool(name: str, known: Sequence[str]) -> str:

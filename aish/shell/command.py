@@ -7,27 +7,60 @@ from aish.shell.session import Session
 from aish.vocab.frozen import frozen
 
 Completes = Literal[
-    "", "command", "model", "server", "tool", "path", "attachment", "session", "switch"
+    "",
+    "command",
+    "model",
+    "server",
+    "absent",
+    "tool",
+    "path",
+    "attachment",
+    "session",
 ]
-"""What kind of word its argument is."""
+"""What kind of word an argument is."""
+
+Run = Callable[[Session, str], Awaitable[None]]
+"""Takes the session and what was typed after the name.
+
+It raises an `AishError` where that cannot be done, and nothing has changed then.
+"""
+
+
+@frozen
+class Form:
+    """A word that may follow a command's name: what it takes, and what it does."""
+
+    name: str
+    usage: str
+    summary: str
+    completes: Completes = ""
+    run: Run | None = None
+    """What does it, where the command leaves that to its forms."""
 
 
 @frozen
 class Command:
     """`name` without its colon, `usage` the arguments, `summary` one line, `details` any more.
 
-    `run` takes the session and what was typed after the name. It raises an `AishError` where
-    that cannot be done, and nothing has changed then.
+    `also` are other names for it, which no list shows.
     """
 
     name: str
     usage: str
     summary: str
-    run: Callable[[Session, str], Awaitable[None]]
+    run: Run
     details: str = ""
     completes: Completes = ""
+    forms: tuple[Form, ...] = ()
+    also: tuple[str, ...] = ()
 
     @property
     def title(self) -> str:
         """As it is typed: `:model [ALIAS]`."""
         return f":{self.name} {self.usage}".rstrip()
+
+    def told(self) -> tuple[tuple[str, str], ...]:
+        """Its forms as they are typed, and what each does."""
+        return tuple(
+            (f":{self.name} {form.name} {form.usage}".rstrip(), form.summary) for form in self.forms
+        )

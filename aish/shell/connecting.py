@@ -1,17 +1,24 @@
 """A server that is connected at run time: its entry, its alias, its secret (S5)."""
 
 import re
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from dataclasses import replace
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, parse_qsl, urlsplit
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import UsageError
-from aish.run.credentials import Resolver, Variables, finish, resolve_server
+from aish.errors import UnavailableError, UsageError
+from aish.run.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.shell.session import Session
+from aish.system.secrets import SHORTEST, Secrets
 from aish.vocab.run_parts import ServerInfo
 
 _ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
+_LONGEST_ALIAS = 64
+_NO_HOST = "server"
+_RESERVED = "shell"
+_TOKEN = "`auth_env=NAME` sends the value of a variable as the bearer token"  # ruff: ignore[hardcoded-password-string] - says how to give one
+_KEY = re.compile(r"key|token|secret|auth|sig|pass|cred", re.IGNORECASE)
+_REFUSED = ("HTTP 401", "HTTP 403")
 
 
 def server_of_url(
@@ -24,52 +31,110 @@ def server_of_url(
     Raises:
         UsageError: the url or the alias is not one, or the alias is taken.
     """
-    parts = urlsplit(url)
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        raise UsageError(f"`{url}` is not the URL of a server", hint="http://host:port/mcp")
+    parts = _split(url)
     if parts.username or parts.password:
-        raise UsageError(
-            "a URL with credentials in it would end up in logs",
-            hint="`auth_env=NAME` sends the value of a variable as the bearer token",
-        )
+        raise UsageError("a URL with credentials in it would end up in logs", hint=_TOKEN)
     if alias is None:
-        alias = _free(_tame(parts.hostname.partition(".")[0]), taken)
-    elif not _ALIAS.match(alias) or alias == "shell":
-        raise UsageError(
-            f"`{alias}` cannot be an alias", hint="letters, digits, `-` and single `_`"
-        )
+        alias = _free(_label(parts.hostname or ""), taken)
+    elif not _ALIAS.match(alias) or alias == _RESERVED or len(alias) > _LONGEST_ALIAS:
+        reserved = f"`{_RESERVED}` is the local shell; " if alias == _RESERVED else ""
+        hint = f"{reserved}letters, digits, `-` and single `_`"
+        raise UsageError(f"`{alias}` cannot be an alias", hint=hint)
     elif alias in taken:
-        raise UsageError(f"the alias `{alias}` is taken", hint="`:mcp list` shows them")
+        hint = f"`:mcp disconnect {alias}` lets go of that server, or take another alias"
+        raise UsageError(f"the alias `{alias}` is taken", hint=hint)
     return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
 
 
-def _tame(label: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9]+", "-", label).strip("-")
-    return "server" if not name or name == "shell" else name
+def _split(url: str) -> SplitResult:
+    hint = "for example `:mcp connect http://127.0.0.1:8080/mcp`"
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise UsageError("that is not the URL of a server", hint=hint)
+    return parts
+
+
+def _label(host: str) -> str:
+    """The first label of a host name; an address in brackets has none."""
+    if ":" in host:
+        return _NO_HOST
+    name = re.sub(r"[^A-Za-z0-9]+", "-", host.partition(".")[0]).strip("-")
+    return _NO_HOST if not name or name == _RESERVED else name
 
 
 def _free(name: str, taken: Container[str]) -> str:
+    between = "-" if name[-1].isdigit() else ""
     number, found = 1, name
     while found in taken:
         number += 1
-        found = f"{name}{number}"
+        found = f"{name}{between}{number}"
     return found
+
+
+def taken_aliases(session: Session) -> frozenset[str]:
+    """The aliases of servers that are there, or on their way; one that failed gives way."""
+    servers = session.open.servers.roster.registry.servers
+    return frozenset(one.alias for one in servers if one.state != "failed")
+
+
+def known_servers(session: Session) -> Mapping[str, ServerEntry]:
+    """The servers of the file, and those that were connected here, by alias."""
+    return {entry.alias: entry for entry in _of_file(session)} | session.connected
+
+
+def _of_file(session: Session) -> list[ServerEntry]:
+    return [server.entry for server in session.open.plan.servers]
 
 
 async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
     """Connect to the server of an entry; it stays until it is disconnected.
 
     Raises:
-        PipelineError: its token's variable is not set.
         UnavailableError: it could not be reached or refused; nothing has changed.
-        UsageError: its alias is taken, or one of its tools would have the name of another.
+        UsageError: its token's variable is not set, its alias is taken, or one of its tools would
+            have the name of another.
     """
+    resolved = _resolved(session, entry)
+    _hide(entry.url or "", session.open.plan.secrets)
+    servers = session.open.servers
+    try:
+        info = await servers.roster.connect(servers.connection(resolved))
+    except UnavailableError as error:
+        if error.hint is not None:
+            raise
+        raise UnavailableError(error.message, where=error.where, hint=_hint(error, entry)) from None
+    if entry not in _of_file(session):
+        session.connected[entry.alias] = entry
+    return info
+
+
+def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:
     opened = session.open
-    plan = opened.plan
-    resolver = Resolver(plan.pipeline, Variables(opened.options.environ), plan.secrets)
+    for server in opened.plan.servers:
+        if server.entry == entry:
+            return server
+    environ = opened.options.environ
+    if entry.auth_env is not None and not environ.get(entry.auth_env):
+        said = f"the environment variable `{entry.auth_env}` is not set"
+        raise UsageError(said, hint="set it, and begin the session again: `aish shell --resume`")
+    resolver = Resolver(opened.plan.pipeline, Variables(environ), opened.plan.secrets)
     resolved = resolve_server(entry, resolver)
     finish([resolver])
-    resolved = replace(resolved, entry=replace(resolved.entry, required=False))
-    info = await opened.servers.roster.connect(opened.servers.connection(resolved))
-    session.connected[entry.alias] = entry
-    return info
+    return replace(resolved, entry=replace(resolved.entry, required=False))
+
+
+def _hide(url: str, secrets: Secrets) -> None:
+    """A key in a URL's query is masked wherever it would be shown."""
+    for name, value in parse_qsl(urlsplit(url).query):
+        if len(value) >= SHORTEST and _KEY.search(name):
+            secrets.add(name, value)
+
+
+def _hint(error: UnavailableError, entry: ServerEntry) -> str:
+    if entry.auth_env is None and entry.url is not None and error.message.startswith(_REFUSED):
+        return _TOKEN
+    return "nothing has changed; `:mcp list` shows what is there"

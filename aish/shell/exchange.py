@@ -10,7 +10,8 @@ from aish.loop.converse import Ask, Outcome, converse
 from aish.run.final import failure_of
 from aish.run.resources import missing_server, require_lock
 from aish.run.stage import EXIT_OF_STATUS
-from aish.shell.session import Asked, Session
+from aish.shell.outgoing import Asked
+from aish.shell.session import Session
 from aish.shell.steps import finish
 from aish.vocab.event_parts import Failure, Place, StepStatus
 from aish.vocab.events import Notice, StepStarted
@@ -97,11 +98,9 @@ class _Question:
     def _add(self) -> None:
         session = self._session
         session.prepare()
-        asked = session.send(self._text)
+        asked, self._turn = session.send(self._text)
         tools = tuple(str(tool.name) for tool in session.tools())
         session.emit(QuestionAsked(session.heard.place, asked.text, asked.names, tools))
-        parts = (*asked.texts, asked.waited, asked.text)
-        self._turn = UserTurn("\n\n".join(part for part in parts if part), asked.media)
         session.conversation().add(self._turn)
 
     def settle(self, said: str, why: str) -> bool:

@@ -20,6 +20,7 @@ class Keeper:
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
         self._closing = anyio.Event()
+        self._asides: set[anyio.CancelScope] = set()
 
     async def enter(self, make: Callable[[], AbstractAsyncContextManager[T]]) -> T:
         """What `make` opens; whatever it raises, and cancellation, end the attempt."""
@@ -32,9 +33,23 @@ class Keeper:
         found: T = await self._tasks.start(hold)
         return found
 
+    def aside(self, work: Callable[[], Coroutine[None, None, None]]) -> None:
+        """Have `work`, which fails with nothing, done meanwhile; it is given up at the close."""
+
+        async def bounded() -> None:
+            with anyio.CancelScope() as scope:
+                self._asides.add(scope)
+                await work()
+            self._asides.discard(scope)
+
+        if not self._closing.is_set():
+            self._tasks.start_soon(bounded)
+
     def close(self) -> None:
         """Let all of it go."""
         self._closing.set()
+        for scope in self._asides:
+            scope.cancel()
 
 
 @asynccontextmanager

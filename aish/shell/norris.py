@@ -21,14 +21,18 @@ class Norris:
         """Whether it lets anything through."""
         return self.left > 0
 
+    def lets(self, tool: Tool) -> bool:
+        """Whether a call that no rule is about would run unasked now."""
+        notes = tool.annotations
+        harmless = notes.read_only is True or notes.destructive is False
+        return self.on and tool.trusted and harmless
+
     def approves(self, tool: Tool) -> str | None:
         """The rule by which a call may run that no rule of the file is about.
 
         Each call that it lets through is counted.
         """
-        notes = tool.annotations
-        harmless = notes.read_only is True or notes.destructive is False
-        if not (self.on and tool.trusted and harmless):
+        if not self.lets(tool):
             return None
         self.left -= 1
         return RULE

@@ -2,15 +2,16 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import field
+from dataclasses import replace
 from typing import Protocol
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import AishError, ExitCode, UsageError
+from aish.errors import AishError, ExitCode, StepFailedError, UsageError
 from aish.loop.conversation import Conversation
 from aish.loop.equipment import Bound
+from aish.loop.rounds import last_question
 from aish.loop.turn_teller import TurnTeller
-from aish.run.final import failure_of
+from aish.loop.wording import is_shortened
 from aish.run.folder import RunFolder, RunsPlace
 from aish.run.metering import RunMeter
 from aish.run.options import RunOptions
@@ -25,13 +26,15 @@ from aish.shell.lines import Lines
 from aish.shell.local.shell import LocalShell
 from aish.shell.models import Models
 from aish.shell.norris import Norris
+from aish.shell.offers import Offers
+from aish.shell.outgoing import Asked, Attached
 from aish.shell.waiting import SessionBuffer
 from aish.vocab.event_parts import Failure, Place, StepStatus
 from aish.vocab.events import Event, Notice
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.messages import History, SystemTurn, Turn
+from aish.vocab.frozen import frozen
+from aish.vocab.messages import History, SystemTurn, Turn, UserTurn
 from aish.vocab.protocols import Clock, Emit
-from aish.vocab.tools import Media, Tool
+from aish.vocab.tools import Tool
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""
@@ -52,6 +55,11 @@ class Out(Protocol):
         """Rows in columns, as wide as there is room."""
         ...
 
+    @property
+    def gone(self) -> bool:
+        """Whether nobody can be answered any more."""
+        ...
+
 
 class Described(Protocol):
     """A command, as `:help` tells of it."""
@@ -69,6 +77,15 @@ class Described(Protocol):
     @property
     def details(self) -> str:
         """What else there is to know."""
+        ...
+
+    @property
+    def also(self) -> tuple[str, ...]:
+        """Its other names."""
+        ...
+
+    def told(self) -> Sequence[tuple[str, str]]:
+        """Its forms, and what each does."""
         ...
 
 
@@ -93,33 +110,8 @@ class Opened:
     commands: Mapping[str, Described]
     place: RunsPlace
     outlets_for: OutletsFor
+    offers: Offers
     carried: AnyCarried | None = None
-
-
-@slotted
-class Attached:
-    """Texts and pictures that go out with the next question, and what they are called."""
-
-    names: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    media: list[Media] = field(default_factory=list)
-
-    def clear(self) -> None:
-        """They have gone out."""
-        self.names.clear()
-        self.texts.clear()
-        self.media.clear()
-
-
-@frozen
-class Asked:
-    """A question, and what went out with it: output that `waited` (L14), and attachments."""
-
-    text: str
-    waited: str = ""
-    texts: tuple[str, ...] = ()
-    media: tuple[Media, ...] = ()
-    names: tuple[str, ...] = ()
 
 
 class Session:
@@ -146,8 +138,12 @@ class Session:
         """The last question, for `:retry`."""
         self.stands = False
         """Whether it is in the conversation."""
+        self.questions: list[tuple[UserTurn, Asked]] = []
+        """The questions of the conversation as they were asked, for `:undo`."""
         self.records: list[StepRecord] = []
         """Lines that did not go well."""
+        self.errors: list[AishError] = []
+        """Why lines could not be done at all."""
         self.seconds = 0.0
         """How long answers took; a session's `limits.time` counts nothing else."""
         self.bound: Bound | None = None
@@ -157,6 +153,19 @@ class Session:
         """Begin a conversation, or go on with `turns` as they were journaled."""
         self.history = History(list(turns or ()))
         self.bound = self._window()
+        users = [turn for turn in self.history.turns if isinstance(turn, UserTurn)]
+        self.questions = [
+            (turn, Asked(turn.text, media=turn.media))
+            for turn in users
+            if not is_shortened(turn.text)
+        ]
+        self.look_back()
+
+    def look_back(self) -> None:
+        """What was asked last is what the conversation has as its last question."""
+        last = last_question(self.history.turns)
+        asked = next((asked for turn, asked in self.questions if turn is last), None)
+        self.asked, self.stands = asked, asked is not None
 
     def emit(self, event: Event) -> None:
         """Tell of something."""
@@ -174,6 +183,8 @@ class Session:
     def replace(self, turns: list[Turn], reason: str) -> None:
         """Go on with another conversation."""
         self.conversation().rewrite(turns, reason)
+        there = {id(turn) for turn in turns}
+        self.questions = [pair for pair in self.questions if id(pair[0]) in there]
         self.bound = self._window()
 
     def put_back(self, turns: list[Turn], reason: str) -> None:
@@ -193,14 +204,17 @@ class Session:
         self.attached.texts[:0] = asked.texts
         self.attached.media[:0] = asked.media
 
-    def send(self, text: str) -> Asked:
+    def send(self, text: str) -> tuple[Asked, UserTurn]:
         """A question with all that waits to go out with it; nothing waits any more then."""
         waited = self.buffer.user_turn("").text
         of = self.attached
         asked = Asked(text, waited, tuple(of.texts), tuple(of.media), tuple(of.names))
         of.clear()
         self.asked, self.stands = asked, True
-        return asked
+        parts = (*asked.texts, waited, text)
+        turn = UserTurn("\n\n".join(part for part in parts if part), asked.media)
+        self.questions.append((turn, asked))
+        return asked, turn
 
     def next_line(self) -> Place:
         """The place of the next question's events."""
@@ -216,13 +230,24 @@ class Session:
         )
         self.records.append(record)
 
+    def note_command(self, record: StepRecord, *, typed: bool) -> None:
+        """How a local command went counts for the line that it was typed on.
+
+        One that a model proposed counts only where it was denied, and a denial is a failure.
+        """
+        code = record.exit_code if typed else ExitCode.OK
+        if record.status == "denied":
+            fails = self.open.box.equipment.on_denied == "fail"
+            code = ExitCode.DENIED if fails else ExitCode.FAILED if typed else ExitCode.OK
+        if code:
+            self.records.append(replace(record, exit_code=code))
+
     def tell_failure(self, error: AishError) -> None:
         """A line could not be done."""
         self.open.out.error(error)
         # What was typed wrong is no broken file: something may well have been contacted.
         usage = error.exit_code is ExitCode.USAGE
-        code = ExitCode.FAILED if usage else error.exit_code
-        self.note_failure("failed", failure_of(error), code)
+        self.errors.append(StepFailedError(str(error), hint=error.hint) if usage else error)
 
     def model_alias(self) -> str:
         """The model that answers.

@@ -1,19 +1,16 @@
 """What a session does with each line, and where its errors go (S1)."""
 
-from aish.errors import AishError, UsageError, did_you_mean
+from aish.errors import AishError
 from aish.shell.asking import ask
-from aish.shell.command import Command
-from aish.shell.commands.catalogue import COMMANDS
+from aish.shell.commands.catalogue import command_of
 from aish.shell.routing import CommandLine, LocalLine, Question, route
 from aish.shell.session import Session
 
-_LIST = "`:help` lists the commands; a line that begins with a blank goes to the model as it is"
-
 
 async def take_lines(session: Session) -> None:
-    """Take one line after the other until the person leaves or the input ends."""
+    """Take one line after the other until the person leaves, the input ends or the reader goes."""
     lines = session.open.lines
-    while not session.over:
+    while not (session.over or session.open.out.gone):
         try:
             line = await lines.next()
         except AishError as error:
@@ -41,19 +38,7 @@ async def _do(session: Session, line: str) -> None:
         case Question(text):
             await ask(session, text)
         case LocalLine(command, hand_over):
-            await session.open.local.run_typed(command, hand_over=hand_over)
+            ran = await session.open.local.run_typed(command, hand_over=hand_over)
+            session.note_command(ran.record, typed=True)
         case CommandLine(name, rest):
             await command_of(name).run(session, rest)
-
-
-def command_of(name: str) -> Command:
-    """The command of a name.
-
-    Raises:
-        UsageError: there is none.
-    """
-    found = COMMANDS.get(name)
-    if found is None:
-        said = f"there is no command `:{name}`" if name else "a `:` is followed by a command"
-        raise UsageError(said, hint=did_you_mean(name, COMMANDS) or _LIST)
-    return found

@@ -1,41 +1,77 @@
 """`:approve`, `:deny` and `:approvals`: rules for this session (S5)."""
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 from aish.errors import UsageError
+from aish.policy.globs import split_glob
+from aish.policy.rules import LOCAL_COMMAND, Rule
+from aish.run.looking import view
 from aish.shell.command import Command
+from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session
-from aish.text import for_line
+from aish.text import counted, for_line
 from aish.vocab.rules import RuleEntry
+from aish.vocab.tools import Tool
 
-SESSION = "this session"
+_MOST = 8
+_NO_COMMANDS = "`CMD:` lines are approved by their words alone, which `shell.auto_approve` lists"
 
 
-def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: str) -> None:
-    if not glob or " " in glob:
+async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: str) -> None:
+    if len(glob.split()) != 1:
         raise UsageError("one glob `alias__tool` is wanted", hint="for example `repo__git_*`")
-    rule = session.open.box.equipment.gate.add_rule(list_, RuleEntry(tool=glob, path=SESSION))
-    matched = sum(rule.covers(tool.name) for tool in session.tools())
-    session.open.out.show(
-        f"{list_} {for_line(rule.text)}, for this session: matches {matched} of"
-        f" {len(session.tools())} tools"
-    )
+    server, _ = split_glob(glob)
+    if list_ == "auto_approve" and server == LOCAL_COMMAND.server:
+        raise UsageError("local commands are not approved by a glob", hint=_NO_COMMANDS)
+    rule = session.open.box.equipment.gate.add_rule(list_, RuleEntry(tool=glob))
+    session.open.out.show(for_line(f"{list_} {rule.text}, for this session"))
+    tools = await known_tools(session)
+    for line in _effect(session, rule, tools):
+        session.open.out.show(for_line(line))
+
+
+def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:
+    """What the rule is about, and where another one is stronger."""
+    policy = session.open.box.equipment.gate.policy
+    matched = [tool for tool in tools if rule.covers(tool.name)]
+    count = f"{len(matched)} of {counted(len(tools), 'tool')}" if matched else "no tool there is"
+    yield f"matches {count}" + ("" if matched else "; `:mcp tools` lists them")
+    if later := still_connecting(session):
+        yield f"{later}; it holds for their tools too"
+    if rule.covers(LOCAL_COMMAND):
+        denied = rule.list == "deny"
+        yield "local commands are denied too" if denied else _NO_COMMANDS
+    if rule.list == "deny":
+        return
+    others = [found for found in (view(policy, one) for one in matched) if found.verdict != "auto"]
+    for found in others[:_MOST]:
+        why = f" ({found.rule})" if found.rule else ""
+        yield f"{found.tool.name}: {found.verdict} all the same{why}"
+    if len(others) > _MOST:
+        yield f"and {len(others) - _MOST} more that do not run unasked: see `:mcp tools`"
 
 
 async def _approve(session: Session, rest: str) -> None:
-    _add(session, "auto_approve", rest)
+    await _add(session, "auto_approve", rest)
 
 
 async def _deny(session: Session, rest: str) -> None:
-    _add(session, "deny", rest)
+    await _add(session, "deny", rest)
 
 
 async def _approvals(session: Session, rest: str) -> None:
-    del rest
-    rules = session.open.box.equipment.gate.policy.all()
-    if not rules:
-        session.open.out.show("no rules: every tool call is asked about")
-    session.open.out.rows([(rule.list, f"{rule.text}  ({rule.entry.path})") for rule in rules])
+    if rest:
+        raise UsageError("`:approvals` takes nothing", hint="`:approve GLOB` and `:deny GLOB` add")
+    opened = session.open
+    rules = opened.box.equipment.gate.policy.all()
+    rows = [(rule.list, f"{rule.text}  ({rule.entry.path})") for rule in rules]
+    if rows:
+        opened.out.rows(rows)
+    else:
+        opened.out.show("no rules: every tool call is asked about")
+    if session.norris.on:
+        opened.out.show(f"norris is on for {counted(session.norris.left, 'more call')}")
 
 
 APPROVE = Command(
@@ -43,8 +79,24 @@ APPROVE = Command(
     "GLOB",
     "lets tools run unasked, for this session",
     _approve,
-    details="GLOB is `alias__tool` with `*` and `?`. Deny and ask rules of the file are stronger.",
+    details=(
+        "GLOB is `alias__tool` with `*` and `?`, such as `repo__file_*`. Rules that deny, stage "
+        "or ask are stronger. It is about tools: `CMD:` lines are asked about all the same."
+    ),
     completes="tool",
 )
-DENY = Command("deny", "GLOB", "denies tools, for this session", _deny, completes="tool")
-APPROVALS = Command("approvals", "", "lists the rules, those of this session too", _approvals)
+DENY = Command(
+    "deny",
+    "GLOB",
+    "denies tools, for this session",
+    _deny,
+    details="No rule is stronger. `:deny shell__run` denies local commands, yours too.",
+    completes="tool",
+)
+APPROVALS = Command(
+    "approvals",
+    "",
+    "lists the rules, those of this session too",
+    _approvals,
+    details="Deny beats stage beats ask beats auto_approve; what no rule is about is asked about.",
+)

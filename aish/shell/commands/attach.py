@@ -2,78 +2,200 @@
 
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aish.config.steps import Attachment
-from aish.errors import UsageError
-from aish.run.attaching import Attached, attachment
-from aish.shell.command import Command
+from aish.errors import StepFailedError, UsageError, did_you_mean
+from aish.run.attaching import Attached, attachment, refuse_long
+from aish.run.uris import is_uri
+from aish.shell.command import Command, Form
 from aish.shell.session import Session
-from aish.text import for_line
-from aish.vocab.resources import PromptMessage
+from aish.text import counted, for_line
+from aish.vocab.resources import PromptMessage, ServerPromptInfo
 
 _FORM = "`:attach PATH`, `:attach RESOURCE` and `:attach ALIAS__PROMPT k=v …` are the forms"
+_SERVER = "server"
+_OFF = "off"
+_UNSEEN = "[aish] not shown to this model: "
 
 
 async def _attach(session: Session, rest: str) -> None:
+    if not rest:
+        _list(session)
+        return
+    if rest == _OFF:
+        count = len(session.attached.names)
+        session.attached.clear()
+        session.open.out.show(f"{counted(count, 'attachment')} dropped")
+        return
+    name, *arguments = _words(rest)
+    found = await _found(session, name, arguments)
+    session.attached.names.append(name)
+    session.attached.texts.append(found.text)
+    session.attached.media.extend(found.media)
+    size = counted(len(found.text), "character")
+    pictures = f", {counted(len(found.media), 'picture')}" if found.media else ""
+    session.open.out.show(for_line(f"{name} goes out with the next line: {size}{pictures}"))
+    if _UNSEEN in found.text and not await _sees_images(session):
+        session.open.out.show(
+            f"the model {session.model_alias()} is told of a picture and does not see it:"
+            " `vision: true` in the file says that a model sees pictures"
+        )
+
+
+async def _sees_images(session: Session) -> bool:
+    return (await session.open.models.get(session.model_alias())).sees_images
+
+
+def _list(session: Session) -> None:
+    names = session.attached.names
+    for name in names:
+        session.open.out.show(for_line(f"{name} goes out with the next line"))
+    session.open.out.show("`:attach off` drops them" if names else f"nothing is attached: {_FORM}")
+
+
+def _words(rest: str) -> list[str]:
+    if _path(rest).is_file():
+        # As completion writes it: a name may have blanks in it.
+        return [rest]
     try:
         words = shlex.split(rest)
     except ValueError as error:
         raise UsageError(f"`{rest}` cannot be taken apart: {error}", hint=_FORM) from error
-    if not words:
+    if not words or not words[0]:
         raise UsageError("there is nothing to attach", hint=_FORM)
-    await session.open.servers.roster.settled()
-    name = words[0]
-    found = await _found(session, name, words[1:])
-    session.attached.names.append(name)
-    session.attached.texts.append(found.text)
-    session.attached.media.extend(found.media)
-    size = f"{len(found.text):,} characters"
-    pictures = f", {len(found.media)} pictures" if found.media else ""
-    session.open.out.show(for_line(f"{name} goes out with the next line: {size}{pictures}"))
+    return words
+
+
+def _path(name: str) -> Path:
+    return Path(os.path.abspath(os.path.expanduser(name)))  # ruff: ignore[os-path-abspath, os-path-expanduser] - as the person means it, links and all
 
 
 async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attached:
     alias, mark, prompt = name.partition("__")
-    registry = session.open.servers.roster.registry
-    if mark and any(one.server == alias and one.name == prompt for one in await registry.prompts()):
-        messages = await registry.get_prompt(alias, prompt, _pairs(arguments))
-        return _prompt(messages)
+    path = _path(name)
+    there = os.path.lexists(path)  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
+    if not (there or arguments) and is_uri(name):
+        return await _resource(session, Attachment(name))
+    servers = session.open.servers.roster.registry.servers
+    if mark and not there and any(one.alias == alias for one in servers):
+        return await _prompt(session, alias, prompt, _pairs(arguments))
+    if is_uri(name) and not there:
+        pairs = _pairs(arguments)
+        if set(pairs) == {_SERVER}:
+            return await _resource(session, Attachment(name, pairs[_SERVER]))
     if arguments:
-        raise UsageError(f"no server offers the prompt `{name}`", hint=_FORM)
-    model = await session.open.models.get(session.model_alias())
-    wanted, folder = Attachment(name), Path.cwd()
-    if "://" not in name:
-        # What a person names may be anywhere; the guard is for what a file names.
-        path = Path(os.path.abspath(os.path.expanduser(name)))  # ruff: ignore[os-path-abspath, os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
-        wanted, folder = Attachment(path.name), path.parent
+        hint = f"quotes hold a name with blanks together; {_FORM}"
+        raise UsageError(f"`{name}` takes no arguments", hint=hint)
+    return await _file(session, name, path)
+
+
+async def _file(session: Session, name: str, path: Path) -> Attached:
+    """What a person names may be anywhere; the guard is for what a pipeline file names."""
+    try:
+        return await _as_shown(session, Attachment(path.name), path.parent)
+    except StepFailedError as error:
+        said = error.message.replace(f"`{path.name}`", f"`{name}`", 1)
+        hint = error.hint
+        if "pipeline's own folder" in (hint or ""):
+            hint = f"paths are relative to {Path.cwd()}" if name != str(path) else _FORM
+        raise StepFailedError(said, hint=hint) from error
+
+
+async def _resource(session: Session, wanted: Attachment) -> Attached:
+    await session.open.servers.roster.settled()
+    try:
+        return await _as_shown(session, wanted, Path.cwd())
+    except StepFailedError as error:
+        hint = error.hint
+        if wanted.server is None and hint and hint.startswith("name its server"):
+            able = await session.open.servers.roster.registry.declaring("resources")
+            hint = f"`:attach {wanted.ref} {_SERVER}={able[0]}` names one of them"
+        raise StepFailedError(error.message, where=error.where, hint=hint) from error
+
+
+async def _as_shown(session: Session, wanted: Attachment, folder: Path) -> Attached:
+    sees = await _sees_images(session)
+    registry = session.open.servers.roster.registry
     limit = session.open.box.equipment.limits.result_limit
-    return await attachment(wanted, registry, folder, limit, sees_images=model.sees_images)
+    return await attachment(wanted, registry, folder, limit, sees_images=sees)
 
 
 def _pairs(arguments: Sequence[str]) -> dict[str, str]:
     found = {}
     for word in arguments:
         key, equals, value = word.partition("=")
-        if not equals:
-            raise UsageError(f"`{word}` is not KEY=VALUE")
+        if not equals or not key:
+            hint = "quotes hold a value with blanks together: `code='a b'`"
+            raise UsageError(f"`{word}` is not KEY=VALUE", hint=hint)
         found[key] = value
     return found
 
 
-def _prompt(messages: Sequence[PromptMessage]) -> Attached:
+async def _prompt(
+    session: Session, alias: str, name: str, arguments: Mapping[str, str]
+) -> Attached:
+    opened = session.open
+    registry = opened.servers.roster.registry
+    await opened.servers.roster.settled()
+    known = [one for one in await registry.prompts() if one.server == alias]
+    found = next((one for one in known if one.name == name), None)
+    if found is None:
+        names = [f"{alias}__{one.name}" for one in known]
+        hint = did_you_mean(f"{alias}__{name}", names) or _prompts_of(alias, names)
+        raise UsageError(f"the server `{alias}` offers no prompt `{name}`", hint=hint)
+    _check(found, arguments)
+    messages = await registry.get_prompt(alias, name, arguments)
+    attached = _as_text(messages, sees_images=await _sees_images(session))
+    limit = opened.box.equipment.limits.result_limit
+    refuse_long(f"the prompt `{alias}__{name}`", [attached.text], limit)
+    return attached
+
+
+def _prompts_of(alias: str, names: Iterable[str]) -> str:
+    listed = ", ".join(f"`{for_line(name)}`" for name in names)
+    return f"its prompts: {listed}" if listed else f"`{alias}` has no prompts; {_FORM}"
+
+
+def _check(prompt: ServerPromptInfo, given: Mapping[str, str]) -> None:
+    """What is wrong is told here, in our words: servers say it in many ways, or not at all."""
+    name = for_line(f"{prompt.server}__{prompt.name}")
+    known = [for_line(one.name) for one in prompt.arguments]
+    takes = f"it takes {', '.join(f'`{one}`' for one in known)}" if known else "it takes none"
+    for key in given:
+        if key not in known:
+            hint = did_you_mean(key, known) or takes
+            raise UsageError(f"the prompt `{name}` has no argument `{key}`", hint=hint)
+    missing = [for_line(one.name) for one in prompt.arguments if one.required]
+    missing = [one for one in missing if one not in given]
+    if missing:
+        hint = f"`:attach {name} {' '.join(f'{one}=…' for one in missing)}`"
+        listed = ", ".join(f"`{one}`" for one in missing)
+        raise UsageError(f"the prompt `{name}` needs {listed}", hint=hint)
+
+
+def _as_text(messages: Sequence[PromptMessage], *, sees_images: bool) -> Attached:
     """The messages as one text; who says each, where it is not the user alone."""
     alone = all(message.role == "user" for message in messages)
     texts = [one.text if alone else f"[{one.role}]\n{one.text}" for one in messages]
     media = tuple(one for message in messages for one in message.media)
+    if media and not sees_images:
+        texts.append(f"{_UNSEEN}{counted(len(media), 'picture')}")
+        media = ()
     return Attached("\n\n".join(texts), media)
 
 
 ATTACH = Command(
     "attach",
-    "PATH|RESOURCE|ALIAS__PROMPT [k=v …]",
+    "[PATH|RESOURCE|ALIAS__PROMPT [k=v …]]",
     "puts a file, a resource or a server's prompt before the next line",
     _attach,
+    details=(
+        "Paths are relative to the working directory, and `~` is your home. A resource is its "
+        f"URI; `{_SERVER}=ALIAS` after it says whose, where several servers have it. Without an "
+        "argument it lists what goes out with the next line."
+    ),
     completes="attachment",
+    forms=(Form(_OFF, "", "drops what is attached"),),
 )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from aish.errors import UsageError, did_you_mean
 from aish.shell.command import Command
 from aish.shell.commands.approvals import APPROVALS, APPROVE, DENY
 from aish.shell.commands.attach import ATTACH
@@ -40,3 +41,20 @@ ROWS: tuple[Command, ...] = (
 )
 
 COMMANDS: Mapping[str, Command] = {row.name: row for row in ROWS}
+
+_BY_NAME: Mapping[str, Command] = {name: row for row in ROWS for name in (row.name, *row.also)}
+_LIST = "`:help` lists the commands; a line that begins with a blank goes to the model as it is"
+
+
+def command_of(name: str) -> Command:
+    """The command of a name.
+
+    Raises:
+        UsageError: there is none.
+    """
+    found = _BY_NAME.get(name)
+    if found is None:
+        said = f"there is no command `:{name}`" if name else "a `:` is followed by a command"
+        hint = did_you_mean(f":{name}", [f":{known}" for known in COMMANDS])
+        raise UsageError(said, hint=hint or _LIST)
+    return found

@@ -8,7 +8,7 @@ from aish.loop.wording import rounds_left_out
 from aish.shell.command import Command
 from aish.shell.session import Session
 from aish.shell.steps import step
-from aish.text import counted
+from aish.text import counted, for_line
 from aish.vocab.messages import UserTurn
 
 _LONGEST_SUMMARY = 8 * 1024
@@ -22,7 +22,7 @@ def tokens_in_use(session: Session) -> int:
 
 
 async def _context(session: Session, rest: str) -> None:
-    del rest
+    _takes_nothing("context", rest)
     turns = session.history.turns
     questions = sum(isinstance(turn, UserTurn) for turn in turns)
     most = session.open.plan.pipeline.context.max_tokens
@@ -32,13 +32,20 @@ async def _context(session: Session, rest: str) -> None:
         f"about {tokens_in_use(session):,} tokens{bound}, with {tools}",
         f"{counted(questions, 'question')}, {counted(len(turns), 'turn')}",
     ]
-    if session.attached.names:
-        lines.append(f"goes out with the next question: {', '.join(session.attached.names)}")
+    waiting = session.buffer.waiting
+    out = [f"output of {counted(waiting, 'local command')}"] if waiting else []
+    if names := [*session.attached.names, *out]:
+        lines.append(f"goes out with the next line: {', '.join(map(for_line, names))}")
     session.open.out.show("\n".join(lines))
 
 
+def _takes_nothing(name: str, rest: str) -> None:
+    if rest:
+        raise UsageError(f"`:{name}` takes nothing", hint=f"`:help {name}` tells what it does")
+
+
 async def _clear(session: Session, rest: str) -> None:
-    del rest
+    _takes_nothing("clear", rest)
     session.replace([], "cleared")
     session.asked, session.stands = None, False
     session.attached.clear()
@@ -47,19 +54,22 @@ async def _clear(session: Session, rest: str) -> None:
 
 
 async def _compact(session: Session, rest: str) -> None:
-    del rest
+    _takes_nothing("compact", rest)
     parted = part(session.history.turns)
     gone, kept = parted.rounds[:-1], parted.rounds[-1:]
     first = parted.head[-1] if parted.head else None
     if not gone or not isinstance(first, UserTurn):
-        raise UsageError("there is nothing to summarise yet: the last answer always stays")
+        raise UsageError(
+            "there is nothing to summarise yet: the last answer always stays",
+            hint="`:context` tells how long the conversation is",
+        )
     before = tokens_in_use(session)
     text = await _summary(session, Record(first.text, "", gone, ""))
     question = last_question([turn for one in gone for turn in one])
     note = rounds_left_out(len(gone), session.model_alias(), text)
     shorter = Parted(with_note(parted.head, note, question), kept)
     session.replace(shorter.turns, "summarised")
-    session.stands = False
+    session.look_back()
     session.open.out.show(
         f"{counted(len(gone), 'round')} summarised: about {before:,} tokens before,"
         f" {tokens_in_use(session):,} now"
@@ -77,6 +87,27 @@ async def _summary(session: Session, record: Record) -> str:
     return found.text
 
 
-CONTEXT = Command("context", "", "tokens in use, and what goes out with the next line", _context)
-CLEAR = Command("clear", "", "begins a new conversation", _clear)
-COMPACT = Command("compact", "", "has the model summarise the conversation so far", _compact)
+CONTEXT = Command(
+    "context",
+    "",
+    "tokens in use, and what goes out with the next line",
+    _context,
+    details="An estimate, by the length of the conversation and of what tools say of themselves.",
+)
+CLEAR = Command(
+    "clear",
+    "",
+    "begins a new conversation",
+    _clear,
+    details=(
+        "What is attached, and output of local commands that waits, is dropped. The journal keeps "
+        "the conversation; servers, rules and the model stay."
+    ),
+)
+COMPACT = Command(
+    "compact",
+    "",
+    "has the model summarise the conversation so far",
+    _compact,
+    details="The last answer stays as it is. `context.max_tokens` in the file does it unasked.",
+)

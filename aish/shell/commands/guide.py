@@ -2,9 +2,9 @@
 
 from aish.errors import UsageError, did_you_mean
 from aish.shell.command import Command
-from aish.shell.session import Session
+from aish.shell.session import Described, Session
 
-_LINES = (
+LINES = (
     "A line is for the model. `!command` runs a local command, whose output goes to the model"
     " with the next line; that of `$command` does not. A line that begins with a blank goes to"
     " the model."
@@ -12,18 +12,30 @@ _LINES = (
 
 
 async def _help(session: Session, rest: str) -> None:
-    commands = session.open.commands
-    name = rest.removeprefix(":")
-    if not name:
-        session.open.out.rows([(row.title, row.summary) for row in commands.values()])
-        session.open.out.show(f"\n{_LINES}")
+    commands, out = session.open.commands, session.open.out
+    words = rest.split()
+    if not words:
+        out.rows([(row.title, row.summary) for row in commands.values()])
+        out.show(f"\n{LINES}")
         return
-    row = commands.get(name)
-    if row is None:
-        hint = did_you_mean(name, commands) or "`:help` lists the commands"
-        raise UsageError(f"there is no command `:{name}`", hint=hint)
-    said = f"{row.title}\n  {row.summary}"
-    session.open.out.show(f"{said}\n\n{row.details}" if row.details else said)
+    row = _named(words[0].removeprefix(":"), session)
+    out.show(f"{row.title}\n  {row.summary}")
+    if row.details:
+        out.show(f"\n{row.details}")
+    if row.told():
+        out.show("\n")
+        out.rows(row.told())
+    if row.also:
+        out.show("\nalso called " + ", ".join(f":{name}" for name in row.also))
+
+
+def _named(name: str, session: Session) -> Described:
+    commands = session.open.commands
+    for known, row in commands.items():
+        if name == known or name in row.also:
+            return row
+    hint = did_you_mean(f":{name}", [f":{known}" for known in commands])
+    raise UsageError(f"there is no command `:{name}`", hint=hint or "`:help` lists the commands")
 
 
 async def _quit(session: Session, rest: str) -> None:
@@ -32,6 +44,18 @@ async def _quit(session: Session, rest: str) -> None:
 
 
 HELP = Command(
-    "help", "[COMMAND]", "lists the commands, or tells of one", _help, completes="command"
+    "help",
+    "[COMMAND]",
+    "lists the commands, or tells of one",
+    _help,
+    completes="command",
+    also=("h", "?"),
 )
-QUIT = Command("quit", "", "leaves; `aish shell --resume` goes on later", _quit)
+QUIT = Command(
+    "quit",
+    "",
+    "leaves; `aish shell --resume` goes on later",
+    _quit,
+    details="So does Ctrl-D at an empty prompt.",
+    also=("q", "exit"),
+)

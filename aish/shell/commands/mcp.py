@@ -1,42 +1,47 @@
 """`:mcp`: the servers of the session and their tools; they come and go here (S5)."""
 
 import json
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Iterator
 
 from aish.errors import UsageError, did_you_mean
-from aish.policy.globs import split_glob
-from aish.policy.rules import matches_tool
-from aish.run.looking import view
-from aish.shell.command import Command
-from aish.shell.connecting import connect, server_of_url
+from aish.policy.globs import SEPARATOR, split_glob
+from aish.policy.rules import Rule, matches_tool
+from aish.run.looking import ToolView, view
+from aish.shell.command import Command, Form
+from aish.shell.connecting import connect, known_servers, server_of_url, taken_aliases
+from aish.shell.known import known_tools, servers_known, still_connecting
+from aish.shell.norris import RULE
 from aish.shell.session import Session
 from aish.text import counted, for_line
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName
 
 _SHORT = 72
-_FORMS = (
-    "`:mcp list`, `tools [GLOB]`, `tool ALIAS__NAME`, `connect URL [ALIAS]`, `disconnect ALIAS`"
-)
+_CONDITIONAL = "* depends on the arguments: `:mcp tool ALIAS__NAME` tells the rules"
+_CONNECT = "`:mcp connect URL [ALIAS] [auth_env=NAME]` is the form"
 
 
 async def _mcp(session: Session, rest: str) -> None:
-    word, _, after = rest.partition(" ")
-    found = _SUBCOMMANDS.get(word or "list")
-    if found is None:
-        hint = did_you_mean(word, _SUBCOMMANDS) or _FORMS
+    word, *after = rest.split(None, 1) or ["list"]
+    form = next((form for form in FORMS if form.name == word), None)
+    if form is None or form.run is None:
+        known = [f":mcp {form.name}" for form in FORMS]
+        hint = did_you_mean(f":mcp {word}", known) or ", ".join(f"`{one}`" for one in known)
         raise UsageError(f"there is no `:mcp {word}`", hint=hint)
-    await found(session, tuple(after.split()))
+    await form.run(session, after[0].strip() if after else "")
 
 
-async def _list(session: Session, words: Sequence[str]) -> None:
-    del words
+async def _list(session: Session, rest: str) -> None:
+    if rest:
+        raise UsageError("`:mcp list` takes nothing", hint="`:mcp tools GLOB` lists tools")
+    if not session.open.attended:
+        await servers_known(session)
     servers = session.open.servers.roster.registry.servers
     if not servers:
         session.open.out.show("no servers: `:mcp connect URL` connects to one")
+        return
     rows = [("alias", "transport", "address", "tools", "state"), *map(_row, servers)]
-    if servers:
-        session.open.out.rows(rows)
+    session.open.out.rows(rows)
 
 
 def _row(server: ServerInfo) -> tuple[str, ...]:
@@ -46,76 +51,145 @@ def _row(server: ServerInfo) -> tuple[str, ...]:
     return server.alias, server.transport, server.address, count, state
 
 
-async def _tools(session: Session, words: Sequence[str]) -> None:
+async def _tools(session: Session, rest: str) -> None:
+    words, out = rest.split(), session.open.out
+    if len(words) > 1:
+        raise UsageError("`:mcp tools` takes one glob", hint="for example `:mcp tools repo__git_*`")
     glob = words[0] if words else None
     if glob is not None:
         split_glob(glob)
-    await session.open.servers.roster.settled()
-    tools = [tool for tool in session.tools() if glob is None or matches_tool(glob, tool.name)]
-    if not tools:
-        session.open.out.show("no tools" if glob is None else f"no tool matches {for_line(glob)}")
-        return
-    policy = session.open.box.equipment.gate.policy
-    rows = []
-    for tool in tools:
-        verdict = view(policy, tool)
-        mark = f"{verdict.verdict}*" if verdict.conditional else verdict.verdict
-        first = tool.description.strip().partition("\n")[0]
-        short = first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"
-        rows.append((str(tool.name), mark, short))
-    session.open.out.rows(rows)
-
-
-async def _tool(session: Session, words: Sequence[str]) -> None:
-    if len(words) != 1:
-        raise UsageError("`:mcp tool` takes one name", hint="for example `:mcp tool repo__fs_read`")
-    await session.open.servers.roster.settled()
-    tool = _named(session, words[0])
-    verdict = view(session.open.box.equipment.gate.policy, tool)
-    rule = f" ({verdict.rule})" if verdict.rule else ""
-    lines = [
-        for_line(f"{tool.name}  {verdict.verdict}{rule}"),
-        *tool.description.strip().split("\n"),
-        json.dumps(tool.input_schema, ensure_ascii=False, indent=2),
+    tools = await known_tools(session)
+    views = [
+        _view(session, tool) for tool in tools if glob is None or matches_tool(glob, tool.name)
     ]
+    out.rows([(str(one.tool.name), _mark(one), _first_line(one.tool)) for one in views])
+    if not views:
+        out.show("no tools" if glob is None else f"no tool matches {for_line(glob)}")
+    if any(one.conditional for one in views):
+        out.show(_CONDITIONAL)
+    if later := still_connecting(session):
+        out.show(later)
+
+
+def _view(session: Session, tool: Tool) -> ToolView:
+    """What would become of a call; `:norris` lets run what no rule is about."""
+    found = view(session.open.box.equipment.gate.policy, tool)
+    if found.verdict == "ask" and not found.rule and session.norris.lets(tool):
+        return ToolView(tool, "auto", RULE, conditional=found.conditional)
+    return found
+
+
+def _mark(found: ToolView) -> str:
+    return f"{found.verdict}*" if found.conditional else found.verdict
+
+
+def _first_line(tool: Tool) -> str:
+    first = tool.description.strip().partition("\n")[0]
+    return first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"
+
+
+async def _tool(session: Session, rest: str) -> None:
+    words = rest.split()
+    if len(words) != 1:
+        hint = "`:mcp tools` lists them"
+        raise UsageError("`:mcp tool ALIAS__NAME` takes one name", hint=hint)
+    await known_tools(session)
+    tool = _named(session, words[0])
+    schema = json.dumps(tool.input_schema, ensure_ascii=False, indent=2)
+    lines = [*_head(session, tool), *tool.description.strip().split("\n"), schema]
     session.open.out.show("\n".join(line for line in lines if line))
 
 
+def _head(session: Session, tool: Tool) -> Iterator[str]:
+    """What we say of a tool, before its server does."""
+    found = _view(session, tool)
+    rule = f" ({found.rule})" if found.rule else ""
+    yield for_line(f"{tool.name}  {_mark(found)}{rule}")
+    if tool.unlisted:
+        yield "(an older name, which models are not shown)"
+    if str(tool.name) != tool.wire:
+        yield for_line(f"(models know it as {tool.wire})")
+    if found.conditional:
+        policy = session.open.box.equipment.gate.policy
+        rules = (rule for rule in policy.deciding() if rule.covers(tool.name))
+        yield from (for_line(f"* {_told(rule)}") for rule in rules)
+
+
+def _told(rule: Rule) -> str:
+    return f"{rule.list} {rule.text}  ({rule.entry.path})"
+
+
 def _named(session: Session, name: str) -> Tool:
-    server, _, rest = name.partition("__")
-    tool = session.open.box.tools.by_name(ToolName(server, rest))
+    tools = session.open.box.tools
+    server, _, rest = name.partition(SEPARATOR)
+    tool = tools.by_name(ToolName(server, rest)) or tools.by_wire_name(name)
     if tool is None:
-        hint = did_you_mean(name, [str(one.name) for one in session.tools()])
-        raise UsageError(f"no server offers the tool `{name}`", hint=hint or "`:mcp tools` lists")
+        known = [str(one.name) for one in session.tools()]
+        hint = did_you_mean(name, known) or "`:mcp tools` lists them"
+        raise UsageError(f"no server offers the tool `{name}`", hint=hint)
     return tool
 
 
-async def _connect(session: Session, words: Sequence[str]) -> None:
+async def _connect(session: Session, rest: str) -> None:
+    words = rest.split()
     options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     names = [word for word in words[1:] if "=" not in word]
     if not words or len(names) > 1 or set(options) - {"auth_env"}:
-        raise UsageError("`:mcp connect URL [ALIAS] [auth_env=NAME]` is the form")
-    taken = {server.alias for server in session.open.servers.roster.registry.servers}
-    entry = server_of_url(words[0], names[0] if names else None, taken, options.get("auth_env"))
+        raise UsageError(_CONNECT, hint="for example `:mcp connect http://127.0.0.1:8080/mcp docs`")
+    taken, known = taken_aliases(session), known_servers(session)
+    if words[0] in known and len(words) == 1:
+        if words[0] in taken:
+            raise UsageError(f"`{words[0]}` is connected already", hint="`:mcp list` shows them")
+        entry = known[words[0]]
+    else:
+        alias = names[0] if names else None
+        entry = server_of_url(words[0], alias, taken, options.get("auth_env"))
     info = await connect(session, entry)
-    session.open.out.show(f"{info.alias} is connected: {counted(info.tools, 'tool')}")
+    offered = counted(info.tools, "tool")
+    session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
 
 
-async def _disconnect(session: Session, words: Sequence[str]) -> None:
+async def _disconnect(session: Session, rest: str) -> None:
+    words = rest.split()
     if len(words) != 1:
         raise UsageError("`:mcp disconnect` takes one alias", hint="`:mcp list` shows them")
-    await session.open.servers.roster.disconnect(words[0])
-    session.connected.pop(words[0], None)
-    session.open.out.show(f"{for_line(words[0])} is disconnected")
+    servers = session.open.servers.roster
+    known = [one.alias for one in servers.registry.servers]
+    if words[0] not in known:
+        hint = did_you_mean(words[0], known) or "`:mcp list` shows them"
+        raise UsageError(f"there is no server `{words[0]}`", hint=hint)
+    await servers.disconnect(words[0])
+    again = f"`:mcp connect {words[0]}` connects it again"
+    session.open.out.show(for_line(f"{words[0]} is disconnected; {again}"))
 
 
-_SUBCOMMANDS: Mapping[str, Callable[[Session, Sequence[str]], Awaitable[None]]] = {
-    "list": _list,
-    "tools": _tools,
-    "tool": _tool,
-    "connect": _connect,
-    "disconnect": _disconnect,
-}
+FORMS = (
+    Form("list", "", "alias, transport, address, tools, state", run=_list),
+    Form(
+        "tools", "[GLOB]", "names, and what the rules say of a call", completes="tool", run=_tools
+    ),
+    Form(
+        "tool",
+        "ALIAS__NAME",
+        "the whole description and input schema",
+        completes="tool",
+        run=_tool,
+    ),
+    Form(
+        "connect",
+        "URL [ALIAS] [auth_env=NAME]",
+        "connects to a server; a failure changes nothing",
+        run=_connect,
+    ),
+    Form(
+        "connect",
+        "ALIAS",
+        "connects again to one that failed or was disconnected",
+        completes="absent",
+        run=_connect,
+    ),
+    Form("disconnect", "ALIAS", "closes one", completes="server", run=_disconnect),
+)
 
 MCP = Command(
     "mcp",
@@ -123,11 +197,10 @@ MCP = Command(
     "the servers and their tools; connects and disconnects them",
     _mcp,
     details=(
-        ":mcp list                         alias, transport, address, tools, state\n"
-        ":mcp tools [GLOB]                 names, and what the rules say of a call\n"
-        ":mcp tool ALIAS__NAME             the whole description and input schema\n"
-        ":mcp connect URL [ALIAS] [auth_env=NAME]   a failure changes nothing\n"
-        ":mcp disconnect ALIAS             closes one"
+        "Of a call, `auto` runs, `ask` asks you, `deny` is refused and `staged` waits for a "
+        "review; `*` says that it depends on the arguments. Without an alias a server is called "
+        "by the first label of its host. `auth_env=NAME` sends the value of an environment "
+        "variable as the bearer token."
     ),
-    completes="server",
+    forms=FORMS,
 )

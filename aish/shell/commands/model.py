@@ -1,28 +1,49 @@
 """`:model` and `:norris`."""
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aish.config.environment import expand, variables
+from aish.config.models import ModelEntry
 from aish.errors import UsageError
 from aish.run.opening import model_name, origin
-from aish.shell.command import Command
+from aish.shell.command import Command, Form
 from aish.shell.models import known_model
 from aish.shell.norris import STEPS
 from aish.shell.session import Session
+from aish.text import counted
+
+_MOST_STEPS = 10_000
+_DIGITS = 6
 
 
 async def _model(session: Session, rest: str) -> None:
     opened = session.open
     if not rest:
-        opened.out.rows(
-            [
-                (f"{'*' if alias == session.model else ' '} {alias}", model_name(one), origin(one))
-                for alias, one in opened.plan.pipeline.models.items()
-            ]
-        )
+        rows = [_row(session, alias, one) for alias, one in opened.plan.pipeline.models.items()]
+        opened.out.rows(rows)
+        if not rows:
+            opened.out.show(f"{opened.plan.pipeline.file} has no models")
         return
     alias = known_model(rest, opened.plan)
     # Opened now: what it lacks is known before anything is asked.
     await opened.models.get(alias)
     session.model = alias
     opened.out.show(f"the model is now {alias}")
+    opened.lines.refresh()
+
+
+def _row(session: Session, alias: str, entry: ModelEntry) -> tuple[str, ...]:
+    mark = "*" if alias == session.model else " "
+    url, environ = entry.base_url or "", session.open.options.environ
+    unset = [name for name, usual in variables(url) if usual is None and name not in environ]
+    where = f"`{unset[0]}` is not set" if unset else origin(_at(entry, url, environ))
+    return f"{mark} {alias}", model_name(entry), where
+
+
+def _at(entry: ModelEntry, url: str, environ: Mapping[str, str]) -> ModelEntry:
+    """As it would be opened."""
+    return replace(entry, base_url=expand(url, environ)) if url else entry
 
 
 async def _norris(session: Session, rest: str) -> None:
@@ -31,19 +52,32 @@ async def _norris(session: Session, rest: str) -> None:
         session.norris.left = 0
         session.open.out.show("norris is off: what no rule approves is asked about")
         return
-    if word == "on" and (not number or number.isdecimal()):
+    if word == "on" and (not number or _is_count(number)):
         session.norris.left = int(number or STEPS)
-        if session.norris.on:
-            session.open.out.show(
-                f"norris is on for {session.norris.left} calls: tools of trusted servers that call"
-                " themselves harmless run unasked; any key halts"
-            )
-            return
+        session.open.out.show(_turned_on(session))
+        return
     if not rest:
         left = session.norris.left
-        session.open.out.show(f"norris is on for {left} more calls" if left else "norris is off")
+        on = f"norris is on for {counted(left, 'more call')}"
+        session.open.out.show(on if left else "norris is off")
         return
-    raise UsageError("`:norris` takes `on`, `on N` or `off`")
+    hint = f"N is how many calls may run unasked, from 1 to {_MOST_STEPS:,}"
+    raise UsageError("`:norris` takes `on`, `on N` or `off`", hint=hint)
+
+
+def _is_count(text: str) -> bool:
+    return text.isascii() and text.isdecimal() and 0 < int(text[:_DIGITS]) <= _MOST_STEPS
+
+
+def _turned_on(session: Session) -> str:
+    calls = counted(session.norris.left, "call")
+    halts = "; any key halts" if session.open.attended else ""
+    tools = sum(map(session.norris.lets, session.tools()))
+    about = counted(tools, "tool") if tools else "no tool now"
+    return (
+        f"norris is on for {calls}: tools of servers with `trust: true` that call themselves"
+        f" harmless run unasked ({about}){halts}"
+    )
 
 
 MODEL = Command(
@@ -56,13 +90,16 @@ MODEL = Command(
 )
 NORRIS = Command(
     "norris",
-    "on [N]|off",
+    "[on [N]|off]",
     "autonomous mode: harmless tools of trusted servers run unasked",
     _norris,
     details=(
-        "Tools of servers with `trust: true` that call themselves read-only or non-destructive\n"
-        f"run unasked, N of them (else {STEPS}); any key halts. Deny and ask rules hold, what is\n"
-        "left is asked about, and so are `CMD:` lines."
+        "Tools of servers with `trust: true` that call themselves read-only or non-destructive "
+        "run unasked, so many times; any key halts. Rules that deny or ask hold, and all else is "
+        "asked about, `CMD:` lines too. The toolbar shows that it is on."
     ),
-    completes="switch",
+    forms=(
+        Form("on", "[N]", f"for N calls, {STEPS} if none is said"),
+        Form("off", "", "what no rule approves is asked about again"),
+    ),
 )

@@ -1,42 +1,60 @@
 """`:run`: a pipeline file, run here (S5)."""
 
+import os
 import shlex
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from aish.config.inputs import collect_inputs
+from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, UsageError
 from aish.run.execute import execute
 from aish.run.folder import RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, make_plan
+from aish.run.plan_checks import require_steps
 from aish.run.surroundings import Surroundings
 from aish.shell.command import Command
 from aish.shell.session import Session
 from aish.vocab.event_parts import Failure
+from aish.vocab.json import JsonValue
+
+_FORM = "`:run FILE [k=v …]` is the form"
 
 
 async def _run(session: Session, rest: str) -> None:
+    if not rest:
+        raise UsageError(_FORM, hint="for example `:run review.yaml since=v2`")
+    words = [rest] if _path(rest).is_file() else _words(rest)
+    await run_file(session, _path(words[0]), words[1:])
+
+
+def _words(rest: str) -> list[str]:
     try:
         words = shlex.split(rest)
     except ValueError as error:
-        raise UsageError(f"`{rest}` cannot be taken apart: {error}") from error
-    if not words:
-        raise UsageError("`:run FILE [k=v …]` is the form")
-    await run_file(session, Path(words[0]), words[1:])
+        raise UsageError(f"`{rest}` cannot be taken apart: {error}", hint=_FORM) from error
+    if not words or not words[0]:
+        raise UsageError(_FORM)
+    return words
 
 
-async def run_file(session: Session, file: Path, inputs: list[str]) -> None:
+def _path(name: str) -> Path:
+    return Path(os.path.expanduser(name))  # ruff: ignore[os-path-expanduser] - never raises, as the other does
+
+
+async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     """Run a pipeline; it has its own folder, servers and rules, and this session's denials."""
     opened = session.open
-    pipeline = load_checked(file, ())
-    gate = opened.box.equipment.gate
+    pipeline = _with_denials(load_checked(file, ()), session)
+    require_steps(pipeline)
     options = RunOptions(
-        inputs=collect_inputs(pipeline, inputs, None, str),
-        deny=tuple(rule.entry.tool for rule in gate.policy.deny if rule.unconditional),
+        inputs=_inputs(pipeline, inputs),
         allow_broad_root=opened.options.allow_broad_root,
         environ=opened.options.environ,
     )
-    plan = make_plan(pipeline, options)
+    plan = make_plan(pipeline, options, secrets=opened.plan.secrets)
     clock = opened.around.clock
     place = RunsPlace(pipeline.file.parent)
     mask = plan.secrets.mask
@@ -57,14 +75,37 @@ async def run_file(session: Session, file: Path, inputs: list[str]) -> None:
         session.note_failure("failed", failure, ExitCode(end.code))
 
 
+def _with_denials(pipeline: Pipeline, session: Session) -> Pipeline:
+    """What a session denies is denied in its pipelines too, and in theirs."""
+    denied = tuple(rule.entry for rule in session.open.box.equipment.gate.policy.deny)
+    rules = pipeline.rules
+    return replace(pipeline, rules=replace(rules, deny=rules.deny + denied))
+
+
+def _inputs(pipeline: Pipeline, given: Sequence[str]) -> dict[str, JsonValue]:
+    for word in given:
+        if "=" not in word:
+            hint = "quotes hold a value with blanks together: `since='a b'`"
+            raise UsageError(f"`{word}` is not NAME=VALUE", hint=hint)
+    try:
+        return collect_inputs(pipeline, given, None, str)
+    except UsageError as error:
+        # There are no options here.
+        said = "\n".join(line.removeprefix("-i: ") for line in error.message.split("\n"))
+        known = " ".join(f"{name}=…" for name in pipeline.inputs)
+        hint = f"`:run {pipeline.file.name} {known}`" if known else "it takes no inputs"
+        raise UsageError(said, where=str(pipeline.file), hint=hint) from error
+
+
 RUN = Command(
     "run",
     "FILE [k=v …]",
     "runs a pipeline here, as `aish run` does",
     _run,
     details=(
-        "It has its own servers, models, rules and run folder. What its rules do not approve is\n"
-        "asked about here, and what this session denies is denied in it too."
+        "It has its own servers, models, rules and run folder. What its rules do not approve is "
+        "asked about here, and what this session denies is denied in it too. Its answers are not "
+        "part of the conversation."
     ),
     completes="path",
 )

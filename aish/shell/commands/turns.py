@@ -1,65 +1,107 @@
 """`:retry`, `:undo` and `:edit`: the last question once more, not at all, or another way."""
 
 from aish.errors import UsageError
+from aish.loop.rounds import last_question
 from aish.shell.asking import ask
 from aish.shell.command import Command
 from aish.shell.session import Session
-from aish.vocab.messages import Turn, UserTurn
+from aish.text import for_line
 
-_NOTHING = "nothing was asked yet"
-
-
-def without_last(turns: list[Turn]) -> list[Turn]:
-    """The conversation before its last question; the same if it has none."""
-    for at in range(len(turns) - 1, -1, -1):
-        if isinstance(turns[at], UserTurn):
-            return turns[:at]
-    return turns
+_NOTHING = "nothing was asked yet in this conversation"
+_SHOWN = 60
+_GOES_AGAIN = "What had gone out with it, attachments and output of `!` lines, goes out again."
 
 
 def _last(session: Session) -> str:
-    if session.asked is None:
-        raise UsageError(_NOTHING)
-    return session.asked.text
+    if session.asked is not None:
+        return session.asked.text
+    raise _nothing(session)
+
+
+def _nothing(session: Session) -> UsageError:
+    if last_question(session.history.turns) is None:
+        return UsageError(_NOTHING)
+    said = "the last question is part of what was summarised, and cannot be taken back"
+    return UsageError(said, hint="`:clear` begins a new conversation")
 
 
 def _take_back(session: Session, why: str) -> None:
     """Leave the last question and all that followed it out, if it is still there."""
+    asked = session.asked
+    if not session.stands:
+        return
     turns = session.history.turns
-    kept = without_last(turns)
-    if session.stands and len(kept) < len(turns):
-        session.put_back(kept, why)
+    asked_as = [turn for turn, one in session.questions if one is asked]
+    for at, turn in enumerate(turns):
+        if any(turn is one for one in asked_as):
+            session.put_back(turns[:at], why)
+            return
 
 
 async def _undo(session: Session, rest: str) -> None:
-    del rest
-    turns = session.history.turns
-    kept = without_last(turns)
-    if len(kept) == len(turns):
-        raise UsageError(_NOTHING)
-    session.put_back(kept, "undone")
+    _takes_nothing("undo", rest)
+    session.look_back()
+    text = _last(session)
+    _take_back(session, "undone")
+    session.look_back()
     session.open.out.show(
-        "the last question and its answer are left out; what tools did is not undone"
+        for_line(f"left out, with its answer: {_short(text)}") + "\nwhat tools did is not undone"
     )
+    if session.attached.names:
+        names = ", ".join(session.attached.names)
+        session.open.out.show(for_line(f"goes out with the next line again: {names}"))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 async def _retry(session: Session, rest: str) -> None:
-    del rest
+    _takes_nothing("retry", rest)
     text = _last(session)
     _take_back(session, "asked again")
     await ask(session, text)
 
 
 async def _edit(session: Session, rest: str) -> None:
-    del rest
-    text = await session.open.lines.edit(_last(session), "edit")
-    if text is None or not text.strip():
+    _takes_nothing("edit", rest)
+    text = _last(session)
+    if not session.open.attended:
+        raise UsageError("nobody is there to edit it", hint="`:undo`, and then the other question")
+    edited = await session.open.lines.edit(text, "edit: ")
+    if edited is None or not edited.strip():
         session.open.out.show("nothing was changed")
         return
     _take_back(session, "asked another way")
-    await ask(session, text.strip())
+    await ask(session, edited.strip())
 
 
-RETRY = Command("retry", "", "asks the last question again, its answer left out", _retry)
-UNDO = Command("undo", "", "leaves out the last question and its answer", _undo)
-EDIT = Command("edit", "", "edits the last question and asks it in its place", _edit)
+def _takes_nothing(name: str, rest: str) -> None:
+    if rest:
+        raise UsageError(f"`:{name}` takes nothing", hint="it is about the last question")
+
+
+RETRY = Command(
+    "retry",
+    "",
+    "asks the last question again, its answer left out",
+    _retry,
+    details=f"So does it with one that was interrupted or failed. {_GOES_AGAIN}",
+)
+UNDO = Command(
+    "undo",
+    "",
+    "leaves out the last question and its answer",
+    _undo,
+    details=(
+        "Again, and the question before it goes too. What tools and commands have done stays "
+        f"done. {_GOES_AGAIN}"
+    ),
+)
+EDIT = Command(
+    "edit",
+    "",
+    "edits the last question and asks it in its place",
+    _edit,
+    details=f"Ctrl-C leaves everything as it is. {_GOES_AGAIN}",
+)
