@@ -26,6 +26,8 @@ class Take:
         self._chunks: list[Chunk] = []
         self._parts: list[bytes] = []
         self._ended = False
+        self.answered = False
+        """Whether the answer is whole, though more may be said after it."""
 
     @property
     def ended(self) -> bool:
@@ -47,15 +49,15 @@ class Take:
         """The answer is over; `broken` says how it broke off, if it did."""
         if self._ended:
             return
+        self.interaction = self.so_far(broken)
         self._ended = True
-        head = self.interaction.response
-        whole = Response(
-            head.status,
-            head.reason,
-            head.headers,
-            b"".join(self._parts),
-            tuple(self._chunks),
-            broken,
-        )
-        self.interaction = Interaction(self.interaction.request, whole)
         self._on_end(self)
+
+    def so_far(self, broken: str | None = None) -> Interaction:
+        """The exchange as it would be if its answer were over now."""
+        if self._ended:
+            return self.interaction
+        head = self.interaction.response
+        body, chunks = b"".join(self._parts), tuple(self._chunks)
+        whole = Response(head.status, head.reason, head.headers, body, chunks, broken)
+        return Interaction(self.interaction.request, whole)

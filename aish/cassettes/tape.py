@@ -6,16 +6,16 @@ writes: both are imported when they are needed.
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Literal
 
 import anyio
 
 from aish.cassettes.edits import edited_response, text_of
 from aish.cassettes.errors import CassetteFileError, CassetteMissError
-from aish.cassettes.interaction import Chunk, Head, Interaction, Request, Response
+from aish.cassettes.interaction import Head, Interaction, Request, Response
 from aish.cassettes.matching import Matching
+from aish.cassettes.numbering import in_order
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.repeated import Repeated
@@ -77,6 +77,8 @@ class Tape:
         self._kept: list[Interaction | Take | None] = [*held]
         self._vacant: dict[bytes, deque[int]] = {}
         self._unsettled: list[Take] = []
+        self._open: list[Take] = []
+        self._early: dict[int, tuple[Interaction, Interaction]] = {}
         self._is_stuck = False
         self._harmless: set[str] = set()
         self._looked_through: set[int] = set()
@@ -136,12 +138,14 @@ class Tape:
             return None
         # Should we be killed now, everything up to here is beside the cassette.
         self.settle()
+        self._write_answered()
         places = None
         if self._vacant:
             places = self._vacant.get(self._store.key(self._as_written(request)))
         place = places.popleft() if places else len(self._kept)
         take = Take(request, place + 1, self._monotonic, self._settle_soon)
         self._kept[place : place + 1] = [take]
+        self._open.append(take)
         self._pass(take.number)
         return take
 
@@ -191,19 +195,26 @@ class Tape:
         """Make what has ended ready to be written, and write it beside the cassette."""
         takes, self._unsettled = self._unsettled, []
         for take in takes:
-            take.interaction = self._keep(take.interaction)
+            said, early = self._early.get(take.number, (None, None))
+            is_known = early is not None and said == take.interaction
+            take.interaction = early if is_known and early else self._keep(take.interaction)
+
+    def _write_answered(self) -> None:
+        """Write answers that are whole, though more may be said after them: most often, nothing."""
+        self._open = [take for take in self._open if not take.ended]
+        for take in self._open:
+            if take.answered and take.number not in self._early:
+                said = take.so_far()
+                self._early[take.number] = said, self._keep(said)
 
     def _keep(self, interaction: Interaction) -> Interaction:
         """The interaction as it may be written; written beside the cassette if nothing looks odd.
 
         That this fails is said at the end, when everything is written once more.
         """
-        from aish.cassettes.hiding import hidden
-        from aish.cassettes.redact import redact
         from aish.cassettes.scan import scan
 
-        # Secrets first: with a folder's name in it, a secret would be another text.
-        clean = hidden(redact(interaction, self._secrets, self._repeated), self._places)
+        clean = self.clean(interaction)
         recording = None if self._is_stuck else self._recording
         if recording is not None and not scan([clean], self.rules.allow, self._harmless):
             # It is kept as long as this is, so that no other has its identity.
@@ -213,6 +224,14 @@ class Tape:
             except CassetteFileError:
                 self._is_stuck = True
         return clean
+
+    def clean(self, interaction: Interaction) -> Interaction:
+        """The interaction as it may be written."""
+        from aish.cassettes.hiding import hidden
+        from aish.cassettes.redact import redact
+
+        # Secrets first: with a folder's name in it, a secret would be another text.
+        return hidden(redact(interaction, self._secrets, self._repeated), self._places)
 
     def finish(self, head: Head) -> tuple[Interaction, ...]:
         """End every exchange that is still open, and write the cassette in the order of the run.
@@ -227,7 +246,7 @@ class Tape:
             if isinstance(one, Take):
                 one.end(broken=LEFT)
         self.settle()
-        done = _renumbered(self._kept)
+        done = in_order(self._kept)
         head = redact_head(head, self._secrets)
         if self._recording is not None:
             numbered = enumerate(done, 1)
@@ -258,26 +277,6 @@ class Tape:
         self._reached.add(number)
         if event := self._awaited.pop(number, None):
             event.set()
-
-
-def _renumbered(kept: Sequence[Interaction | Take | None]) -> tuple[Interaction, ...]:
-    """What there is, in order, with numbers of interactions as they are now."""
-    there = [place for place, one in enumerate(kept) if one is not None]
-    numbers = {place + 1: number for number, place in enumerate(there, 1)}
-    found = (one.interaction if isinstance(one, Take) else one for one in kept if one is not None)
-    if len(there) == len(kept):
-        return tuple(found)
-    return tuple(
-        replace(one, response=replace(one.response, chunks=_after(one.response.chunks, numbers)))
-        for one in found
-    )
-
-
-def _after(chunks: tuple[Chunk, ...], numbers: Mapping[int, int]) -> tuple[Chunk, ...]:
-    return tuple(
-        replace(chunk, after=numbers.get(chunk.after, 0)) if chunk.after else chunk
-        for chunk in chunks
-    )
 
 
 def kind_of(request: Request) -> Kind:

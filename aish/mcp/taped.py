@@ -165,6 +165,7 @@ class Taped:
         finally:
             del self._running[number]
         take.chunk(readable(answered(answer, number)) + b"\n")
+        take.answered = True
         self._end_last()
         self._last = take
         return answer

@@ -11,6 +11,7 @@ from aish.run.final import failure_of
 from aish.run.resources import missing_server, require_lock
 from aish.run.stage import EXIT_OF_STATUS
 from aish.shell.outgoing import Asked
+from aish.shell.recording import settle
 from aish.shell.session import Session
 from aish.shell.steps import finish
 from aish.vocab.event_parts import Failure, Place, StepStatus
@@ -166,6 +167,8 @@ def _finish(
     stays = question.settle(said, why)
     if failure is None and answer.status != "ok":
         failure = _STOPPED if stays else _TAKEN_BACK
+    # What the journal calls answered can be exported.
+    settle(session.open.around.tape)
     finish(session, place, answer.status, answer.text or said or None, seconds, failure)
     code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
     if code:

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import UNFINISHED
 from aish.run.surroundings import AnyTape
 from aish.run.taping.borders import tape_of
 from aish.vocab.event_parts import NOWHERE
@@ -13,8 +14,9 @@ _NAME = "recording-{}.yaml"
 
 
 def recordings(folder: Path) -> tuple[Path, ...]:
-    """What each part of a session has recorded, in order."""
-    found = folder.glob(_NAME.format("*"))
+    """Where each part of a session has recorded to, in order; one that was killed is unfinished."""
+    names = {path.name.removesuffix(UNFINISHED) for path in folder.glob(_NAME.format("*") + "*")}
+    found = [folder / name for name in names]
     return tuple(sorted(found, key=lambda path: int(path.stem.rpartition("-")[2])))
 
 
@@ -24,6 +26,12 @@ def next_recording(folder: Path) -> Path:
     while any(folder.glob(_NAME.format(number) + "*")):
         number += 1
     return folder / _NAME.format(number)
+
+
+def settle(tape: AnyTape | None) -> None:
+    """See to it that what has ended is on the disk: a session may be killed at any time."""
+    if tape is not None:
+        tape_of(tape).settle()
 
 
 def end_recording(tape: AnyTape, emit: Emit) -> None:

@@ -128,7 +128,7 @@ class Session:
         self.model = opened.plan.default_model
         self.attached = Attached()
         self.connected: dict[str, ServerEntry] = {}
-        """Servers that were connected by a command, by alias."""
+        """Servers that were connected by a command, by alias; those that have gone too."""
         self.norris = Norris()
         self.over = False
         """Set by `:quit`."""

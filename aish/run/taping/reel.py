@@ -13,10 +13,11 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import load, shown
 from aish.cassettes.interaction import Cassette, Head, Interaction
 from aish.cassettes.matching import Matching
+from aish.cassettes.numbering import in_order
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.take import Take
-from aish.cassettes.tape import Kind, Tape, TapeRules, Way
+from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way
 from aish.config.models import ModelEntry
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
@@ -129,10 +130,22 @@ class RunTape(Tape):
         return CassetteInfo(self.reel.shown, self.reel.mode)
 
     def so_far(self) -> tuple[Interaction, ...]:
-        """What was recorded until now; what is still under way is not among it."""
+        """What was recorded until now, as it may be written.
+
+        A server's last answer is among it, after which more may be said, and what it still says
+        unasked; other answers that are under way are not.
+        """
         self.settle()
-        found = (one for one in self._kept if not isinstance(one, Take) or one.ended)
-        return tuple(one.interaction if isinstance(one, Take) else one for one in found if one)
+        return in_order([self._known(one) for one in self._kept])
+
+    def _known(self, one: Interaction | Take | None) -> Interaction | None:
+        if not isinstance(one, Take):
+            return one
+        if one.ended:
+            return one.interaction
+        if one.answered or one.interaction.request.method == "GET":
+            return self.clean(one.so_far(None if one.answered else LEFT))
+        return None
 
     def followed(self, emit: Emit) -> Emit:
         """The same `emit`; where another model answers, what it does is remembered."""

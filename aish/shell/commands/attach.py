@@ -93,14 +93,22 @@ async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attac
 
 async def _file(session: Session, name: str, path: Path) -> Attached:
     """What a person names may be anywhere; the guard is for what a pipeline file names."""
+    folder = _folder(path, session.open.plan.pipeline.file.parent)
+    wanted = Attachment(str(path.relative_to(folder)))
     try:
-        return await _as_shown(session, Attachment(path.name), path.parent)
+        return await _as_shown(session, wanted, folder)
     except StepFailedError as error:
-        said = error.message.replace(f"`{path.name}`", f"`{name}`", 1)
+        said = error.message.replace(f"`{wanted.ref}`", f"`{name}`", 1)
         hint = error.hint
         if "pipeline's own folder" in (hint or ""):
             hint = f"paths are relative to {Path.cwd()}" if name != str(path) else _FORM
         raise StepFailedError(said, hint=hint) from error
+
+
+def _folder(path: Path, project: Path) -> Path:
+    """The project's, for a file in it: so a step says it, and an exported session sends the same."""
+    whole = project.resolve()
+    return whole if path.is_relative_to(whole) and path.resolve() == path else path.parent
 
 
 async def _resource(session: Session, wanted: Attachment) -> Attached:

@@ -1,12 +1,19 @@
 """What a session did, from the records of its journal: what was asked and answered, and stands."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
 from aish.run.suggesting.calls import Calls, made_of_events
 from aish.sinks.event_reading import event_of
-from aish.vocab.events import Event, StepFinished, StepStarted, ToolDecided, TurnFinished
+from aish.vocab.events import (
+    Event,
+    StepFinished,
+    StepStarted,
+    ToolDecided,
+    ToolStarted,
+    TurnFinished,
+)
 from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonObject
 from aish.vocab.turn_events import HistoryReplaced, OutputWaits, QuestionAsked, TurnAdded
@@ -23,21 +30,29 @@ class Said:
     calls: tuple[tuple[str, str], ...]
 
 
+@frozen
+class Waited:
+    """Output that went out with a question; `step` has run `command`, if a command it was."""
+
+    text: str
+    step: str = ""
+    command: str = ""
+
+
 @slotted
 class Line:
     """A question: its step, its own text, and what went out with it.
 
-    `waited` are outputs of local commands, `model` the alias of who answered, `tools` what it was
-    shown, `turn` what it became in the conversation. `whole` says that it was answered to the end.
+    `model` is the alias of who answered, `tools` what it was shown, `turn` what the question
+    became in the conversation. `whole` says that it was answered to the end.
     """
 
     id: str
     text: str
     attached: tuple[str, ...]
     tools: tuple[str, ...]
-    waited: tuple[str, ...] = ()
+    waited: tuple[Waited, ...] = ()
     model: str = ""
-    answers: list[Said] = field(default_factory=list)
     whole: bool = False
     turn: JsonObject = field(default_factory=dict)
 
@@ -46,18 +61,23 @@ class Line:
         """The whole text that went to the model."""
         return str(self.turn.get("text", ""))
 
+    @property
+    def has_media(self) -> bool:
+        """Whether a picture went with it."""
+        return bool(self.turn.get("media"))
+
 
 @frozen
 class Deeds:
-    """`lines` are the questions that stand, `others` answers that belong to none of them.
+    """`lines` are the questions that stand, `answers` all answers with the step of each.
 
-    `commands` has the step and the command line of each output that went to a model.
+    `shortened` says that the model was not told the whole conversation all the time.
     """
 
     lines: tuple[Line, ...]
     answers: tuple[tuple[str, Said], ...]
-    commands: Mapping[str, tuple[str, str]]
-    calls: Calls
+    shortened: bool
+    events: tuple[Event, ...]
 
     def left_out(self) -> tuple[Line, ...]:
         """Questions in the conversation whose answers did not come to their end."""
@@ -66,6 +86,10 @@ class Deeds:
     def kept(self) -> tuple[Line, ...]:
         """Questions that can be asked again."""
         return tuple(line for line in self.lines if line.whole)
+
+    def calls_of(self, steps: Collection[str]) -> Calls:
+        """What these steps called, and were denied."""
+        return made_of_events(event for event in self.events if event.place.step in steps)
 
 
 def deeds_of(records: Iterable[JsonObject]) -> Deeds:
@@ -84,29 +108,35 @@ def deeds_of(records: Iterable[JsonObject]) -> Deeds:
 
 class _Fold:
     def __init__(self) -> None:
-        self._standing: list[Line] = []
+        # A question that was summarised stands in one user turn with those after it.
+        self._standing: list[list[Line]] = []
         self._lines: dict[str, Line] = {}
-        self._waiting: tuple[str, ...] = ()
+        self._waiting: tuple[Waited, ...] = ()
+        self._given_back: tuple[Waited, ...] = ()
         self._answers: list[tuple[str, Said]] = []
-        self._commands: dict[str, tuple[str, str]] = {}
         self._events: list[Event] = []
         self._kinds: dict[str | None, str] = {}
         self._command: tuple[str, str] | None = None
+        self._shortened = False
 
     def take(self, event: Event) -> None:
-        step = event.place.step
-        self._events.append(event)
+        """One more event."""
+        if isinstance(event, ToolDecided | ToolStarted):
+            self._events.append(event)
+        self._take(event, event.place.step)
+
+    def _take(self, event: Event, step: str | None) -> None:
         match event:
             case QuestionAsked(_, text, attached, tools) if step is not None:
                 self._lines[step] = Line(step, text, attached, tools)
             case TurnAdded(_, turn) if turn.get("role") == "user" and step in self._lines:
                 self._stands(self._lines[step], turn)
-            case HistoryReplaced(reason=reason):
-                self._replaced(reason)
+            case HistoryReplaced(turns=turns, reason=reason):
+                self._replaced(turns, reason)
             case OutputWaits(_, text):
                 self._waits(text)
             case StepStarted(kind=kind):
-                self._kinds[step] = kind
+                self._kinds[step], self._command = kind, None
             case ToolDecided(arguments=arguments) if self._kinds.get(step) == "run":
                 self._command = str(step), _command(arguments)
             case TurnFinished(purpose="answer"):
@@ -117,49 +147,47 @@ class _Fold:
                 pass
 
     def deeds(self) -> Deeds:
-        kept = {line.id for line in self._standing if line.whole}
-        runs = {
-            self._commands[text][0]
-            for line in self._standing
-            if line.whole
-            for text in line.waited
-            if text in self._commands
-        }
-        wanted = [event for event in self._events if event.place.step in kept | runs]
-        return Deeds(
-            tuple(self._standing),
-            tuple(self._answers),
-            self._commands,
-            made_of_events(wanted),
-        )
+        """All of them."""
+        lines = tuple(line for group in self._standing for line in group)
+        return Deeds(lines, tuple(self._answers), self._shortened, tuple(self._events))
 
     def _stands(self, line: Line, turn: JsonObject) -> None:
         line.waited, self._waiting = self._waiting, ()
         line.turn = turn
-        self._standing.append(line)
+        self._standing.append([line])
 
-    def _replaced(self, reason: str) -> None:
+    def _replaced(self, turns: Sequence[JsonObject], reason: str) -> None:
+        questions = sum(turn.get("role") == "user" for turn in turns)
         if reason == "cleared":
             self._standing.clear()
-            self._waiting = ()
-        elif reason in _TAKEN_BACK and self._standing:
-            self._standing.pop()
+            self._waiting, self._shortened = (), False
+        elif reason in _TAKEN_BACK:
+            gone = [line for group in self._standing[questions:] for line in group]
+            del self._standing[questions:]
+            self._given_back = gone[-1].waited if gone else ()
+        else:
+            self._shortened = True
+            merged = max(len(self._standing) - questions, 0) + 1
+            first = [line for group in self._standing[:merged] for line in group]
+            self._standing[:merged] = [first] if first else []
 
     def _waits(self, text: str) -> None:
-        self._waiting = (*self._waiting, text)
-        if self._command is not None:
-            # What is given back and waits once more is of the command that it was of.
-            self._commands.setdefault(text, self._command)
-        self._command = None
+        command, self._command = self._command, None
+        back, self._given_back = self._given_back, ()
+        if command is not None:
+            self._waiting = (*self._waiting, Waited(text, *command))
+        elif back and text == "\n\n".join(one.text for one in back):
+            # It waits once more, all of it at once.
+            self._waiting = (*self._waiting, *back)
+        else:
+            self._waiting = (*self._waiting, Waited(text))
 
     def _answered(self, event: TurnFinished) -> None:
         said = Said(event.text, tuple((call.name, call.arguments) for call in event.calls))
         step = str(event.place.step)
         self._answers.append((step, said))
-        line = self._lines.get(step)
-        if line is not None:
-            line.model = event.model
-            line.answers.append(said)
+        if step in self._lines:
+            self._lines[step].model = event.model
 
 
 def _command(arguments: Any) -> str:

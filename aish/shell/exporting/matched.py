@@ -7,6 +7,7 @@ from aish.cassettes.conversation import conversation
 from aish.cassettes.conversation_parts import ModelTurn
 from aish.cassettes.file import load, partial
 from aish.cassettes.interaction import Interaction
+from aish.cassettes.numbering import numbered
 from aish.cassettes.tape import kind_of
 from aish.run.taping.recorded_answer import read_answer
 from aish.shell.exporting.deeds import Deeds, Said
@@ -15,30 +16,32 @@ from aish.vocab.frozen import frozen
 
 @frozen
 class Matched:
-    """`answers` are those of the questions that are exported, in order; `missing` their lines.
+    """`answers` are those of the questions that are exported, in order; `steps` who asked each.
 
-    `others` is what went between us and servers or local commands.
+    `missing` are steps with an answer that was not found. `others` is what went between us and
+    servers or local commands.
     """
 
+    steps: tuple[str, ...]
     answers: tuple[Interaction, ...]
     others: tuple[Interaction, ...]
     missing: tuple[str, ...]
 
 
-def recorded(paths: Sequence[Path]) -> Iterator[Interaction]:
-    """All exchanges of a session, those of a part that was killed too.
+def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
+    """The exchanges of each part of a session, those of one that was killed too.
 
     Raises:
         CassetteFileError: one is no cassette, or cannot be read.
     """
     for path in paths:
         there = path if path.exists() else partial(path)
-        yield from load(there, unfinished=True).interactions
+        yield load(there, unfinished=True).interactions
 
 
-def match(interactions: Iterable[Interaction], deeds: Deeds) -> Matched:
+def match(parts: Iterable[tuple[Interaction, ...]], deeds: Deeds) -> Matched:
     """Find the exchange of each answer: they are in the same order in both."""
-    held = tuple(interactions)
+    held = _joined(parts)
     models = [one for one in held if kind_of(one.request) == "model"]
     turns = [part for part in conversation(models, read_answer) if isinstance(part, ModelTurn)]
     found: list[tuple[str, Interaction]] = []
@@ -53,10 +56,27 @@ def match(interactions: Iterable[Interaction], deeds: Deeds) -> Matched:
         at = place + 1
     kept = {line.id for line in deeds.kept()}
     return Matched(
+        steps=tuple(step for step, _ in found if step in kept),
         answers=tuple(one for step, one in found if step in kept),
-        others=tuple(one for one in held if kind_of(one.request) != "model"),
+        others=_others(held),
         missing=tuple(step for step in missing if step in kept),
     )
+
+
+def _joined(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
+    """All of them as if it were one recording."""
+    found: list[Interaction] = []
+    for part in parts:
+        before = len(found)
+        numbers = {number: before + number for number in range(1, len(part) + 1)}
+        found += (numbered(one, numbers) for one in part)
+    return tuple(found)
+
+
+def _others(held: Sequence[Interaction]) -> tuple[Interaction, ...]:
+    kept = {n: one for n, one in enumerate(held, 1) if kind_of(one.request) != "model"}
+    numbers = {old: new for new, old in enumerate(kept, 1)}
+    return tuple(numbered(one, numbers) for one in kept.values())
 
 
 def _is_of(turn: ModelTurn, said: Said) -> bool:

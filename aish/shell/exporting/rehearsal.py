@@ -9,11 +9,11 @@ from collections.abc import Callable, Sequence
 
 from aish.cassettes.edits import edited_response, text_of
 from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.hiding import hidden
 from aish.cassettes.interaction import Cassette, Head, Interaction, Request, Response
 from aish.cassettes.matching import Matching
+from aish.cassettes.model_requests import chat_request, messages_of
+from aish.cassettes.numbering import numbered
 from aish.cassettes.places import Places
-from aish.cassettes.redact import redact
 from aish.cassettes.tape import Kind, TapeRules
 from aish.run.taping.reel import Reel, RunTape, TapeChoice
 from aish.shell.exporting.matched import Matched
@@ -21,10 +21,7 @@ from aish.system.secrets import Secrets
 
 
 class Rehearsal(RunTape):
-    """Gives each model's answer in its order, and everything else to the request that it is of.
-
-    `used` is what was asked, in that order.
-    """
+    """Gives each model's answer in its order, and everything else to the request that it is of."""
 
     def __init__(
         self,
@@ -45,7 +42,9 @@ class Rehearsal(RunTape):
         )
         self.reel = Reel(choice, Cassette(head, matched.others))
         self.head = head
-        self.used: list[Interaction] = []
+        self._used: list[Interaction] = []
+        self._numbers: dict[int, int] = {}
+        self._asked: list[Request] = []
         self._others: Sequence[Interaction] = matched.others
         self._answers = deque(matched.answers)
 
@@ -55,9 +54,21 @@ class Rehearsal(RunTape):
         return False
 
     @property
+    def used(self) -> tuple[Interaction, ...]:
+        """What was asked, in that order."""
+        return tuple(numbered(one, self._numbers) for one in self._used)
+
+    @property
     def left(self) -> int:
         """How many answers nobody has asked for."""
         return len(self._answers)
+
+    def asked_with(self, number: int, text: str) -> bool:
+        """Whether the last message of a request for an answer, counted from 0, was `text`."""
+        body = chat_request(self._asked[number])
+        last = messages_of(body)[-1:] if body else ()
+        wanted = self._secrets.mask(text)
+        return any(self._secrets.mask(message.text) == wanted for message in last)
 
     def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
         """The next answer, or what was recorded of this very request.
@@ -67,13 +78,15 @@ class Rehearsal(RunTape):
         """
         if kind != "model":
             found = super().recorded(kind, request, fresh=fresh)
-            self.used.append(self._others[self._store.last_taken - 1])
+            number = self._store.last_taken
+            self._used.append(self._others[number - 1])
+            self._numbers[number] = len(self._used)
             return found
+        self._asked.append(request)
         if not self._answers:
             miss = CassetteMissError("the pipeline asks a model more often than the session did")
             self.missed.append(miss)
             raise miss
         response = self._answers.popleft().response
-        asked = redact(Interaction(request, response), self._secrets, self._repeated)
-        self.used.append(hidden(asked, self._places))
+        self._used.append(self.clean(Interaction(request, response)))
         return edited_response(response, self._places.showings(text_of(response.body)))

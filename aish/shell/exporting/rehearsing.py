@@ -1,0 +1,143 @@
+"""Runs an exported pipeline on what the session has recorded, and says where it differs (S7)."""
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import anyio
+
+from aish.cassettes.interaction import Cassette, Head, Interaction
+from aish.cassettes.places import Places
+from aish.config.pipeline import Pipeline
+from aish.policy.decide import Ruling, decide
+from aish.policy.digest import canonical
+from aish.policy.rules import compile_policy
+from aish.policy.suggest import stand_in
+from aish.policy.suggest_rules import Made
+from aish.run.execute import execute
+from aish.run.folder import RunFolder
+from aish.run.options import RunOptions
+from aish.run.plan import load_checked, make_plan
+from aish.run.suggesting.calls import made_of_events
+from aish.run.surroundings import Surroundings
+from aish.run.taping.reel import Reel, TapeChoice
+from aish.shell.exporting.deeds import Deeds
+from aish.shell.exporting.matched import Matched
+from aish.shell.exporting.pipeline import Draft
+from aish.shell.exporting.rehearsal import Rehearsal
+from aish.shell.exporting.servers import NotExportedError
+from aish.shell.session import Session
+from aish.terminal.unattended import Unattended
+from aish.vocab.event_parts import Exit
+from aish.vocab.events import Event, StepFinished, ToolDecided, ToolStarted
+from aish.vocab.frozen import frozen
+
+HINT = "what the session did is in its journal, which `:log` names; nothing was written"
+_SECONDS = 120.0
+_SAME = "the pipeline would not do what the session did"
+
+
+@frozen
+class Rehearsed:
+    """What was asked and answered, and what differs from the session without harm."""
+
+    used: tuple[Interaction, ...]
+    notes: tuple[str, ...]
+
+
+async def rehearse(
+    session: Session, file: Path, deeds: Deeds, matched: Matched, made: Draft
+) -> Rehearsed:
+    """Run `file`; its cassette is what it asks.
+
+    Raises:
+        NotExportedError: it does something else than the session did.
+    """
+    opened, clock = session.open, session.open.around.clock
+    choice = TapeChoice(file)
+    head = Head(False, "", "", dict(opened.plan.variables))
+    pipeline = load_checked(file, ())
+    _require_unasked(pipeline, made)
+    places = Places(
+        root=str(file.parent.resolve()), run="", home=opened.options.environ.get("HOME", "")
+    )
+    options = RunOptions(environ=opened.options.environ, lock="none")
+    plan = make_plan(pipeline, options, reel=Reel(choice, Cassette(head, matched.others)))
+    tape = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
+    events: list[Event] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, StepFinished | ToolDecided | ToolStarted):
+            events.append(event)
+
+    folder = RunFolder(id="", path=None, mask=plan.secrets.mask)
+    around = Surroundings(hear, Unattended(), clock, folder, options.environ, tape)
+    end = None
+    with opened.interrupts.lent(), anyio.move_on_after(_SECONDS):
+        end = await execute(plan, options, around)
+    if end is None:
+        raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
+    if end.code or tape.left:
+        _require_rules(made)
+        raise NotExportedError(_why(end, deeds, events), hint=HINT)
+    _require_same(made, made_of_events(events).made)
+    return Rehearsed(tape.used, tuple(_changed(deeds, matched, tape)))
+
+
+def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
+    """Nobody answers where a file is run: what it asks about would be denied.
+
+    Raises:
+        NotExportedError: one of its own rules asks about a call that was approved by hand.
+    """
+    policy = compile_policy(pipeline.rules)
+    for call in made.made:
+        ruling: Ruling = decide(policy, stand_in(call.tool), call.arguments)
+        if ruling.rule and ruling.verdict != "auto":
+            raise NotExportedError(
+                f"`{call.tool}` was called, and the rule `{ruling.rule}` of the file says"
+                f" {ruling.verdict} to that: nobody is there to answer where the export is run",
+                hint="the export has a rule for the call once that rule is out of the file",
+            )
+
+
+def _require_rules(made: Draft) -> None:
+    for one in made.suggestion.left_out:
+        raise NotExportedError(
+            f"{_SAME}: no rule approves the call of `{one.call.tool}`: {one.why}",
+            hint="`:undo` and `:clear` leave questions out; nothing was written",
+        )
+
+
+def _require_same(made: Draft, calls: Sequence[Made]) -> None:
+    wanted, found = Counter(map(_key, made.made)), Counter(map(_key, calls))
+    for call in made.made:
+        if wanted[_key(call)] > found[_key(call)]:
+            _require_rules(made)
+            raise NotExportedError(f"{_SAME}: it does not call `{call.tool}`", hint=HINT)
+
+
+def _key(call: Made) -> str:
+    return f"{call.tool} {canonical([call.arguments])}"
+
+
+def _changed(deeds: Deeds, matched: Matched, tape: Rehearsal) -> Sequence[str]:
+    """Questions that are asked with another text now, as when a file has changed meanwhile."""
+    first = {step: number for number, step in reversed([*enumerate(matched.steps)])}
+    return [
+        f"`{line.id}` is asked with another text than in the session: what it takes along differs"
+        for line in deeds.kept()
+        if line.sent and not tape.asked_with(first[line.id], line.sent)
+    ]
+
+
+def _why(end: Exit, deeds: Deeds, events: Sequence[Event]) -> str:
+    """Where the pipeline does something else than the session did."""
+    ends = {event.place.step: event for event in events if isinstance(event, StepFinished)}
+    for line in deeds.kept():
+        found = ends.get(line.id)
+        if found is not None and found.status == "failed":
+            said = found.error.message if found.error is not None else found.status
+            return f"{_SAME}: `{line.id}`: {said}"
+    said = end.reason.partition("\n")[0] or "answers are left that it does not ask for"
+    return f"{_SAME}: {said}"
