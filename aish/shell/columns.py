@@ -1,35 +1,94 @@
-"""Rows in columns that fit a width: the last column is folded, nothing is cut off. Pure."""
+"""Text folded, and rows in columns, at the width of a terminal; nothing is cut off. Pure."""
 
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
+from aish.terminal.sight import cells
+
 _GAP = "  "
-_NARROWEST = 24
+_INDENT = "    "
+_LAST = 24
+"""How narrow the last column may become before another one does."""
+_OTHER = 16
+_LEAST = 8
+
+
+def width_of(text: str) -> int:
+    """How many cells of a terminal it takes."""
+    return len(text) if text.isascii() else sum(map(cells, text))
+
+
+def fold(text: str, room: int) -> list[str]:
+    """Rows that fit into `room` cells, folded between words; they begin where the text does."""
+    if width_of(text) <= room:
+        return [text]
+    bare = text.lstrip(" ")
+    indent = text[: min(len(text) - len(bare), max(room - _LEAST, 0))]
+    rows = wrap(bare, room - len(indent), break_on_hyphens=False, drop_whitespace=True, tabsize=1)
+    return [indent + part for row in rows for part in _by_cells(row, room - len(indent))]
+
+
+def _by_cells(row: str, room: int) -> Iterator[str]:
+    """`row` in pieces, where it has characters that take two cells."""
+    if width_of(row) <= room:
+        yield row
+        return
+    piece, used = "", 0
+    for character in row:
+        size = cells(character)
+        if used + size > room and piece:
+            yield piece
+            piece, used = "", 0
+        piece += character
+        used += size
+    yield piece
 
 
 def columns(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     """Each row as lines; without a `width` a row is one line.
 
-    Where the last column would be too narrow it goes below the others, indented.
+    Where there is no room for all columns, cells are folded, and where that is not enough they
+    follow one another.
     """
     if not rows:
         return
-    count = len(rows[0])
-    widths = [max(len(row[at]) for row in rows) for at in range(count - 1)]
-    before = sum(one + len(_GAP) for one in widths)
+    natural = [max(map(width_of, cells_of)) for cells_of in zip(*rows, strict=True)]
+    widths = natural if width is None else _fitted(natural, width)
     for row in rows:
-        cells = (f"{cell:{size}}{_GAP}" for cell, size in zip(row, widths, strict=False))
-        yield from _row("".join(cells), row[-1], before, width)
+        yield from _flowing(row, width or 0) if widths is None else _in_columns(row, widths)
 
 
-def _row(head: str, last: str, before: int, width: int | None) -> Iterator[str]:
-    if width is None or before + len(last) <= width:
-        yield f"{head}{last}".rstrip()
-        return
-    if width - before >= _NARROWEST:
-        first, *rest = wrap(last, width - before, break_long_words=True)
-        yield f"{head}{first}"
-        yield from (f"{'':{before}}{line}" for line in rest)
-        return
-    yield head.rstrip()
-    yield from (f"    {line}" for line in wrap(last, max(width - 4, 8), break_long_words=True))
+def _fitted(natural: Sequence[int], width: int) -> list[int] | None:
+    """The widths of columns that fit, the last one narrowed first; `None` if none do."""
+    found = list(natural)
+    excess = sum(found) + len(_GAP) * (len(found) - 1) - width
+    order = [len(found) - 1, *sorted(range(len(found) - 1), key=lambda at: -found[at])]
+    for at in order:
+        least = _LAST if at == len(found) - 1 else _OTHER
+        less = min(excess, max(found[at] - least, 0))
+        if less > 0:
+            found[at] -= less
+            excess -= less
+    return found if excess <= 0 else None
+
+
+def _in_columns(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
+    folded = list(map(fold, row, widths))
+    for at in range(max(map(len, folded))):
+        parts = (cell[at] if at < len(cell) else "" for cell in folded)
+        padded = (
+            part + " " * (width - width_of(part)) for part, width in zip(parts, widths, strict=True)
+        )
+        yield _GAP.join(padded).rstrip()
+
+
+def _flowing(row: Sequence[str], width: int) -> Iterator[str]:
+    """The cells one after the other; one that has no room begins a line."""
+    line = row[0]
+    for cell in row[1:]:
+        if width_of(line) + len(_GAP) + width_of(cell) <= width:
+            line += _GAP + cell
+            continue
+        yield from fold(line, width)
+        line = _INDENT + cell
+    yield from fold(line, width)

@@ -7,13 +7,12 @@ import os
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from textwrap import wrap
 from typing import BinaryIO, TextIO
 
 from aish.errors import AishError
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
-from aish.shell.columns import columns
+from aish.shell.columns import columns, fold
 from aish.shell.lines import Lines
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.look import look_of
@@ -142,23 +141,26 @@ class TerminalOut:
 
     def show(self, text: str) -> None:
         """Line by line, folded between words."""
-        room = max(self._width() - 1, _NARROWEST)
         for line in text.rstrip("\n").split("\n"):
-            shown = for_terminal(line)
-            folded = wrap(shown, room, drop_whitespace=False) if len(shown) > room else [shown]
-            for part in folded:
+            for part in fold(for_terminal(line), self._room()):
                 self._line(part)
 
     def rows(self, rows: Sequence[Sequence[str]]) -> None:
         """In columns that fit."""
-        for line in columns(_tame(rows), max(self._width() - 1, _NARROWEST)):
+        for line in columns(_tame(rows), self._room()):
             self._line(line)
 
     def error(self, error: AishError) -> None:
         """In red, with its hint."""
-        self._line(self._paint(for_terminal(f"error: {error}")))
+        for line in for_terminal(f"error: {error}").split("\n"):
+            for part in fold(line, self._room()):
+                self._line(self._paint(part))
         if error.hint:
-            self._line(for_terminal(f"  hint: {error.hint}"))
+            self.show(f"  hint: {error.hint}")
+
+    def _room(self) -> int:
+        # The last column stays free: terminals differ in what they do there.
+        return max(self._width() - 1, _NARROWEST)
 
 
 def _tame(rows: Sequence[Sequence[str]]) -> list[list[str]]:

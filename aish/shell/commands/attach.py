@@ -106,7 +106,7 @@ async def _file(session: Session, name: str, path: Path) -> Attached:
 
 
 def _folder(path: Path, project: Path) -> Path:
-    """The project's, for a file in it: so a step says it, and an exported session sends the same."""
+    """The project's, for a file in it: so a step says it, and what is exported sends the same."""
     whole = project.resolve()
     return whole if path.is_relative_to(whole) and path.resolve() == path else path.parent
 

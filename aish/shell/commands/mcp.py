@@ -96,8 +96,9 @@ async def _tool(session: Session, rest: str) -> None:
     await known_tools(session)
     tool = _named(session, words[0])
     schema = json.dumps(tool.input_schema, ensure_ascii=False, indent=2)
-    lines = [*_head(session, tool), *tool.description.strip().split("\n"), schema]
-    session.open.out.show("\n".join(line for line in lines if line))
+    # What the server says stands further in than what we say.
+    theirs = (f"  {line}" for line in f"{tool.description.strip()}\n{schema}".split("\n") if line)
+    session.open.out.show("\n".join((*_head(session, tool), *theirs)))
 
 
 def _head(session: Session, tool: Tool) -> Iterator[str]:
