@@ -106,6 +106,7 @@ class OutputFrame:
     def feed(self, text: str, name: str) -> None:
         """Some output has come."""
         stream = self._streams[name]
+        self.is_empty = self.is_empty and not text
         self._draw(stream, stream.lines.feed(text))
 
     def end(self) -> None:
@@ -118,7 +119,6 @@ class OutputFrame:
     def _draw(self, stream: _Stream, lines: Iterator[Line]) -> None:
         room = self._screen.width - self._margin
         if shown := "".join([self._row(stream, line, room) for line in lines]):
-            self.is_empty = False
             self._screen.instead(shown)
 
     def _row(self, stream: _Stream, line: Line, room: int) -> str:

@@ -318,6 +318,13 @@ def test_a_command_that_overwrites_its_line_shows_the_last_of_it() -> None:
     assert scene.seen() == "$ curl\n  │ 30 %\n  │ ok\n  ╰ exit 0 · 0.02 s"
 
 
+def test_output_that_ends_without_a_line_end_is_shown_once() -> None:
+    scene = Scene().take(given({"command": "printf one"})).printed("o", "ne")
+    scene.take(*command(stdout="one"))
+
+    assert scene.over().seen() == "$ printf one\n  │ one\n  ╰ exit 0 · 0.02 s"
+
+
 def test_a_command_played_from_a_cassette_shows_what_it_printed() -> None:
     scene = Scene().take(given({"argv": ["ls", "a b"]}), *command(1)).over()
 
