@@ -24,7 +24,10 @@ class Norris:
     def lets(self, tool: Tool) -> bool:
         """Whether a call that no rule is about would run unasked now."""
         notes = tool.annotations
-        harmless = notes.read_only is True or notes.destructive is False
+        # What says both is taken at its worst (X1).
+        harmless = notes.destructive is not True and (
+            notes.read_only is True or notes.destructive is False
+        )
         return self.on and tool.trusted and harmless
 
     def approves(self, tool: Tool) -> str | None:

@@ -94,7 +94,8 @@ async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attac
 async def _file(session: Session, name: str, path: Path) -> Attached:
     """What a person names may be anywhere; the guard is for what a pipeline file names."""
     folder = _folder(path, session.open.plan.pipeline.file.parent)
-    wanted = Attachment(str(path.relative_to(folder)))
+    beneath = str(path.relative_to(folder))
+    wanted = Attachment(f"./{beneath}" if is_uri(beneath) else beneath)
     try:
         return await _as_shown(session, wanted, folder)
     except StepFailedError as error:

@@ -160,6 +160,8 @@ async def _disconnect(session: Session, rest: str) -> None:
         hint = did_you_mean(words[0], known) or "`:mcp list` shows them"
         raise UsageError(f"there is no server `{words[0]}`", hint=hint)
     await servers.disconnect(words[0])
+    # Another server may take the alias: what was approved of this one is not approved of that.
+    session.open.box.equipment.gate.forget(words[0])
     again = f"`:mcp connect {words[0]}` connects it again"
     session.open.out.show(for_line(f"{words[0]} is disconnected; {again}"))
 
