@@ -26,7 +26,7 @@ from aish.mcp.failures import (
 from aish.mcp.headers import standard_headers
 from aish.mcp.messages import Answer, Asked, Noted
 from aish.mcp.replay import Replay
-from aish.mcp.requests_from_server import Answers
+from aish.mcp.requests_from_server import DECLINED, ELICITATION, Answers
 from aish.mcp.running import NO_CALL, Call, Running
 from aish.mcp.transport import Headers, Outgoing, Transport
 from aish.vocab.frozen import frozen
@@ -44,6 +44,8 @@ MAX_PROGRESS = 1000
 CANCEL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 0.2
 """In replay, for how long a call that comes to nothing waits for what it had made us do."""
+_ELICITING = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""Requests on the way to whose answer a person may be asked; at any other time nobody is."""
 _OVER = "the call that this was asked for is over"
 
 
@@ -124,7 +126,7 @@ class Channel:
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
         )
-        self._running[number] = running = Running(call)
+        self._running[number] = running = Running(call, method in _ELICITING)
         answer: Answer | None = None
         try:
             answer = await self._exchange(outgoing, running)
@@ -210,22 +212,19 @@ class Channel:
             self._on_note(message.method)
 
     def _owner(self, number: int | None) -> Running | None:
-        """The request with this number, else the newest that has a sampler."""
+        """The request with this number, else the newest that has a sampler, or that may elicit."""
         if number is not None and number in self._running:
             return self._running[number]
-        for running in reversed(self._running.values()):
-            if running.call.sample is not None:
-                return running
-        return None
+        newest = tuple(reversed(self._running.values()))
+        sampling = (running for running in newest if running.call.sample is not None)
+        return next(sampling, None) or next((one for one in newest if one.elicits), None)
 
     async def _answer(self, asked: Asked, running: Running) -> None:
         body = messages.refusal(asked.id, RpcError(REFUSED_BY_USER, _OVER))
         try:
             with anyio.CancelScope() as scope:
                 running.answering.add(scope)
-                sample = running.call.sample
-                result = await self._answers.answer(asked.method, asked.params, sample)
-                body = messages.reply(asked.id, result)
+                body = messages.reply(asked.id, await self._result(asked, running))
         except RpcError as error:
             body = messages.refusal(asked.id, error)
         finally:
@@ -237,6 +236,16 @@ class Channel:
         running.asked -= 1
         running.answered.set()
         running.answered = anyio.Event()
+
+    async def _result(self, asked: Asked, running: Running) -> JsonObject:
+        elicits = asked.method == ELICITATION
+        if elicits and not running.elicits:
+            return DECLINED
+        result = await self._answers.answer(asked.method, asked.params, running.call.sample)
+        if elicits and result.get("action") == "cancel":
+            # Whoever had enough is not asked again and again.
+            running.elicits = False
+        return result
 
     def _progress(self, params: JsonObject) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))

@@ -17,6 +17,7 @@ from aish.vocab.protocols import Sampler
 Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
 """Asks the person: the server's alias and its `elicitation/create` params in, the result out."""
 
+ELICITATION = "elicitation/create"
 DECLINED: JsonObject = {"action": "decline"}
 
 
@@ -53,7 +54,7 @@ class Answers:
                 return {}
             case "roots/list":
                 return {"roots": [{"uri": p.as_uri(), "name": p.name} for p in self.roots]}
-            case "elicitation/create":
+            case _ if method == ELICITATION:
                 return DECLINED if self.elicit is None else await self.elicit(self.alias, params)
             case "sampling/createMessage":
                 return await self._sample(params, sample)

@@ -24,9 +24,10 @@ NO_CALL = Call()
 
 @slotted
 class Running:
-    """A request without its answer."""
+    """A request without its answer; `elicits` says that a person may be asked on the way to it."""
 
     call: Call
+    elicits: bool = False
     progress_seen: int = 0
     asked: int = 0
     answered: anyio.Event = field(default_factory=anyio.Event)

@@ -1,4 +1,5 @@
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -6,7 +7,7 @@ from typing import Any
 import anyio
 import pytest
 from mcp_emulators import Legacy, McpEndpoint, accepted, event, events
-from mcp_scenes import http, play, registry, stdio
+from mcp_scenes import command, http, play, registry, stdio
 from model_endpoint import Gate, Part, Recorded, Reply
 
 from aish.errors import UnavailableError
@@ -67,6 +68,59 @@ def test_elicitation_asks_the_person_where_there_is_one(era: str) -> None:
     answer = asked("elicitation/create", QUESTION, era=era, elicit=person)
     assert answer == {"action": "accept", "content": {"name": "Ada"}}
     assert heard == [("kid", QUESTION)]
+
+
+PUSHING = """
+import json, sys
+
+def send(**message):
+    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
+
+def ask(id):
+    send(id=id, method="elicitation/create", params={"message": "?"})
+
+answers = []
+for line in sys.stdin:
+    message = json.loads(line)
+    method = message.get("method")
+    if method == "notifications/initialized":
+        ask("unasked")
+    elif method is None:
+        answers.append(message["result"]["action"])
+        if len(answers) < 5 and message["id"] != "unasked":
+            ask("again")
+        elif message["id"] != "unasked":
+            content = [{"type": "text", "text": json.dumps(answers)}]
+            send(id=call, result={"content": content})
+    elif method == "tools/call":
+        call = message["id"]
+        ask("first")
+    elif method == "initialize":
+        send(id=message["id"], result={
+            "protocolVersion": "2025-06-18", "capabilities": {"tools": {}},
+            "serverInfo": {"name": "pushing", "version": "1"}})
+    elif method == "tools/list":
+        tools = [{"name": "push", "inputSchema": {"type": "object"}}]
+        send(id=message["id"], result={"tools": tools})
+    elif "id" in message:
+        send(id=message["id"], error={"code": -32601, "message": "unknown"})
+"""
+
+
+@pytest.mark.requirement("M11", "X6")
+def test_nobody_is_asked_at_other_times_than_in_a_call_nor_after_a_cancel() -> None:
+    replies = ["decline", "cancel"]
+
+    async def person(alias: str, params: JsonObject) -> JsonObject:  # ruff: ignore[unused-async] - `Elicit`
+        return {"action": replies.pop(0)}
+
+    async def scene() -> Any:
+        kid = command(sys.executable, "-c", PUSHING, protocol="legacy")
+        async with registry(kid, elicit=person) as s:
+            return json.loads(await s.text("kid__push"))
+
+    assert play(scene) == ["decline", "decline", "cancel", "decline", "decline"]
+    assert replies == []
 
 
 class Endless:
