@@ -26,8 +26,8 @@ from aish.mcp.failures import (
 from aish.mcp.headers import standard_headers
 from aish.mcp.messages import Answer, Asked, Noted
 from aish.mcp.replay import Replay
-from aish.mcp.requests_from_server import DECLINED, ELICITATION, Answers
-from aish.mcp.running import NO_CALL, Call, Running
+from aish.mcp.requests_from_server import Answers
+from aish.mcp.running import ELICITING, NO_CALL, Call, Running
 from aish.mcp.transport import Headers, Outgoing, Transport
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
@@ -44,8 +44,6 @@ MAX_PROGRESS = 1000
 CANCEL_SECONDS = 0.5
 LAST_WORDS_SECONDS = 0.2
 """In replay, for how long a call that comes to nothing waits for what it had made us do."""
-_ELICITING = frozenset({"tools/call", "resources/read", "prompts/get"})
-"""Requests on the way to whose answer a person may be asked; at any other time nobody is."""
 _OVER = "the call that this was asked for is over"
 
 
@@ -126,7 +124,7 @@ class Channel:
         outgoing = Outgoing(
             number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
         )
-        self._running[number] = running = Running(call, method in _ELICITING)
+        self._running[number] = running = Running(call, method in ELICITING)
         answer: Answer | None = None
         try:
             answer = await self._exchange(outgoing, running)
@@ -224,7 +222,8 @@ class Channel:
         try:
             with anyio.CancelScope() as scope:
                 running.answering.add(scope)
-                body = messages.reply(asked.id, await self._result(asked, running))
+                result = await self._answers.answer_on_the_way(asked.method, asked.params, running)
+                body = messages.reply(asked.id, result)
         except RpcError as error:
             body = messages.refusal(asked.id, error)
         finally:
@@ -236,16 +235,6 @@ class Channel:
         running.asked -= 1
         running.answered.set()
         running.answered = anyio.Event()
-
-    async def _result(self, asked: Asked, running: Running) -> JsonObject:
-        elicits = asked.method == ELICITATION
-        if elicits and not running.elicits:
-            return DECLINED
-        result = await self._answers.answer(asked.method, asked.params, running.call.sample)
-        if elicits and result.get("action") == "cancel":
-            # Whoever had enough is not asked again and again.
-            running.elicits = False
-        return result
 
     def _progress(self, params: JsonObject) -> None:
         token, progress = params.get("progressToken"), _number(params.get("progress"))

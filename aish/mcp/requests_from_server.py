@@ -10,6 +10,7 @@ from typing import Any
 
 from aish.errors import AishError
 from aish.mcp.failures import INTERNAL_ERROR, METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
+from aish.mcp.running import Running
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Sampler
@@ -42,6 +43,23 @@ class Answers:
         if self.sampling:
             declared["sampling"] = {}
         return declared
+
+    async def answer_on_the_way(
+        self, method: str, params: JsonObject, running: Running
+    ) -> JsonObject:
+        """The result for what a server asks on the way to the answer to a request of ours.
+
+        Raises:
+            RpcError: the request is refused, or unknown.
+        """
+        elicits = method == ELICITATION
+        if elicits and not running.elicits:
+            return DECLINED
+        result = await self.answer(method, params, running.call.sample)
+        if elicits and result.get("action") == "cancel":
+            # Whoever had enough is not asked again and again.
+            running.elicits = False
+        return result
 
     async def answer(self, method: str, params: JsonObject, sample: Sampler | None) -> JsonObject:
         """The result for one request; `sample` is that of the call under way.

@@ -20,6 +20,8 @@ class Call:
 
 
 NO_CALL = Call()
+ELICITING = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""Requests on the way to whose answer a person may be asked; at any other time nobody is."""
 
 
 @slotted

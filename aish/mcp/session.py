@@ -26,7 +26,7 @@ from aish.mcp.messages import json_object
 from aish.mcp.negotiate import Agreement, handshake, negotiate
 from aish.mcp.replay import TOOLS_CHANGED
 from aish.mcp.requests_from_server import Answers
-from aish.mcp.running import NO_CALL, Call
+from aish.mcp.running import ELICITING, NO_CALL, Call, Running
 from aish.mcp.transport import Transport
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
@@ -104,7 +104,7 @@ class Session:
         Raises:
             McpError: the server refused it or could not be reached.
         """
-        sent = params
+        sent, running = params, Running(call, method in ELICITING)
         for _ in range(MAX_INPUT_ROUNDS):
             result = await self._once(method, sent, call)
             kind = result.get("resultType", "complete")
@@ -112,7 +112,7 @@ class Session:
                 return result
             if kind != "input_required":
                 raise RpcError(INTERNAL_ERROR, f"unknown kind of result: {kind}")
-            sent = {**params, **await self._inputs(result, call)}
+            sent = {**params, **await self._inputs(result, running)}
         raise RpcError(INTERNAL_ERROR, f"the server asked {MAX_INPUT_ROUNDS} times for input")
 
     async def pages(self, method: str) -> list[JsonObject]:
@@ -138,7 +138,7 @@ class Session:
         self._terms.notice("too_many_pages", text)
         return found
 
-    async def _inputs(self, result: JsonObject, call: Call) -> JsonObject:
+    async def _inputs(self, result: JsonObject, running: Running) -> JsonObject:
         """What a retry carries: the answers, and the server's own state exactly as it came."""
         carried: dict[str, JsonValue] = {}
         wanted = result.get("inputRequests")
@@ -146,8 +146,8 @@ class Session:
             responses = {}
             for key, value in json_object(wanted).items():
                 asked = json_object(value)
-                responses[key] = await self._terms.answers.answer(
-                    str(asked.get("method")), json_object(asked.get("params")), call.sample
+                responses[key] = await self._terms.answers.answer_on_the_way(
+                    str(asked.get("method")), json_object(asked.get("params")), running
                 )
             carried["inputResponses"] = responses
         if result.get("requestState") is not None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 import pytest
-from mcp_emulators import Legacy, McpEndpoint, accepted, event, events
+from mcp_emulators import Legacy, McpEndpoint, Modern, accepted, event, events
 from mcp_scenes import command, http, play, registry, stdio
 from model_endpoint import Gate, Part, Recorded, Reply
 
@@ -121,6 +121,33 @@ def test_nobody_is_asked_at_other_times_than_in_a_call_nor_after_a_cancel() -> N
 
     assert play(scene) == ["decline", "decline", "cancel", "decline", "decline"]
     assert replies == []
+
+
+@pytest.mark.requirement("M11", "X6")
+def test_a_stateless_server_asks_a_person_in_a_call_only_too() -> None:
+    question = {"method": "elicitation/create", "params": QUESTION}
+    heard: list[Any] = []
+
+    def pushed(request: Recorded) -> Any:
+        params = request.json["params"]
+        if "inputResponses" not in params:
+            wanted = {str(number): question for number in range(3)}
+            return {"resultType": "input_required", "inputRequests": wanted}
+        heard.append([one["action"] for one in params["inputResponses"].values()])
+        if request.json["method"] == "tools/list":
+            return {"resultType": "complete", "tools": [{"name": "push", "inputSchema": {}}]}
+        return {"resultType": "complete", "content": []}
+
+    async def person(alias: str, params: JsonObject) -> JsonObject:  # ruff: ignore[unused-async] - `Elicit`
+        return {"action": "cancel"}
+
+    async def scene(url: str) -> None:
+        async with registry(http(url), elicit=person) as s:
+            await s.call("web__push")
+
+    with McpEndpoint(Modern(tools__list=pushed, tools__call=pushed)) as end:
+        play(lambda: scene(end.url))
+    assert heard == [["decline"] * 3, ["cancel", "decline", "decline"]]
 
 
 class Endless:
