@@ -55,7 +55,7 @@ def test_what_needs_asking_is_denied_and_the_session_goes_on(
     project.uses(endpoint)
     project.pipeline(ASKING)
     if ci:
-        with sitting(project, prompt=False, CI="true") as window:
+        with sitting(project, prompt=False, env={"CI": "true"}) as window:
             window.wait_for("model m: scripted")
             window.type("one\rtwo\r:quit\r")
             assert window.finish() == 0

@@ -7,7 +7,7 @@ with sitting(project) as window:
 """
 
 import re
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,12 +29,12 @@ def sitting(
     columns: int = 80,
     file: str | None = "p.yaml",
     prompt: bool = True,
-    **env: str,
+    env: Mapping[str, str] | None = None,
 ) -> Generator[Window]:
     """A session on `p.yaml` with a person before it, who has the first prompt."""
     named = [] if file is None else [file]
     argv = [*project.aish.python, "-m", "aish", "shell", *named, *map(str, arguments)]
-    environment = {**project.aish.env, **env}
+    environment = {**project.aish.env, **(env or {})}
     with Window(argv, cwd=project.folder, env=environment, rows=rows, columns=columns) as window:
         if prompt:
             window.wait_for(at_prompt(window))

@@ -36,6 +36,8 @@ class Window:
         columns: int = 80,
     ) -> None:
         self.raw = b""
+        self.watched = True
+        """Whether what comes is drawn, which takes a second for a few hundred KiB."""
         self._screen: Any = pyte.Screen(columns, rows)
         self._stream: Any = pyte.ByteStream(self._screen)
         self.child: Any = pexpect.spawn(
@@ -137,5 +139,6 @@ class Window:
         except pexpect.EOF:
             return False
         self.raw += piece
-        self._stream.feed(piece)
+        if self.watched:
+            self._stream.feed(piece)
         return True
