@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +11,11 @@ from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
 from aish.loop.recalled import Recalling
 from aish.run.folder import RunFolder, RunsPlace, reopen_folder
-from aish.run.past.telling import find
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.spending import Spending
+from aish.shell.outgoing import Asked
 from aish.shell.session import Session
-from aish.shell.shelf import session_shelf
+from aish.shell.shelf import ANEW, find_session
 from aish.shell.waiting import Waiting
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
@@ -24,26 +25,33 @@ from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import NOWHERE
 from aish.vocab.events import Notice
 from aish.vocab.frozen import frozen
-from aish.vocab.messages import Turn
+from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 
-_ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
+_ENDED = "[aish] interrupted: the session had ended"
+_TAKEN_BACK = (
+    "the last question had no answer yet when the session ended: it is taken back, and `:retry`"
+    " asks it again"
+)
 
 
 @frozen
 class Earlier:
     """What an earlier part of a session has left.
 
-    `waiting` are outputs of local commands that no question has taken along yet (L14). `model` is
-    the alias that answered last. `last_seq` numbers the last record of the journal.
+    `waiting` are outputs of local commands that no question has taken along yet (L14), `asked` what
+    was asked by the text that it became. `model` is the alias that answered last, `seconds` how
+    long answers took. `last_seq` numbers the last record of the journal.
     """
 
     folder: RunFolder
     carried: Carried
     turns: tuple[Turn, ...]
     waiting: tuple[str, ...]
+    asked: Mapping[str, Asked]
     model: str | None
     lines: int
     ran: int
+    seconds: float
     last_seq: int
     journal: HeldJournal
     notices: tuple[str, ...] = ()
@@ -55,13 +63,35 @@ class Earlier:
     def carry_into(self, session: Session) -> None:
         """Have a session go on from here; what did not come back is told."""
         session.begin(list(self.turns))
-        session.lines = self.lines
-        if self.model in session.open.plan.pipeline.models:
-            session.model = self.model
+        session.questions = [
+            (turn, replace(self.asked.get(turn.text, asked), media=asked.media))
+            for turn, asked in session.questions
+        ]
+        session.look_back()
+        session.lines, session.seconds = self.lines, self.seconds
+        if session.open.options.model is None:
+            self._choose(session)
         for text in self.waiting:
             session.buffer.restore(text)
         for lost in self.notices:
             session.emit(Notice(NOWHERE, "warning", "not_recalled", lost))
+        self._end_last(session)
+
+    def _choose(self, session: Session) -> None:
+        if self.model in session.open.plan.pipeline.models:
+            session.model = self.model
+        elif self.model is not None:
+            text = f"the model `{self.model}`, which answered last, is not in the file any more"
+            session.emit(Notice(NOWHERE, "warning", "not_recalled", text))
+
+    def _end_last(self, session: Session) -> None:
+        """Let the conversation be one that can be gone on with: it may have been killed."""
+        last = self.turns[-1] if self.turns else None
+        if isinstance(last, UserTurn):
+            session.put_back(list(self.turns[:-1]), "taken back")
+            session.emit(Notice(NOWHERE, "warning", "not_recalled", _TAKEN_BACK))
+        elif isinstance(last, ToolTurn):
+            session.conversation().add(AssistantTurn(_ENDED))
 
 
 def find_earlier(
@@ -77,10 +107,7 @@ def find_earlier(
         UsageError: there is none, or another process writes it, or it is of another pipeline.
         JournalError: its journal is not as it was written.
     """
-    shelf = session_shelf(place, stack)
-    if shelf is None:
-        raise UsageError("there are no sessions to go on with", hint=_ANEW)
-    _, id = find([shelf], name)
+    shelf, id = find_session(place, name, pipeline.name, stack)
     path = (shelf.path / id).resolve()
     journal = stack.enter_context(hold_journal(path))
     folder = reopen_folder(path, mask)
@@ -90,7 +117,7 @@ def find_earlier(
             scan.take(record)
     if scan.pipeline != pipeline.name:
         said = f"this is a session on `{scan.pipeline}`, not on `{pipeline.name}`"
-        raise UsageError(said, where=id, hint=_ANEW)
+        raise UsageError(said, where=id, hint=ANEW)
     return scan.earlier(id, journal)
 
 
@@ -107,9 +134,15 @@ class _Scan:
         self._denials: list[str] = []
         self._model: str | None = None
         self._lines = self._ran = self._seq = 0
+        self._seconds = 0.0
+        self._question: tuple[str, tuple[str, ...]] | None = None
+        self._asked: dict[str, Asked] = {}
         self._takes: Mapping[str, Callable[[Any], None]] = {
             "run.started": self._started,
             "step.started": self._step,
+            "step.finished": self._ended,
+            "question.asked": self._question_asked,
+            "turn.added": self._added,
             "turn.finished": self._answered,
             "tool.decided": self._decided,
             "tool.started": self._called,
@@ -134,9 +167,11 @@ class _Scan:
             carried=carried,
             turns=tuple(recalled.history.turns),
             waiting=self._waiting.texts,
+            asked=self._asked,
             model=self._model,
             lines=self._lines,
             ran=self._ran,
+            seconds=self._seconds,
             last_seq=self._seq,
             journal=journal,
             notices=recalled.lost,
@@ -153,6 +188,24 @@ class _Scan:
                 self._lines = max(self._lines, int(number))
             else:
                 self._ran = max(self._ran, int(number))
+
+    def _ended(self, record: Any) -> None:
+        if str(record.get("step")).startswith("line-"):
+            self._seconds += record.get("seconds") or 0.0
+
+    def _question_asked(self, record: Any) -> None:
+        self._question = str(record.get("text")), tuple(map(str, record.get("attached") or ()))
+
+    def _added(self, record: Any) -> None:
+        turn = record["added"]
+        if turn.get("role") != "user" or self._question is None:
+            return
+        (text, names), self._question = self._question, None
+        whole, waited = str(turn.get("text")), "\n\n".join(self._waiting.texts)
+        # What went before these two is what was attached.
+        before = whole.removesuffix(text).removesuffix("\n\n")
+        before = before.removesuffix(waited).removesuffix("\n\n") if waited else before
+        self._asked[whole] = Asked(text, waited, (before,) if before else (), (), names)
 
     def _answered(self, record: Any) -> None:
         told: Any = record.get("usage") or {}

@@ -105,6 +105,10 @@ class PipedLines:
         """Stdout."""
         return self._out or sys.stdout
 
+    def go_on(self, notice: Callable[[str], None]) -> None:
+        """Another session takes the lines from here on, and hears what is odd about them."""
+        self._notice = notice
+
     async def next(self) -> str | None:
         """The next line without its end; `None` when there are no more.
 

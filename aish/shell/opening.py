@@ -205,15 +205,14 @@ def _finish(
 
         end_recording(around.tape, around.emit)
     end = decide_exit(state)
-    used = following.spending.whole
-    usage, cost = with_earlier(around.carried, used.usage or Usage(), used.cost_usd)
+    used = with_earlier(around.carried, following.spending.whole)
     around.emit(
         RunFinished(
             status=status_of(end.code),
             exit=end,
             outputs=None,
-            usage=usage,
-            cost_usd=cost,
+            usage=used.usage or Usage(),
+            cost_usd=used.cost_usd,
             seconds=around.clock.monotonic() - begun,
             denials=tuple(following.denials),
             folder=around.folder.shown,

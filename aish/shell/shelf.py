@@ -4,14 +4,16 @@ import os
 from contextlib import ExitStack
 from typing import Any, BinaryIO
 
-from aish.errors import AishError
-from aish.run.folder import RunsPlace
+from aish.errors import AishError, UsageError, did_you_mean
+from aish.run.folder import RunsPlace, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelf
 from aish.run.past.telling import began
 from aish.sinks.journal_reader import JournalReading
 from aish.vocab.frozen import frozen
 
 _SHORT = 60
+LATEST = "latest"
+ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
 
 
 @frozen
@@ -38,6 +40,33 @@ def session_shelf(place: RunsPlace, stack: ExitStack) -> Shelf | None:
     if not place.wanted.is_dir():
         return None
     return stack.enter_context(open_shelf(place.wanted, place.wanted))
+
+
+def find_session(place: RunsPlace, name: str, pipeline: str, stack: ExitStack) -> tuple[Shelf, str]:
+    """The session of this id, or of an id that ends so; `latest` is the newest on the pipeline.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    shelf = session_shelf(place, stack)
+    ids = [] if shelf is None else [id for id, _ in newest_first([shelf])]
+    if name == LATEST:
+        ids = [id for id in ids if is_named(id, pipeline)][:1]
+    if shelf is None or not ids:
+        raise UsageError("there are no sessions to go on with", hint=ANEW)
+    fitting = ids if name == LATEST else [id for id in ids if id == name]
+    fitting = fitting or [id for id in ids if name and id.endswith(name)]
+    if len(fitting) > 1:
+        said = f"`{name}` may be any of {len(fitting)} sessions"
+        raise UsageError(said, hint="give the whole id; `:sessions` lists them")
+    if not fitting:
+        raise UsageError(f"there is no session `{name}`", hint=did_you_mean(name, ids) or ANEW)
+    return shelf, fitting[0]
+
+
+def is_named(id: str, pipeline: str) -> bool:
+    """Whether an id is that of a session on a pipeline."""
+    return id.partition("-")[2].rpartition("-")[0] == tame_name(pipeline)
 
 
 def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:

@@ -71,9 +71,16 @@ class Stage:
 
 
 def open_stage(
-    plan: Plan, options: RunOptions, wanted: Wanted, resume: str | None, stack: ExitStack
+    plan: Plan,
+    options: RunOptions,
+    wanted: Wanted,
+    resume: str | None,
+    stack: ExitStack,
+    before: Lines | None = None,
 ) -> Stage:
     """Everything that can fail before anything is asked.
+
+    `before` are the lines of a session that this one is gone on with after.
 
     Raises:
         UsageError: the folder cannot be made, or there is no such session.
@@ -89,7 +96,7 @@ def open_stage(
     folder = _folder(plan, place, clock, wanted) if earlier is None else earlier.folder
     journal = _journal(folder) if earlier is None else earlier.go_on()
     late = Late(plan.default_model)
-    lines = stack.enter_context(_lines(late, told, plan, options))
+    lines = stack.enter_context(_lines(late, told, plan, options, before))
     after = 0 if earlier is None else earlier.last_seq
     outlets = open_outlets(told, lines.out, journal, plan.secrets, clock, wanted.lost, after=after)
     stack.callback(outlets.log.close)
@@ -113,7 +120,14 @@ def _journal(folder: RunFolder) -> Sink | None:
 
 
 @contextmanager
-def _lines(late: Late, told: Told, plan: Plan, options: RunOptions) -> Generator[Lines]:
+def _lines(
+    late: Late, told: Told, plan: Plan, options: RunOptions, before: Lines | None
+) -> Generator[Lines]:
+    if isinstance(before, PipedLines):
+        # More may have been read than was taken.
+        before.go_on(late.notice)
+        yield before
+        return
     if not told.attended:
         yield PipedLines(_stdin(), late.notice)
         return

@@ -26,14 +26,15 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
         UsageError: the session cannot be begun.
     """
     plan = session_plan(pipeline, options, Secrets())
-    resume = wanted.resume
+    resume, lines = wanted.resume, None
     while True:
         with ExitStack() as stack:
-            stage = open_stage(plan, options, wanted, resume, stack)
+            stage = open_stage(plan, options, wanted, resume, stack, lines)
             # What is there now stays for good; what the session makes is looked after again.
             gc.freeze()
             gc.enable()
             end, resume = anyio.run(_session, stage)
+            lines = stage.lines
         if resume is None:
             return end
 

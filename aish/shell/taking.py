@@ -3,6 +3,7 @@
 from aish.errors import AishError
 from aish.shell.asking import ask
 from aish.shell.commands.catalogue import command_of
+from aish.shell.recording import settle
 from aish.shell.routing import CommandLine, LocalLine, Question, route
 from aish.shell.session import Session
 
@@ -29,6 +30,8 @@ async def take(session: Session, line: str) -> None:
             await _do(session, line)
         except AishError as error:
             session.tell_failure(error)
+        finally:
+            settle(session.open.around.tape)
 
 
 async def _do(session: Session, line: str) -> None:

@@ -1,17 +1,20 @@
-"""Tokens and money of all parts of a session together (B8)."""
+"""What all parts of a session have used together (B8)."""
 
 from aish.loop.usage import add_cost, add_usage
+from aish.run.spending import Used
 from aish.run.surroundings import AnyCarried
 from aish.vocab.deltas import Usage
 
 
-def with_earlier(
-    carried: AnyCarried | None, usage: Usage, cost: float | None
-) -> tuple[Usage, float | None]:
+def with_earlier(carried: AnyCarried | None, used: Used) -> Used:
     """What this part has used, with what the parts before it had."""
-    if carried is None:
-        return usage, cost
+    if carried is None or not carried.spent.turns:
+        return used
     before = carried.spent
-    return add_usage(Usage(before.tokens_in, before.tokens_out), usage), add_cost(
-        before.cost_usd, cost
+    usage = Usage(before.tokens_in, before.tokens_out)
+    return Used(
+        used.turns + before.turns,
+        # Where nothing was asked yet, nothing is unknown.
+        usage if used.usage is None and not used.turns else add_usage(usage, used.usage or Usage()),
+        add_cost(before.cost_usd, used.cost_usd),
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 from aish.errors import AishError, UsageError
 from aish.shell.command import Command
 from aish.shell.session import Session
-from aish.shell.shelf import past_sessions
+from aish.shell.shelf import find_session, past_sessions
 from aish.shell.totals import with_earlier
 from aish.shell.transcript import transcript
 from aish.system.files import atomic_write
@@ -46,8 +46,8 @@ async def _sessions(session: Session, rest: str) -> None:
 
 async def _cost(session: Session, rest: str) -> None:
     del rest
-    used = session.following.spending.whole
-    usage, cost = with_earlier(session.open.carried, used.usage or Usage(), used.cost_usd)
+    used = with_earlier(session.open.carried, session.following.spending.whole)
+    usage, cost = used.usage or Usage(), used.cost_usd
     money = "unknown: a model has no price" if cost is None else dollars(cost)
     session.open.out.show(
         f"{counted(used.turns, 'answer')}, {usage.input or 0:,} tokens in,"
@@ -67,14 +67,32 @@ async def _log(session: Session, rest: str) -> None:
 async def _resume(session: Session, rest: str) -> None:
     if not rest:
         raise UsageError("`:resume ID` is the form", hint="`:sessions` lists them")
-    session.resume = rest
+    # All of it is read now: what cannot be gone on with is told here, and nothing has changed.
+    from aish.shell.earlier import find_earlier
+
+    opened = session.open
+    with ExitStack() as stack:
+        _, id = find_session(opened.place, rest, opened.plan.pipeline.name, stack)
+        if id == opened.around.folder.id:
+            raise UsageError("this is the session that you are in", hint="`:sessions` lists all")
+        find_earlier(opened.plan.pipeline, opened.place, id, str, stack)
+    session.resume = id
     session.over = True
 
 
 SAVE = Command("save", "PATH", "writes the conversation as Markdown", _save, completes="path")
 SESSIONS = Command("sessions", "", "lists the sessions that are kept", _sessions)
 RESUME = Command(
-    "resume", "ID", "leaves this session and goes on with that one", _resume, completes="session"
+    "resume",
+    "ID",
+    "leaves this session and goes on with that one",
+    _resume,
+    details=(
+        "ID is that of `:sessions`, or the end of it. The conversation comes back as it was, with\n"
+        "output that waits, the model and what limits have counted. Rules of a session, `always`,\n"
+        "`:norris` and servers that were connected do not: they are given anew."
+    ),
+    completes="session",
 )
 COST = Command("cost", "", "tokens and money so far", _cost)
 LOG = Command("log", "", "where the journal of this session is", _log)

@@ -13,6 +13,8 @@ from aish.run.taping.recorded_answer import read_answer
 from aish.shell.exporting.deeds import Deeds, Said
 from aish.vocab.frozen import frozen
 
+_RAN = "exec://"
+
 
 @frozen
 class Matched:
@@ -26,6 +28,12 @@ class Matched:
     answers: tuple[Interaction, ...]
     others: tuple[Interaction, ...]
     missing: tuple[str, ...]
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """The local commands that are recorded, each by its step."""
+        uris = (one.request.uri for one in self.others if not one.response.broken)
+        return frozenset(uri.removeprefix(_RAN) for uri in uris if uri.startswith(_RAN))
 
 
 def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:

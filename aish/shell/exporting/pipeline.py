@@ -49,15 +49,15 @@ class Draft:
     made: tuple[Made, ...]
 
 
-def draft(source: Source, deeds: Deeds, file: Path, cassette: str) -> Draft:
-    """The pipeline of what a session did.
+def draft(source: Source, deeds: Deeds, ran: frozenset[str], file: Path, cassette: str) -> Draft:
+    """The pipeline of what a session did; `ran` are the local commands that are recorded.
 
     Raises:
         NotExportedError: something cannot be said in a pipeline.
     """
     lines, folder = deeds.kept(), file.parent.resolve()
     offered = _offered(source, lines)
-    told = Told(source.frame, source.shell, offered, folder, source.here)
+    told = Told(source.frame, source.shell, offered, ran, folder, source.here)
     steps = tuple(steps_of(lines, told))
     calls = deeds.calls_of({step.id for step in steps})
     made = tuple(as_run(one, source.shell) for one in calls.made)

@@ -39,13 +39,14 @@ class Told:
     """What steps are made with.
 
     `frame` is the system prompt, `shell` the words before a command line, `offered` what every
-    step is shown that says nothing of tools. `folder` is where the file will stand, and `here`
-    where the session's commands ran.
+    step is shown that says nothing of tools, `ran` the steps whose commands are recorded. `folder`
+    is where the file will stand, and `here` where the session's commands ran.
     """
 
     frame: str
     shell: tuple[str, ...]
     offered: Mapping[str, frozenset[str]]
+    ran: frozenset[str]
     folder: Path
     here: Path
 
@@ -115,15 +116,18 @@ def _why_not(waited: Waited, told: Told) -> str | None:
     """Why an output cannot be made again by a step."""
     if not waited.command:
         return ""
-    if not waited.text.endswith("[exit code 0]"):
-        return "the command did not succeed, and a step that fails ends a run"
-    if "<secret:" in waited.command:
-        return "a secret stood in the command"
-    if _CUT.search(waited.text):
-        return "it was too long to be sent whole"
-    if told.here != told.folder:
-        return "steps run in the folder of this file, and it ran in another"
-    return None
+    reasons = (
+        (_failed(waited), "the command did not succeed, and a step that fails ends a run"),
+        ("<secret:" in waited.command, "a secret stood in the command"),
+        (waited.step not in told.ran, "it is not in the recording of the session"),
+        (bool(_CUT.search(waited.text)), "it was too long to be sent whole"),
+        (told.here != told.folder, "steps run in the folder of this file, and it ran in another"),
+    )
+    return next((why for is_so, why in reasons if is_so), None)
+
+
+def _failed(waited: Waited) -> bool:
+    return not waited.text.endswith("[exit code 0]")
 
 
 def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:

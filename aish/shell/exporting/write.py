@@ -53,7 +53,7 @@ async def export(session: Session, file: Path) -> Exported:
         if path.exists() or path.is_symlink():
             raise UsageError(f"`{path}` is there already", hint="take another name, or delete it")
     deeds, matched = _done(session)
-    made = draft(_source(session), deeds, file, cassette.name)
+    made = draft(_source(session), deeds, matched.ran, file, cassette.name)
     text = layout(made, file.name)
     if session.open.plan.secrets.mask(text) != text:
         raise NotExportedError(

@@ -1,0 +1,439 @@
+"""A session is gone on with exactly as if it had never ended (S6)."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, http_server
+from mcp_scenes import STDIO_SERVER
+from model_endpoint import Gate, ModelEndpoint, Reply, hanging_reply
+from shell_sessions import (
+    APPROVED,
+    FS,
+    READ,
+    at_terminal,
+    messages,
+    obedient,
+    records,
+    session_folders,
+    sit,
+)
+
+ONE = "{base_url: '${MODEL_URL}', model: a}"
+TWO_MODELS = f"models: {{a: {ONE}, b: {ONE.replace('model: a', 'model: b')}}}\nmodel: a\n"
+NO_TOOL_ROLE = f"models: {{m: {ONE[:-1]}, tool_role: false}}}}\n"
+LATEST = ("--resume", "latest")
+
+pytestmark = pytest.mark.requirement("S6")
+
+
+@pytest.fixture
+def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
+    found: ModelEndpoint = model_endpoint(obedient)
+    project.uses(found)
+    project.write("data/note.txt", "milk\n")
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "before", "after"),
+    [
+        ("", ["hello"], ["and you?"]),
+        (APPROVED, [READ, "so"], ["and then?"]),
+        (FS, [READ], ["denied, wasn't it?"]),
+        ("", ["hello", "!echo waits", "!echo 'and too'"], ["what waits?"]),
+        ("", ["!echo once", "hello"], ["nothing waits"]),
+        ("", ["$echo nothing"], ["hello"]),
+        ("", ["one", "two", ":undo"], ["three"]),
+        ("", ["one", "!echo hi", "two"], [":undo", "three"]),
+        ("", ["one", "!echo hi", "two"], [":retry", "three"]),
+        ("", [":attach data/note.txt", "!echo hi", "two"], [":undo", "three"]),
+        ("", ["one", ":undo"], [":undo", "three"]),
+        ("", ["one", "!echo hi", ":clear"], ["two"]),
+        ("", ["one", ":clear", "!echo hi"], ["two"]),
+        ("", ["one", "two", "three", ":compact"], ["four"]),
+        ("", ["one", "two", "three", ":compact"], [":undo", "four"]),
+        ("", [":attach data/note.txt", "what?"], ["and?"]),
+        ("", ["SAY CMD: ls", "\u202e odd \x1b[31m ☃ 𝄞 {{ x }}"], ["and?"]),
+        (TWO_MODELS,
+         ["one", ":model b", "two"], ["three"]),
+        (NO_TOOL_ROLE + APPROVED, [READ], ["so"]),
+        ("context: {max_tokens: 1000}\n", ["one " * 300, "two " * 300, "more"], ["three " * 300]),
+    ],
+)  # fmt: skip
+def test_what_is_asked_next_is_what_an_uninterrupted_session_would_ask(
+    project: Project, endpoint: ModelEndpoint, text: str, before: list[str], after: list[str]
+) -> None:
+    project.pipeline(text)
+    whole = sit(project, *before, *after)
+    expected = endpoint.asked[-1]
+    assert "Traceback" not in whole.stderr
+    sit(project, *before)
+
+    sit(project, *after, args=LATEST)
+
+    assert endpoint.asked[-1] == expected
+
+
+def test_a_session_that_was_gone_on_with_twice_is_one_session(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline(APPROVED)
+    sit(project, READ, "!echo one")
+    sit(project, "two", "!echo two", args=LATEST)
+    sit(project, "three", args=LATEST)
+
+    (folder,) = session_folders(project)
+    found = records(folder)
+    assert [one["seq"] for one in found] == list(range(1, len(found) + 1))
+    started = [one["step"] for one in found if one["type"] == "step.started"]
+    assert started == ["line-1", "run-1", "line-2", "run-2", "line-3"]
+    assert [one["type"] for one in found].count("run.started") == 3
+    assert len(messages(endpoint.asked[-1])) == 7
+    told = sit(project, ":cost", ":context", args=LATEST).stdout
+    assert "4 answers, 28 tokens in, 12 out" in told
+
+
+@pytest.mark.requirement("B8")
+def test_limits_count_what_was_used_before(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline("limits: {turns: 3}\n")
+    assert sit(project, "one", "two").code == 0
+
+    done = sit(project, "three", "four", args=LATEST)
+
+    assert len(endpoint.asked) == 3
+    assert "limit of 3 turns is reached" in done.stderr
+    assert done.code == 4
+
+
+def test_rules_of_a_session_do_not_come_back(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(FS)
+    assert "milk" in sit(project, ":approve repo__*", READ).stdout
+
+    done = sit(project, READ, ":approvals", ":help resume", args=LATEST)
+
+    assert "denied" in done.stdout
+    assert "no rules" in done.stdout
+    assert "given anew" in done.stdout
+
+
+def test_always_does_not_come_back(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(FS)
+    with at_terminal(project) as window:
+        window.type(f"{READ}\r")
+        window.wait_for("[y/N/a]")
+        window.type("a\r")
+        window.wait_for("milk")
+        window.type(":quit\r")
+        assert window.finish() == 0
+
+    assert "denied" in sit(project, READ, args=LATEST).stdout
+
+
+def test_a_server_that_was_connected_is_connected_again_by_hand(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    call = 'CALL web__echo {"text": "hi there"}'
+    with http_server() as url:
+        connect = f":mcp connect {url} web"
+        sit(project, connect, ":approve web__*", call)
+        without = sit(project, "so?", call, ":export x.yaml", args=LATEST)
+        assert "where the server `web` is" in without.stderr
+        assert endpoint.asked[-2].get("tools") is None
+        done = sit(project, connect, ":export x.yaml", args=LATEST)
+    assert "accepts it" in done.stdout, done.stderr
+
+
+def test_images_come_back(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(
+        "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
+        "mcp: {servers: {web: {command: ["
+        + _server()
+        + "], trust: true}}, auto_approve: [web__*]}\n"
+    )
+    whole = ["CALL web__image {}", "and?"]
+    sit(project, *whole)
+    expected = endpoint.asked[-1]
+    assert "image_url" in json.dumps(expected)
+    sit(project, whole[0])
+
+    sit(project, whole[1], args=LATEST)
+
+    assert endpoint.asked[-1] == expected
+    for picture in session_folders(project)[-1].glob("files/*png"):
+        picture.unlink()
+    done = sit(project, "again", args=LATEST)
+    assert "is gone" in done.stderr
+    assert "image_url" not in json.dumps(endpoint.asked[-1])
+
+
+def _server() -> str:
+    return f"{sys.executable}, {STDIO_SERVER}"
+
+
+class Held:
+    """A model that is obedient until it is told to hold."""
+
+    def __init__(self) -> None:
+        self.gate = Gate()
+
+    def __call__(self, body: Any) -> Reply:
+        if "HOLD" in json.dumps(body["messages"][-1]):
+            return hanging_reply(self.gate)
+        return obedient(body)
+
+
+def killed(project: Project, lines: list[str], until: str) -> Path:
+    """The folder of a session that was killed when its last line had come so far."""
+    reading, writing = os.pipe()
+    os.write(writing, "".join(f"{line}\n" for line in lines).encode())
+    process = subprocess.Popen(
+        [sys.executable, "-m", "aish", "shell", "p.yaml"],
+        stdin=reading, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        cwd=project.folder, env=project.aish.env, start_new_session=True,
+    )  # fmt: skip
+    os.close(reading)
+    assert process.stderr is not None
+    for line in process.stderr:
+        if until in line.decode():
+            break
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    os.close(writing)
+    return session_folders(project)[-1]
+
+
+def test_a_question_that_was_killed_without_an_answer_is_taken_back(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(Held())
+    project.uses(endpoint)
+    project.pipeline("")
+    folder = killed(project, ["one", "!echo hi", "HOLD it"], "line-2: asking")
+
+    done = sit(project, "and now?", args=("--resume", folder.name[-4:]))
+
+    assert done.code == 0, done.stderr
+    assert "is taken back" in done.stderr
+    roles = [message["role"] for message in endpoint.asked[-1]["messages"]]
+    assert roles == ["system", "user", "assistant", "user"]
+    assert endpoint.asked[-1]["messages"][-1]["content"].endswith("[exit code 0]\n\nand now?")
+    assert [one["step"] for one in records(folder) if one["type"] == "step.started"][-1] == "line-3"
+
+
+def test_a_killed_question_can_be_asked_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    held = Held()
+    endpoint = model_endpoint(held)
+    project.uses(endpoint)
+    project.pipeline("")
+    killed(project, ["one", "!echo hi", "HOLD it"], "line-2: asking")
+    held.gate.open()
+
+    done = sit(project, ":retry", ":export x.yaml", args=LATEST)
+
+    assert "accepts it" in done.stdout, done.stderr
+    asked = endpoint.asked[-1]["messages"][-1]["content"]
+    assert asked == "[local command: echo hi]\nhi\n[exit code 0]\n\nHOLD it"
+
+
+def test_a_session_that_was_killed_in_a_call_knows_that_nobody_answered_it(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    sleeping = "mcp: {servers: {web: {command: [" + _server() + "]}}, auto_approve: [web__*]}\n"
+    project.pipeline(sleeping)
+    folder = killed(project, ["one", 'CALL web__sleep {"ms": 60000}'], "tool web__sleep")
+
+    done = sit(project, "and now?", args=LATEST)
+
+    assert done.code == 0, done.stderr
+    said = endpoint.asked[-1]["messages"]
+    roles = [message["role"] for message in said]
+    assert roles == [
+        "system",
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+        "user",
+    ]
+    assert said[5]["content"] == "[aish] interrupted before this call was answered"
+    again = sit(project, "and now?", args=("--resume", folder.name))
+    assert again.code == 0, again.stderr
+    assert endpoint.asked[-1]["messages"][: len(said)] == said
+
+
+def test_a_session_that_was_killed_while_a_command_ran(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    killed(project, ["one", "!echo before; sleep 60"], "run-1: tool shell__run")
+
+    done = sit(project, "!echo hi", "and now?", args=LATEST)
+
+    assert done.code == 0, done.stderr
+    assert endpoint.asked[-1]["messages"][-1]["content"].startswith("[local command: echo hi]")
+
+
+def test_a_session_that_somebody_is_in_is_refused(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    with at_terminal(project) as window:
+        window.type("one\r")
+        window.wait_for("<2: one>")
+        (folder,) = session_folders(project)
+        done = sit(project, "two", args=("--resume", folder.name))
+        assert done.code == 2, done.stdout
+        assert "is writing" in done.stderr or "written by" in done.stderr, done.stderr
+        window.type(f":resume {folder.name}\r")
+        window.wait_for("the session that you are in")
+        window.type(":resume nonesuch\r")
+        window.wait_for("no session `nonesuch`")
+        window.type("two\r")
+        window.wait_for("<4: two>")
+        window.type(":quit\r")
+        assert window.finish() == 0
+
+
+def test_another_session_is_gone_on_with_from_within_one(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    sit(project, "one", "!echo waits")
+    (first,) = session_folders(project)
+
+    done = sit(project, "two", f":resume {first.name[-4:]}", "three", ":sessions")
+
+    assert done.code == 0, done.stderr
+    assert messages(endpoint.asked[-1])[0]["content"] == "one"
+    assert "waits" in endpoint.asked[-1]["messages"][-1]["content"]
+    marks = [line[0] for line in done.stdout.splitlines() if "Z-p-" in line]
+    assert sorted(marks) == [" ", "*"]
+
+
+def test_the_sessions_of_other_pipelines_are_no_session_of_this_one(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("", name="q.yaml")
+    project.pipeline("")
+    sit(project, "mine")
+    project.aish("shell", "q.yaml", stdin="theirs\n")
+    theirs = next(path for path in session_folders(project) if "-q-" in path.name)
+
+    assert sit(project, "and?", args=LATEST).code == 0
+    assert messages(endpoint.asked[-1])[0]["content"] == "mine"
+    done = sit(project, "and?", args=("--resume", theirs.name))
+    assert done.code == 2
+    assert "a session on `q`, not on `p`" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("latest", "no sessions to go on with"), ("abcd", "no sessions to go on with")],
+)
+def test_there_is_nothing_to_go_on_with(
+    project: Project, endpoint: ModelEndpoint, name: str, said: str
+) -> None:
+    project.pipeline("")
+
+    done = sit(project, "hello", args=("--resume", name))
+
+    assert (done.code, endpoint.asked) == (2, [])
+    assert said in done.stderr
+    assert not (project.folder / ".aish").exists()
+    sit(project, "hello")
+    assert "there is no session" in sit(project, "x", args=("--resume", "nonesuch")).stderr
+
+
+def test_a_damaged_journal_is_not_gone_on_with(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline("")
+    sit(project, "one", "two")
+    (folder,) = session_folders(project)
+    journal = folder / "events.jsonl"
+    whole = journal.read_bytes()
+    journal.write_bytes(whole.replace(b'"text":"one"', b'"text":"six"'))
+
+    done = sit(project, "three", args=LATEST)
+
+    assert done.code == 2, done.stderr
+    assert "events.jsonl" in done.stderr
+    assert len(endpoint.asked) == 2
+    listed = sit(project, ":sessions")
+    assert "cannot be read" in listed.stdout
+    # A last line that was not written whole is what a kill leaves.
+    journal.write_bytes(whole[:-20])
+    assert sit(project, "three", args=("--resume", folder.name)).code == 0
+    assert len(messages(endpoint.asked[-1])) == 5
+
+
+@pytest.mark.requirement("X9")
+def test_planted_links_are_not_followed(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline("")
+    sit(project, "one")
+    aside = project.folder.parent / "aside"
+    (project.folder / ".aish").rename(aside)
+    (project.folder / ".aish").symlink_to(aside)
+
+    for args in (LATEST, ()):
+        done = sit(project, "two", args=args)
+        assert done.code == 2, done.stdout
+        assert "link" in done.stderr
+    assert len(endpoint.asked) == 1
+    (project.folder / ".aish").unlink()
+    aside.rename(project.folder / ".aish")
+    (folder,) = session_folders(project)
+    folder.rename(aside)
+    folder.symlink_to(aside)
+    assert sit(project, "two", args=("--resume", folder.name)).code == 2
+
+
+def test_sessions_are_listed_with_what_they_began_with(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    sit(project, "!echo hi", "what\tis \x1b[31mthis", "and more")
+
+    listed = sit(project, ":sessions").stdout
+
+    rows = [line for line in listed.splitlines() if "Z-p-" in line]
+    assert len(rows) == 2
+    assert "2 lines" in rows[1]
+    assert "this" in rows[1]
+    assert "\x1b" not in listed
+
+
+def test_a_secret_on_the_tape_does_not_end_a_session(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    token = "ghp_" + "aB3dE5fG7hJ9kL1mN3pQ5rS7tU9vW1xY3z2a"
+    project.write("data/note.txt", f"token {token}\n")
+    project.pipeline(APPROVED)
+
+    done = sit(project, READ, "and then?")
+
+    assert done.code == 0, done.stderr
+    assert "no cassette is kept" in done.stderr
+    kept = [path for path in session_folders(project)[0].iterdir() if "recording" in path.name]
+    assert all(token not in path.read_text() for path in kept)
+    assert sit(project, "and?", args=LATEST).code == 0
+
+
+def test_a_full_disk_does_not_end_a_session(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(APPROVED)
+    project.write("data/note.txt", "milk\n" * 2000)
+    project.through_shell('ulimit -f 40; exec "$@"')
+
+    done = sit(project, READ, "two", "three", READ, "five")
+
+    assert len(endpoint.asked) >= 6, done.stderr
+    assert "Traceback" not in done.stderr
