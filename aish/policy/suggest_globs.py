@@ -31,8 +31,8 @@ def family(value: JsonValue) -> Family | None:
     if has_wildcard(value) or "\\" in value or is_odd(value) or any(map(str.isspace, value)):
         return None
     folder, slash, name = value.rpartition("/")
-    if "://" in value and value.count("/") < _HOST_AT:
-        # What would vary here is a host.
+    if ("://" in value and value.count("/") < _HOST_AT) or "@" in name:
+        # What would vary here is a host, or who gets something.
         return None
     ending = _ENDING.search(name)
     return folder + slash, ending[0][1:] if ending else ""
@@ -48,7 +48,8 @@ def glob_of(texts: Sequence[str]) -> str | None:
     begin = _shared(names)
     rest = [name[len(begin) :] for name in names]
     end = _shared([name[::-1] for name in rest])[::-1]
-    fixed = (folder, *begin, *end, ending)
+    # An ending alone says too little: `*.com` is any host.
+    fixed = (folder, *begin, *end)
     if not any(map(_says_something, fixed)):
         return None
     return f"{folder}{''.join(begin)}*{''.join(end)}{ending}"
