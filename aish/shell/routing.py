@@ -39,8 +39,8 @@ def route(line: str) -> Route | None:
         return None
     first, rest = line[0], line[1:].strip()
     if first == ":":
-        name, _, after = rest.partition(" ")
-        return CommandLine(name, after.strip())
+        name, *after = rest.split(None, 1) or [""]
+        return CommandLine(name, after[0] if after else "")
     if first in "!$":
         return LocalLine(rest, hand_over=first == "!") if rest else None
     return Question(line.strip())

@@ -126,6 +126,7 @@ SHELL: Mapping[str, str] = {
     "S2": "proposed commands: asked about, edited, approved by rules about their words",
     "S3": "a static frame before a session: no tool list in it",
     "S4": "tool calls are framed, answers drawn as they arrive",
+    "S5": "commands do what their rows say; help, completion and docs are made of one table",
     "S6": "conversations are journals: they come back exactly, tool turns included",
     "S7": "a session becomes a pipeline that `aish test` accepts",
     "S8": "the narrowest rules for what was done, and nothing that was denied",
