@@ -1,12 +1,17 @@
 """What becomes of the images and sounds that come with a reply (M7)."""
 
+import re
+
 from aish.text import for_line
 from aish.vocab.tools import Media
+
+# A stranger's word that goes into a URL: an endpoint refuses what is no type, in every turn after.
+_IMAGE = re.compile(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
 
 
 def can_be_attached(media: Media) -> bool:
     """Whether a model that sees can be sent it: chat completions know images only."""
-    return media.mime_type.startswith("image/")
+    return _IMAGE.fullmatch(media.mime_type) is not None
 
 
 def describe(media: Media, *, attached: bool) -> str:

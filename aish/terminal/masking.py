@@ -55,7 +55,14 @@ class Masks:
         if isinstance(value, str):
             return self.text(value, key, first=first)
         if isinstance(value, Mapping):
-            return {self.text(name): self.json(one, name) for name, one in value.items()}
+            found: dict[str, JsonValue] = {}
+            for name, one in value.items():
+                shown = self.text(name)
+                while shown in found:
+                    # Two names that are hidden alike are still two.
+                    shown += "'"
+                found[shown] = self.json(one, name)
+            return found
         if isinstance(value, Sequence):
             return [self.json(one, key, first=not number) for number, one in enumerate(value)]
         number = str(value)

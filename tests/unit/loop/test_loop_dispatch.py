@@ -8,6 +8,7 @@ from loop_twins import Box, Kit, Person, gives, tool
 from aish.config.steps import LoopLimits
 from aish.loop.dispatch import Approved, call_tool, dispatch, propose
 from aish.loop.equipment import UsedCall
+from aish.loop.media import can_be_attached
 from aish.policy.gate import ApprovalError
 from aish.vocab.event_parts import Place
 from aish.vocab.events import Event, Notice, ToolDecided, ToolFinished, ToolProgress, ToolStarted
@@ -226,6 +227,13 @@ def test_an_image_alone_is_not_an_empty_result() -> None:
     subject = kit(ToolResult("ok", "", media=(Media("audio/wav", b"RIFF"),)))
     subject.ephemeral = True
     assert used(subject).content == "[aish] not shown to this model: audio/wav, 4 bytes"
+
+
+@pytest.mark.requirement("M7", "X2")
+@pytest.mark.parametrize("kind", ["image/", "image/png;base64,AA", "image/\x1b[2J", "image/a b"])
+def test_what_is_no_type_of_an_image_is_not_sent_to_any_model(kind: str) -> None:
+    assert not can_be_attached(Media(kind, b"\x89PNG"))
+    assert can_be_attached(Media("image/svg+xml", b"<svg/>"))
 
 
 @pytest.mark.requirement("M7")

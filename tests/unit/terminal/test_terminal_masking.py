@@ -29,6 +29,7 @@ def masks() -> Masks:
         ({"token": SECRETS["TOKEN"]}, {"token": "<secret:TOKEN>"}),
         ({"n": 123456789012}, {"n": "<secret:NUMBER>"}),
         ({SECRETS["TOKEN"]: 1}, {"<secret:TOKEN>": 1}),
+        ({"<secret:TOKEN>": 1, SECRETS["TOKEN"]: 2}, {"<secret:TOKEN>": 1, "<secret:TOKEN>'": 2}),
         ({"deep": [{"x": "a" + SECRETS["TOKEN"]}]}, {"deep": [{"x": "a<secret:TOKEN>"}]}),
         ({"host": "intranet.example"}, {"host": "intranet.example"}),
         ({"host": "intranet.example:80"}, {"host": "intranet.example:80"}),
