@@ -3,13 +3,24 @@
 import json
 import os
 import stat
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server
-from model_endpoint import ModelEndpoint, json_reply, text_reply
+from mcp_offers import PICTURE
+from mcp_scenes import STDIO_SERVER
+from model_endpoint import (
+    Gate,
+    ModelEndpoint,
+    delta,
+    json_reply,
+    sse,
+    stream_reply,
+    text_reply,
+)
 from shell_sessions import APPROVED, FS, READ, accepted, at_terminal, obedient, session_folders, sit
 
 OTHER = 'CALL repo__file_read {"path": "other.txt"}'
@@ -430,3 +441,144 @@ def test_two_hundred_lines_take_seconds(project: Project, endpoint: ModelEndpoin
 
     assert len(data["steps"]) == 201
     assert time.monotonic() - between < 60 + (between - began)
+
+
+OFFERS = f"mcp: {{servers: {{docs: {{command: [{sys.executable}, {STDIO_SERVER}, --offers]}}}}}}\n"
+SEEING = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
+
+
+@pytest.mark.requirement("M12")
+@pytest.mark.parametrize(
+    ("attached", "steps"),
+    [
+        ("docs://guide", [["docs://guide"]]),
+        ("docs://page/7", [["docs://page/7"]]),
+        ("docs://logo", [["docs://logo"]]),
+        ("data/logo.png", [["data/logo.png"]]),
+        ("docs__plain", [None]),
+    ],
+)
+def test_what_servers_offer_is_attached_by_the_export(
+    project: Project, endpoint: ModelEndpoint, attached: str, steps: list[list[str] | None]
+) -> None:
+    project.pipeline(SEEING + OFFERS)
+    project.write("data/logo.png", PICTURE)
+
+    data = exported(project, f":attach {attached}", "what is it?")
+
+    assert [step.get("attach") for step in data["steps"]] == steps
+    says_the_same(project, endpoint)
+
+
+def test_a_picture_that_is_elsewhere_is_an_error(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(SEEING + OFFERS)
+    project.write("../logo.png", PICTURE)
+    try:
+        said = refused(project, f":attach {project.folder.parent}/logo.png", "what is it?")
+    finally:
+        (project.folder.parent / "logo.png").unlink()
+    assert "a picture cannot go along" in said
+
+
+def test_a_file_that_has_changed_since_is_told_of(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    lines = [":attach data/note.txt", "what?", "$echo eggs > data/note.txt", ":export x.yaml"]
+
+    done = sit(project, *lines)
+
+    assert "note: `line-1` is asked with another text" in done.stdout
+    accepted(project, "x.yaml")
+
+
+@pytest.mark.requirement("S5")
+def test_calls_that_norris_let_through_have_rules(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    trusted = (
+        f"mcp: {{servers: {{web: {{command: [{sys.executable}, {STDIO_SERVER}], trust: true}}}}}}"
+    )
+    project.pipeline(trusted)
+
+    data = exported(project, ":norris on", 'CALL web__echo {"text": "hi there"}', "so?")
+
+    assert [rule["tool"] for rule in data["mcp"]["auto_approve"]] == ["web__echo"]
+    says_the_same(project, endpoint)
+
+
+def test_calls_side_by_side_and_over_many_rounds(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(FS)
+    question = f"{READ}\n{OTHER}\n{LIST}"
+    with at_terminal(project) as window:
+        window.type(":approve repo__*\r")
+        window.wait_for("for this session")
+        window.type(question.replace("\n", "\x1b\r") + "\r")
+        window.wait_for("other.txt\n")
+        window.wait_for(lambda: window.lines[-1].strip() == "m>")
+        window.type(":export x.yaml\r")
+        window.wait_for("accepts it")
+        window.type(":quit\r")
+        assert window.finish() == 0
+
+    data = accepted(project, "x.yaml")
+
+    (expected,) = data["tests"][0]["expect"]
+    assert sorted(expected["tool_sequence"]) == ["repo__dir_list", *["repo__file_read"] * 2]
+    says_the_same(project, endpoint)
+
+
+def test_what_ctrl_c_stopped_is_left_out(project: Project, model_endpoint: ModelEndpoints) -> None:
+    gate = Gate()
+    half = stream_reply(sse([delta(content="half of ")], done=False), gate)
+    endpoint = model_endpoint([text_reply("one"), half, text_reply("three")])
+    project.uses(endpoint)
+    project.pipeline("")
+    with at_terminal(project) as window:
+        window.type("hello\r")
+        window.wait_for("one\n")
+        window.type("stop me\r")
+        gate.wait_arrived()
+        window.type("\x03")
+        window.wait_for("interrupted")
+        window.type("third\r")
+        window.wait_for("three")
+        window.type(":export x.yaml\r")
+        window.wait_for("accepts it")
+        window.type(":quit\r")
+        window.finish()
+    gate.open()
+
+    assert ids(accepted(project, "x.yaml")) == ["line-1", "line-3"]
+
+
+@pytest.mark.parametrize("name", ["a b.yaml", "ünï ☃.yml", "-x.yaml", "x.y.yaml", "true.yaml"])
+def test_any_name_will_do(project: Project, endpoint: ModelEndpoint, name: str) -> None:
+    project.pipeline("")
+
+    done = sit(project, "hello", f":export {name}")
+
+    assert "accepts it" in done.stdout, done.stderr
+    assert project.aish("validate", "--strict", f"./{name}").code == 0
+
+
+def test_commands_of_another_folder_stand_as_they_were(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    path = project.pipeline("")
+    (project.folder / "sub").mkdir()
+
+    done = project.aish(
+        "shell", path, stdin="!pwd\nwhere?\n:export ../x.yaml\n", cwd=project.folder / "sub"
+    )
+
+    assert "accepts it" in done.stdout, done.stderr
+    assert ids(accepted(project, "x.yaml")) == ["line-1"]
+    assert "it ran in another" in (project.folder / "x.yaml").read_text()
+
+
+def test_a_secret_in_a_url_is_not_written(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline("")
+    with http_server() as url:
+        said = refused(project, f":mcp connect {url}?token=correct-horse-battery web", "hello")
+    assert "a secret would stand in the file" in said

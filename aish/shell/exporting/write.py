@@ -148,7 +148,7 @@ async def _test(session: Session, file: Path) -> None:
     reaper = Reaper()
     try:
         result = await run_command(
-            [sys.executable, "-P", "-m", "aish", "test", file.name],
+            [sys.executable, "-P", "-m", "aish", "test", f"./{file.name}"],
             cwd=file.parent.resolve(),
             env=dict(session.open.options.environ),
             timeout=_SECONDS,
