@@ -144,7 +144,9 @@ async def _connect(session: Session, rest: str) -> None:
         entry = known[words[0]]
     else:
         alias = names[0] if names else None
-        entry = server_of_url(words[0], alias, taken, options.get("auth_env"))
+        # What the rules say of a server that is missing is not said of one that has its name.
+        others = taken if alias else {*taken, *known}
+        entry = server_of_url(words[0], alias, others, options.get("auth_env"))
     info = await connect(session, entry)
     offered = counted(info.tools, "tool")
     session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
