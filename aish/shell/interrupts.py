@@ -24,8 +24,8 @@ class Interrupts:
         self, *, attended: bool, restore: Callable[[], None], forget: Callable[[], None]
     ) -> None:
         self.code: ExitCode | None = None
-        self.count = 0
-        """How often something was stopped by Ctrl-C."""
+        self.stopped = False
+        """Whether what runs, or ran last, was stopped by Ctrl-C."""
         self._attended = attended
         self._restore = restore
         self._forget = forget
@@ -89,7 +89,7 @@ class Interrupts:
     def running(self) -> Generator[anyio.CancelScope]:
         """Let Ctrl-C end the block; `cancelled_caught` of the scope says that it did."""
         with anyio.CancelScope() as scope:
-            self._running = scope
+            self._running, self.stopped = scope, False
             try:
                 yield scope
             finally:
@@ -100,6 +100,7 @@ class Interrupts:
         if not self._attended:
             self.end(ExitCode.INTERRUPTED)
         elif self._borrower is not None:
+            self.stopped = True
             self._borrower(ExitCode.INTERRUPTED)
             self._forget()
         elif self._running is None:
@@ -107,10 +108,15 @@ class Interrupts:
         elif self._running.cancel_called:
             self._leave(ExitCode.INTERRUPTED)
         else:
-            self.count += 1
+            self.stopped = True
             self._running.cancel()
             # What was typed ahead was meant for what is stopped now.
             self._forget()
+
+    def stop(self) -> None:
+        """Any key, where any key stops what runs: never more than the first Ctrl-C."""
+        if not self.stopped:
+            self.interrupt()
 
     def end(self, code: ExitCode) -> None:
         """End the session; a second time leaves without waiting, and the reaper ends children."""

@@ -266,12 +266,14 @@ class Session:
 
     def watch_keys(self) -> Callable[[], None] | None:
         """What any key does while a line is taken: it halts what goes on by itself (S5)."""
-        return self._halt if self.norris.on else None
+        return self.open.interrupts.stop if self.norris.on else None
 
-    def _halt(self) -> None:
-        self.norris.left = 0
-        self.emit(Notice(self.heard.place, "warning", "norris", "a key was pressed: norris is off"))
-        self.open.interrupts.interrupt()
+    def halt(self) -> None:
+        """A key was pressed, so nothing goes on by itself any more."""
+        if self.norris.on:
+            self.norris.left = 0
+            told = "a key was pressed: norris is off"
+            self.emit(Notice(self.heard.place, "warning", "norris", told))
 
     def _window(self) -> Bound | None:
         context = self.open.plan.pipeline.context

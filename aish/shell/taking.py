@@ -25,13 +25,17 @@ async def take_lines(session: Session) -> None:
 
 async def take(session: Session, line: str) -> None:
     """Do what a line says; whatever fails is told, and the session goes on."""
-    with session.open.interrupts.running(), session.open.lines.busy(session.watch_keys()):
+    interrupts, lines = session.open.interrupts, session.open.lines
+    with interrupts.running(), lines.busy(session.watch_keys()):
         try:
             await _do(session, line)
         except AishError as error:
             session.tell_failure(error)
         finally:
             settle(session.open.around.tape)
+    if interrupts.stopped:
+        # Ctrl-C is a key, too.
+        session.halt()
 
 
 async def _do(session: Session, line: str) -> None:

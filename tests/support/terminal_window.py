@@ -60,6 +60,22 @@ class Window:
         return "\n".join(self.lines)
 
     @property
+    def styles(self) -> str:
+        """What stands on the screen, with the styles that it has in brackets."""
+        rows = []
+        for y, line in enumerate(self.lines):
+            runs: list[tuple[str, str]] = []
+            for x in range(len(line)):
+                cell = self._screen.buffer[y][x]
+                named = {"bold": cell.bold, "italic": cell.italics, "reverse": cell.reverse}
+                on = [name for name, is_on in named.items() if is_on]
+                style = " ".join([*([cell.fg] if cell.fg != "default" else []), *on])
+                text = runs.pop()[1] if runs and runs[-1][0] == style else ""
+                runs.append((style, text + cell.data))
+            rows.append("".join(f"[{style}]{text}[/]" if style else text for style, text in runs))
+        return "\n".join(rows)
+
+    @property
     def cursor(self) -> tuple[int, int]:
         """Row and column."""
         return self._screen.cursor.y, self._screen.cursor.x

@@ -1,0 +1,112 @@
+"""`:norris`: what runs unasked then, what does not, and what ends it (S5, P5)."""
+
+import json
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import Gate, text_reply, tool_reply
+from shell_terminal import answered, ask, at_prompt, leave, session_journal, sitting, told
+from terminal_window import Window
+
+
+def file(*, trust: bool = True, more: str = "") -> str:
+    server = f"{{command: {stdio('--era', 'legacy')}, trust: {json.dumps(trust)}}}"
+    return f"mcp: {{servers: {{s: {server}}}{more}}}\n"
+
+
+def echo(id: str, tool: str = "echo") -> tuple[str, str, str]:
+    return id, f"s__{tool}", '{"text": "x"}' if tool == "echo" else "{}"
+
+
+def verdicts(project: Project) -> list[tuple[str, str]]:
+    decided = of_type(session_journal(project), "tool.decided")
+    return [(event["tool"], event["verdict"]) for event in decided]
+
+
+def on(window: Window, line: str = ":norris on") -> None:
+    answered(window, line, "norris is on")
+
+
+@pytest.mark.requirement("P5", "S1")
+@pytest.mark.parametrize(("trust", "tool"), [(True, "crash"), (False, "echo")])
+def test_what_is_destructive_or_untrusted_is_asked_about_all_the_same(
+    project: Project, model_endpoint: ModelEndpoints, tool: str, *, trust: bool
+) -> None:
+    endpoint = model_endpoint([tool_reply([echo("c1", tool)]), text_reply("well then")])
+    project.uses(endpoint)
+    project.pipeline(file(trust=trust))
+    with sitting(project, rows=40) as window:
+        on(window)
+        ask(window, "go")
+        window.wait_for("send this call? [y/N/a]")
+        window.type("\r")
+        window.wait_for("well then")
+        assert leave(window) == 0
+    assert verdicts(project) == [(f"s__{tool}", "ask-no")]
+
+
+@pytest.mark.requirement("P5", "X1")
+def test_a_rule_that_denies_holds_and_harmless_tools_run_until_the_steps_are_used_up(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [tool_reply([echo(f"c{number}")]) for number in range(3)]
+    endpoint = model_endpoint([tool_reply([echo("c", "fail")]), *calls, text_reply("that is all")])
+    project.uses(endpoint)
+    project.pipeline(file(more=", deny: [s__fail]"))
+    with sitting(project, rows=50) as window:
+        on(window, ":norris on 2")
+        ask(window, "go")
+        window.wait_for("send this call? [y/N/a]")
+        window.type("\r")
+        window.wait_for("that is all")
+        answered(window, ":norris", "norris is off")
+        assert leave(window) == 0
+    echoed = [("s__echo", verdict) for verdict in ("auto", "auto", "ask-no")]
+    assert verdicts(project) == [("s__fail", "deny"), *echoed]
+    told(endpoint.asked[-1])
+
+
+@pytest.mark.requirement("P5", "S1")
+@pytest.mark.parametrize("key", ["x", " ", "\x1b[A", "\x03"])
+def test_any_key_halts_what_goes_on_by_itself(
+    project: Project, model_endpoint: ModelEndpoints, key: str
+) -> None:
+    gate = Gate()
+
+    def endless(body: Any) -> Any:
+        messages = body["messages"]
+        if messages[-1]["role"] == "user" and messages[-1]["content"] == "again":
+            return text_reply("fine")
+        reply = tool_reply([echo(f"c{len(messages)}")])
+        return reply if len(messages) < 6 else reply.but(before_head=gate)
+
+    endpoint = model_endpoint(endless)
+    project.uses(endpoint)
+    project.pipeline(file())
+    with sitting(project, rows=40) as window:
+        on(window)
+        ask(window, "go")
+        endpoint.wait_requests(3)
+        window.type(key)
+        window.wait_for("interrupted")
+        window.wait_for(at_prompt(window))
+        answered(window, ":norris", "norris is off")
+        answered(window, "again", "fine")
+        assert leave(window) == 0
+    assert told(endpoint.asked[-1])[-1] == ("user", "again")
+
+
+@pytest.mark.requirement("P5")
+def test_proposed_commands_are_asked_about_all_the_same(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("CMD: touch ran")]))
+    project.pipeline(file())
+    with sitting(project) as window:
+        on(window)
+        ask(window, "go")
+        window.wait_for("run 'touch ran'? [y/N/e]")
+        window.type("\r")
+        assert leave(window) == 0
+    assert not (project.folder / "ran").exists()

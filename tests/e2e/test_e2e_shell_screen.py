@@ -1,0 +1,198 @@
+"""What a person sees of a session: wide and narrow, with colour and without, resized (S4)."""
+
+import json
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import Gate, Reply, delta, json_reply, sse, stream_reply, text_reply, tool_reply
+from shell_terminal import CTRL_C, answered, ask, at_prompt, leave, session_journal, sitting, told
+
+PASTE, PASTED = "\x1b[200~", "\x1b[201~"
+ANSWER = """# Release notes
+
+It has **two** parts, as `aish plan` says it, and a line that is longer than most terminals are.
+
+- one
+- two, which is [the longer one](https://example.org/two)
+
+```python
+def f(x: int) -> int:
+    return x
+```
+
+| part | size |
+|------|-----:|
+| one  |   12 |
+"""
+FILE = f"""
+mcp:
+  servers: {{s: {{command: {stdio("--era", "legacy", "--asks")}}}}}
+  auto_approve: [s__echo, s__fail]
+shell: {{auto_approve: ["echo **"]}}
+"""
+ECHO = json.dumps({"text": "line one\nline two of what the tool says, which is rather long"})
+LOOKS = [
+    pytest.param(80, {}, id="80 columns"),
+    pytest.param(40, {}, id="40 columns"),
+    pytest.param(20, {}, id="20 columns"),
+    pytest.param(80, {"NO_COLOR": "1"}, id="no colour"),
+    pytest.param(80, {"TERM": "dumb"}, id="dumb"),
+    pytest.param(40, {"TERM": "dumb"}, id="dumb, 40 columns"),
+]
+
+
+def script() -> list[Any]:
+    """What the model says, one reply after the other."""
+    return [
+        text_reply("hi there"),
+        text_reply(ANSWER),
+        tool_reply([("c1", "s__echo", ECHO), ("c2", "s__fail", "{}")], "Let me see."),
+        text_reply("It says **two lines**."),
+        tool_reply([("c3", "s__add", '{"a": 1, "b": 2}')]),
+        text_reply("Then not.\n\nCMD: echo hello\nCMD: ls -l"),
+        json_reply(401, {"error": {"message": "bad key"}}),
+    ]
+
+
+@pytest.mark.requirement("S4", "P2", "S2")
+@pytest.mark.parametrize(("columns", "env"), LOOKS)
+def test_a_session_looks_like_this(
+    project: Project,
+    model_endpoint: ModelEndpoints,
+    snapshot: Any,
+    columns: int,
+    env: dict[str, str],
+) -> None:
+    project.uses(model_endpoint(script()))
+    project.pipeline(FILE)
+    with sitting(project, rows=160, columns=columns, env=env) as window:
+        # The server is there after this, so that nothing waits for it below.
+        answered(window, "hello", "hi there")
+        for line, wanted in (("what is new?", "12"), ("call", "lines"), ("add", "[y/N/a]")):
+            ask(window, line)
+            window.wait_for(wanted)
+        window.type("\r")
+        window.wait_for(lambda: window.lines[-1].endswith("[y/N/e]"))
+        window.type("n\r")
+        ask(window, "again")
+        window.wait_for(lambda: "HTTP 401" in window.text.replace("\n", ""))
+        window.wait_for(at_prompt(window))
+        seen = window.styles if not env and columns > 40 else window.text
+        assert project.tidy(seen[seen.index("hi there") :]) == snapshot
+        assert window.styled is not bool(env)
+        assert leave(window) == 0
+
+
+@pytest.mark.requirement("S4")
+@pytest.mark.parametrize("arguments", [(), ("--plain",)])
+def test_a_terminal_that_is_resized_in_mid_answer_goes_on(
+    project: Project, model_endpoint: ModelEndpoints, arguments: tuple[str, ...]
+) -> None:
+    gates = [Gate() for _ in range(3)]
+    pieces = ["before " * 30 + "\n\n", "meanwhile " * 30 + "\n\n", "after " * 30 + "\n\n"]
+    parts: list[Any] = []
+    for piece, gate in zip(pieces, gates, strict=True):
+        parts += [sse([delta(content=piece)], done=False), gate]
+    whole = stream_reply(*parts, sse([delta("stop", content="the end")]))
+    endpoint = model_endpoint([whole, text_reply("fine")])
+    project.uses(endpoint)
+    project.pipeline("")
+    with sitting(project, *arguments) as window:
+        ask(window, "go")
+        steps = zip(("before", "meanwhile", "after"), (20, 40, 100), gates, strict=True)
+        for word, columns, gate in steps:
+            window.wait_for(word)
+            window.resize(24, columns)
+            gate.open()
+        window.wait_for("the end")
+        answered(window, "on", "fine")
+        assert leave(window) == 0
+        assert "Traceback" not in window.text
+        # Nothing is said twice, and nothing is lost.
+        words = (b"before", b"meanwhile", b"after")
+        assert [window.raw.count(word) for word in words] == [30] * 3
+    assert told(endpoint.asked[-1])[1] == ("assistant", "".join(pieces) + "the end")
+
+
+@pytest.mark.requirement("S1")
+@pytest.mark.parametrize("columns", [80, 20])
+def test_a_paste_of_5000_lines_reaches_the_model_whole(
+    project: Project, model_endpoint: ModelEndpoints, columns: int
+) -> None:
+    endpoint = model_endpoint([text_reply("I have read it")])
+    project.uses(endpoint)
+    project.pipeline("")
+    lines = [f":line {number} é\t!" for number in range(5000)]
+    with sitting(project, columns=columns) as window:
+        window.type(f"{PASTE}{chr(13).join(['look:', *lines])}{PASTED}")
+        window.wait_for("4999")
+        window.type("\r")
+        answered(window, "", "I have read it")
+    (asked,) = endpoint.asked
+    assert told(asked) == [("user", "\n".join(["look:", *lines]))]
+
+
+@pytest.mark.requirement("S1")
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_lines_that_are_typed_ahead_are_taken_one_after_the_other(
+    project: Project, model_endpoint: ModelEndpoints, term: str
+) -> None:
+    gate = Gate()
+    begun = sse([delta(content="thinking\n\n")], done=False)
+    slow = stream_reply(begun, gate, sse([delta("stop", content="done")]))
+    endpoint = model_endpoint([slow, text_reply("second"), text_reply("third")])
+    project.uses(endpoint)
+    project.pipeline("")
+    with sitting(project, env={"TERM": term}) as window:
+        ask(window, "one")
+        window.wait_for("thinking")
+        window.type("two\rthree\r")
+        gate.open()
+        window.wait_for("third")
+        assert leave(window) == 0
+    questions = [text for role, text in told(endpoint.asked[-1]) if role == "user"]
+    assert questions == ["one", "two", "three"]
+
+
+@pytest.mark.requirement("P2", "S1")
+def test_what_was_typed_ahead_does_not_answer_a_question(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    begun = sse([delta(content="thinking\n\n")], done=False)
+    calls = tool_reply([("c1", "s__add", '{"a": 1, "b": 2}')]).parts
+    endpoint = model_endpoint([stream_reply(begun, gate, *calls), *[text_reply("well")] * 2])
+    project.uses(endpoint)
+    project.pipeline(FILE)
+    with sitting(project, rows=40) as window:
+        ask(window, "add")
+        window.wait_for("thinking")
+        window.type("y\r")
+        gate.open()
+        window.wait_for("send this call? [y/N/a]")
+        window.type("n\r")
+        window.wait_for(lambda: window.text.count("well") == 2)
+        assert leave(window) == 0
+    (decided,) = of_type(session_journal(project), "tool.decided")
+    assert decided["verdict"] == "ask-no"
+    assert told(endpoint.asked[-1])[-1] == ("user", "y")
+
+
+@pytest.mark.requirement("S4")
+def test_an_answer_can_be_stopped_at_any_width(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    begun: Reply = stream_reply(sse([delta(content="word " * 99)], done=False), Gate())
+    endpoint = model_endpoint([begun, text_reply("fine")])
+    project.uses(endpoint)
+    project.pipeline("")
+    with sitting(project, columns=20, rows=10) as window:
+        ask(window, "go")
+        window.wait_for("word word")
+        window.resize(5, 9)
+        window.type(CTRL_C)
+        window.wait_for(at_prompt(window))
+        window.resize(24, 80)
+        answered(window, "on", "fine")
+        assert leave(window) == 0
