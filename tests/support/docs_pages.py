@@ -12,16 +12,18 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from cli_process import clean_environment
+from docs_terminal import Sitting
 from e2e_project import http_server
-from model_endpoint import Answer, ModelEndpoint, json_reply, text_reply, tool_reply
+from mcp_peers import free_port, listening, npm_server
+from model_endpoint import Answer, Gate, ModelEndpoint, json_reply, text_reply, tool_reply
 from ruamel.yaml import YAML
 
 from aish.cli.commands.validate import problems_of
@@ -48,7 +50,9 @@ _VOLATILE = (
     (re.compile(r"\[ *\d+\.\d\ds\]"), "[<s>]"),
     (re.compile(r"\b\d+(?:\.\d+)? k?B\b"), "<size>"),
     (re.compile(r"\b\d+(?:\.\d+)? s\b"), "<s> s"),
-    (re.compile(r"\b\d+ in / \d+ out tokens"), "<n> in / <n> out tokens"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b"), "<time>"),
+    (re.compile(r"\b[\d,]+ in / [\d,]+ out tokens"), "<n> in / <n> out tokens"),
+    (re.compile(r"\b[\d,]+ tokens in, [\d,]+ out"), "<n> tokens in, <n> out"),
     (re.compile(r"about [\d,]+ tokens"), "about <n> tokens"),
     (re.compile(r'"((?:first_token_)?seconds)": ?\d[\d.e-]*'), r'"\1": 0'),
     (re.compile(r"http://127\.0\.0\.1:\d+"), "http://127.0.0.1:<port>"),
@@ -114,6 +118,7 @@ class Reader:
     env: dict[str, str] = field(default_factory=dict)
     endpoint: ModelEndpoint | None = None
     left_out: list[str] = field(default_factory=list)
+    sitting: Sitting | None = None
 
     def __post_init__(self) -> None:
         shutil.copytree(
@@ -149,6 +154,8 @@ class Reader:
                 assert words <= NOT_RUN, f"{block.where}: {words - NOT_RUN} in a block not run"
             case "console":
                 self._run(block)
+            case "text" if "terminal" in block.options:
+                self._sit(block)
 
     def _told(self, block: Block) -> None:
         """`env NAME=VALUE…` or `model JSON`: what stands in for the world outside."""
@@ -166,6 +173,8 @@ class Reader:
                 value = self.stack.enter_context(http_server())
             elif value == "@docs":
                 value = self.stack.enter_context(http_server("--offers"))
+            elif value == "@everything":
+                value = self.stack.enter_context(_everything())
             self.env[name] = value
 
     def _endpoint(self) -> ModelEndpoint:
@@ -205,6 +214,19 @@ class Reader:
                 pattern = _pattern(self._plain("\n".join(expected)).splitlines())
                 assert re.fullmatch(pattern, self._plain(printed).rstrip("\n") + "\n"), story
 
+    def _sit(self, block: Block) -> None:
+        """A session at a terminal, in which the small model is stood in for."""
+        if self.sitting is None:
+            self.sitting = Sitting(self.folder, self._plain)
+            self.stack.callback(self.sitting.close)
+        url = self._endpoint().base_url
+        model = f"{{base_url: {url}, model: smollm2, price: {{input: 0, output: 0}}}}"
+        instead = ["--set", f"models.local={model}"]
+        try:
+            self.sitting.follow(block.lines, self.env, instead)
+        except AssertionError as error:
+            raise AssertionError(f"{block.where}: {error}") from error
+
     def _shell(self, command: str) -> tuple[int, str]:
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
@@ -225,6 +247,14 @@ class Reader:
         for pattern, replacement in _VOLATILE:
             text = pattern.sub(replacement, text)
         return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+@contextmanager
+def _everything() -> Generator[str]:
+    """The url of the reference server that npm installed."""
+    port, server = free_port(), npm_server("server-everything")
+    with listening(*server, "streamableHttp", port=port, environment={"PORT": str(port)}) as origin:
+        yield f"{origin}/mcp"
 
 
 def _commands(block: Block) -> Iterator[tuple[str, list[str]]]:
@@ -269,11 +299,18 @@ def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _answer(told: Mapping[str, Any]) -> Answer:
-    """`{"text": …}`, `{"call": alias__tool, "arguments": {…}}` or `{"status": 503, "body": …}`."""
+    """`{"text": …}`, `{"call": alias__tool, "arguments": {…}}` or `{"status": 503, "body": …}`.
+
+    A text with `"endless": true` never comes to its end.
+    """
     if "status" in told:
         headers = {"retry-after-ms": "10"}
         return json_reply(told["status"], told.get("body", {"error": "no"}), headers)
     if "call" in told:
         arguments = json.dumps(told.get("arguments", {}))
         return tool_reply([("call_1", told["call"], arguments)], told.get("text", ""))
-    return text_reply(told["text"])
+    reply = text_reply(told["text"])
+    if told.get("endless"):
+        *said, end = reply.parts
+        return reply.but(parts=(*said, Gate(), end))
+    return reply
