@@ -214,21 +214,6 @@ class Outlets:
             log.close()
 
 
-class _Lent:
-    """A sink that stays open when those beside it are closed."""
-
-    def __init__(self, sink: Sink) -> None:
-        self.name, self.deltas = sink.name, sink.deltas
-        self._sink = sink
-
-    def __call__(self, stamped: Stamped) -> None:
-        """Take an event."""
-        self._sink(stamped)
-
-    def close(self) -> None:
-        """It stays open."""
-
-
 def open_outlets(
     told: Told,
     stream: TextIO,
@@ -257,8 +242,9 @@ def open_outlets(
 
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)
-        plain = None if told.quiet else Plain(sys.stderr)
-        shown, visitor = plain, None if plain is None else lambda: _Lent(plain)
+        shown = None if told.quiet else Plain(sys.stderr)
+        # It counts by itself what that run comes to.
+        visitor = None if told.quiet else lambda: Plain(sys.stderr)
         out = PipedOut(answers, lost)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
     log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)

@@ -314,18 +314,16 @@ def test_a_token_is_sent_and_shown_nowhere(scene: Project) -> None:
     assert "secret-in-query" not in everything
 
 
-def test_a_server_whose_tools_have_the_names_of_others_is_refused(
-    project: Project, model: ModelEndpoint
-) -> None:
+def test_long_names_of_two_servers_do_not_clash(project: Project, model: ModelEndpoint) -> None:
     del model
     long = "x" * 60
     project.pipeline(f"mcp: {{servers: {{{long}: {{command: {stdio()}}}}}}}")
     with http_server() as url:
-        done = piped(project, ":mcp tools", f":mcp connect {url} {long[:-1]}y", ":mcp list")
+        done = piped(project, f":mcp connect {url} {long[:-1]}y", ":mcp list", ":mcp tools *y__*")
 
-    # Long names are shortened with a digest, so that these two do not clash.
     assert done.code == 0, done.stderr
     assert done.stdout.count("ready") == 2
+    assert f"{long[:-1]}y__echo " in done.stdout
 
 
 # --- Rules -----------------------------------------------------------------------------------
@@ -381,6 +379,7 @@ def test_a_pipeline_runs_in_a_session_with_a_folder_of_its_own(
     assert done.stdout == "<2: a question>\n<1: hello Bob B>\n<4: another>\n"
     assert len(scene.run_folders) == 1
     assert told(model.requests[2].json)[0] == ("user", "a question"), "the run is no part of it"
+    assert re.search(r"\bok, 1 step, 7 in / 3 out tokens,.*/runs/", done.stderr)
     assert done.code == 0, done.stderr
 
 
@@ -507,6 +506,22 @@ def test_retry_after_an_undo_is_about_the_question_that_is_still_there(
     piped(scene, "one", "two", ":undo", ":retry")
 
     assert told(model.requests[-1].json) == [("user", "one")]
+
+
+def test_a_session_that_is_gone_on_with_knows_what_was_asked(
+    scene: Project, model: ModelEndpoint
+) -> None:
+    piped(scene, "one", "!echo printed", "two")
+    (folder,) = (scene.folder / ".aish" / "sessions").glob("*Z-*")
+
+    done = piped(scene, ":retry", ":undo", ":undo", "other", args=("--resume", folder.name))
+
+    again, other = (told(one.json) for one in model.requests[2:])
+    assert again == told(model.requests[1].json)
+    assert "printed" in again[-1][1]
+    assert [text for role, text in other if role == "user"][-1].endswith("other")
+    assert len(other) == 1
+    assert done.code == 0, done.stderr
 
 
 def test_a_question_that_failed_is_asked_again(

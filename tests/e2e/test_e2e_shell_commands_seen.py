@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from e2e_project import REPO, Project, http_server
 from model_endpoint import Gate, ModelEndpoint, Reply, text_reply
-from shell_scene import THREE_MODELS, obedient, told, with_servers
+from shell_scene import THREE_MODELS, obedient, piped, told, with_servers
 from shell_terminal import CTRL_C, at_prompt, leave, sitting
 from syrupy.assertion import SnapshotAssertion
 from terminal_window import Window
@@ -121,6 +121,8 @@ mcp_stdio_server.main()
 
 
 def test_a_tab_completes_what_servers_have(scene: Project) -> None:
+    piped(scene, "an earlier session")
+    (earlier,) = (scene.folder / ".aish" / "sessions").glob("*Z-*")
     with http_server("--offers") as url, settled(scene) as window:
         do(window, f":mcp connect {url} docserver")
         for typed, whole in (
@@ -131,6 +133,7 @@ def test_a_tab_completes_what_servers_have(scene: Project) -> None:
             (":model oth", ":model other"),
             (":norris of", ":norris off"),
             (":appr", ":appro"),
+            (":resume 2", f":resume {earlier.name}"),
             (":attach data/no", ":attach data/note.txt"),
         ):
             _completes(window, typed, whole)
