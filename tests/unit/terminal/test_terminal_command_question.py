@@ -1,6 +1,9 @@
+import os
+import termios
 from collections.abc import Iterator
 from functools import partial
 
+import anyio
 import pytest
 from terminal_person import PersonAtTerminal, person_at_terminal
 
@@ -56,6 +59,42 @@ def test_a_long_command_is_folded_behind_the_bar(person: PersonAtTerminal) -> No
     shown = [row for row in rows if row.startswith(("  │ ", "  ┆ "))]
     assert "".join(row[4:] for row in shown) == command
     assert rows[-2:] == ["run this? [y/N/e] y", ""] or rows[-1] == "run this? [y/N/e] "
+
+
+@pytest.mark.requirement("P2", "X12")
+@pytest.mark.parametrize(("next_page", "expected"), [("\n", "yes"), ("y\n", "no"), ("n\n", "no")])
+def test_a_command_taller_than_the_screen_is_seen_from_its_beginning(
+    person: PersonAtTerminal, next_page: str, expected: CommandAnswer
+) -> None:
+    command = "rm -rf x;" + " " * 2000 + "ls"
+    asked = partial(ask_command, command, person.turns)
+    pages = [("the rest, n: no]", next_page)]
+    found = person.talk(asked, *pages, *([("[y/N/e]", "y\n")] if expected == "yes" else []))
+    assert found == expected
+    first, *_ = person.seen.partition("more rows")
+    assert "│ rm -rf x;" in first
+    assert "ls" not in first
+
+
+@pytest.mark.requirement("P2")
+def test_a_window_made_narrower_in_the_meantime_shows_the_command_again(
+    person: PersonAtTerminal,
+) -> None:
+    async def resized() -> None:
+        await person.hears("[y/N/e]")
+        termios.tcsetwinsize(person.slave, (24, 40))
+        os.write(person.master, b"y\n")
+        await person.hears("[y/N/e]")
+        os.write(person.master, b"n\n")
+
+    async def scene() -> None:
+        with anyio.fail_after(20):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(resized)
+                assert await ask_command("echo " + "x" * 90, person.turns) == "no"
+
+    anyio.run(scene)
+    assert person.seen.count("run this? [y/N/e]") == 2
 
 
 @pytest.mark.requirement("P2", "X12")
