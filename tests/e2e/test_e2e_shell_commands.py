@@ -141,6 +141,13 @@ def test_a_tool_is_told_with_its_schema_and_the_rules_about_it(scene: Project) -
     assert json.loads("\n".join(schema))["required"] == ["a", "b"]
 
 
+def test_a_tool_is_found_by_a_name_that_it_had_before(scene: Project) -> None:
+    done = piped(scene, ":mcp tool repo__read_file")
+
+    assert done.stdout.splitlines()[1] == "(an older name, which models are not shown)"
+    assert "repo__read_file" not in piped(scene, ":mcp tools").stdout
+
+
 # What is typed, what is said of it, and what next.
 WRONG = (
     (":mcp lst", "there is no `:mcp lst`", "did you mean `:mcp list`"),
@@ -350,6 +357,17 @@ def test_rules_of_the_session_decide_at_once_and_deny_beats(
     rows = [line.split() for line in done.stdout.splitlines()[-7:]]
     assert ["auto_approve", "kid__*", "(this", "session)"] in rows
     assert ["deny", "kid__echo", "(this", "session)"] in rows
+
+
+def test_a_glob_says_what_it_does_not_approve(project: Project, model: ModelEndpoint) -> None:
+    del model
+    project.pipeline("mcp: {servers: {repo: {pack: fs, root: data}}}")
+    project.write("data/note.txt", "hello\n")
+
+    done = piped(project, ":approve *__*", ":approve repo__file_delete")
+
+    assert "repo__file_delete: ask all the same (only its exact name approves it)" in done.stdout
+    assert done.stdout.endswith("matches 1 of 10 tools\n")
 
 
 def test_a_rule_that_matches_nothing_says_so(scene: Project) -> None:
@@ -581,6 +599,16 @@ def test_files_resources_and_prompts_go_out_with_the_next_line(
     assert done.stdout.count("~/at-home.txt goes out with the next line") == 2
     assert done.stdout.splitlines()[-1].startswith("nothing is attached")
     assert done.code == 0, done.stderr
+
+
+def test_a_link_is_not_followed_where_it_would_not_be_seen(scene: Project) -> None:
+    (scene.folder / "link.txt").symlink_to(scene.folder / "data" / "note.txt")
+
+    done = piped(scene, ":attach link.txt", ":attach")
+
+    assert "`link.txt` is a link" in done.stderr
+    assert f"hint: name the file itself, `{scene.folder / 'data' / 'note.txt'}`" in done.stderr
+    assert done.stdout.startswith("nothing is attached")
 
 
 def test_what_is_attached_can_be_dropped(scene: Project, model: ModelEndpoint) -> None:

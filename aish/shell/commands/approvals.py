@@ -46,7 +46,8 @@ def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str
         return
     others = [found for found in (view(policy, one) for one in matched) if found.verdict != "auto"]
     for found in others[:_MOST]:
-        why = f" ({found.rule})" if found.rule else ""
+        by_name = found.verdict == "ask" and not rule.exact
+        why = f" ({found.rule})" if found.rule else " (only its exact name approves it)" * by_name
         yield f"{found.tool.name}: {found.verdict} all the same{why}"
     if len(others) > _MOST:
         yield f"and {len(others) - _MOST} more that do not run unasked: see `:mcp tools`"

@@ -101,7 +101,9 @@ async def _file(session: Session, name: str, path: Path) -> Attached:
     except StepFailedError as error:
         said = error.message.replace(f"`{wanted.ref}`", f"`{name}`", 1)
         hint = error.hint
-        if "pipeline's own folder" in (hint or ""):
+        if "is a link" in said:
+            hint = f"name the file itself, `{os.path.realpath(path)}`, if you want what is in it"  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
+        elif "pipeline's own folder" in (hint or ""):
             hint = f"paths are relative to {Path.cwd()}" if name != str(path) else _FORM
         raise StepFailedError(said, hint=hint) from error
 
