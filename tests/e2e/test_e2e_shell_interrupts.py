@@ -48,13 +48,14 @@ BEFORE: dict[str, Talk] = {
 
 
 @pytest.mark.requirement("S1", "L15")
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 @pytest.mark.parametrize("name", BEFORE)
 def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
-    project: Project, model_endpoint: ModelEndpoints, name: str
+    project: Project, model_endpoint: ModelEndpoints, name: str, term: str
 ) -> None:
     state = STATES[name]
     endpoint = set_the_scene(project, model_endpoint, state)
-    with sitting(project) as window:
+    with sitting(project, env={"TERM": term}) as window:
         reach(window, endpoint, state)
         window.type(CTRL_C)
         window.wait_for(at_prompt(window))
@@ -162,6 +163,29 @@ def test_a_second_ctrl_c_leaves_at_once(project: Project, model_endpoint: ModelE
         assert left_alone(window)
         wait_gone(pid)
     assert not processes_in(project.folder)
+
+
+@pytest.mark.requirement("S1", "exit-130", "X8")
+def test_a_second_ctrl_c_in_a_pipeline_leaves_at_once_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint())
+    project.pipeline("")
+    project.write(
+        "slow.sh",
+        "trap 'touch stopping' TERM\necho $$ > part\nmv part pid\nwhile :; do sleep 600; done\n",
+    )
+    project.pipeline("mcp: {auto_approve: [shell__run]}\nrun: [sh, slow.sh]\n", "other.yaml")
+    with sitting(project) as window:
+        ask(window, ":run other.yaml")
+        wait_file(project.folder / "pid")
+        pid = int((project.folder / "pid").read_text())
+        window.type(CTRL_C)
+        wait_file(project.folder / "stopping")
+        window.type(CTRL_C)
+        assert window.finish() == 130
+        assert left_alone(window)
+        wait_gone(pid)
 
 
 @pytest.mark.requirement("S1")

@@ -128,7 +128,7 @@ def test_a_paste_of_5000_lines_reaches_the_model_whole(
         window.type(f"{PASTE}{chr(13).join(['look:', *lines])}{PASTED}")
         window.wait_for("4999")
         window.type("\r")
-        answered(window, "", "I have read it")
+        window.wait_for("I have read it")
     (asked,) = endpoint.asked
     assert told(asked) == [("user", "\n".join(["look:", *lines]))]
 

@@ -53,10 +53,12 @@ def ask(window: Window, line: str) -> None:
 
 
 def answered(window: Window, line: str, wanted: str) -> None:
-    """Type a line; its answer comes, and then the prompt."""
-    ask(window, line)
-    window.wait_for(wanted)
+    """Type a line; its answer comes, and then another prompt."""
     window.wait_for(at_prompt(window))
+    window.mark()
+    window.type(f"{line}\r")
+    window.wait_for(lambda: wanted in "\n".join(window.since))
+    window.wait_for(lambda: any(_PROMPT.match(row) for row in window.since[1:][-2:]))
 
 
 def leave(window: Window) -> int:

@@ -40,6 +40,8 @@ class Window:
         """Whether what comes is drawn, which takes a second for a few hundred KiB."""
         self._screen: Any = pyte.Screen(columns, rows)
         self._stream: Any = pyte.ByteStream(self._screen)
+        self._since: Any = None
+        self._since_stream: Any = None
         self.child: Any = pexpect.spawn(
             argv[0], list(argv[1:]), cwd=str(cwd), env=dict(env), dimensions=(rows, columns)
         )
@@ -54,6 +56,16 @@ class Window:
     def lines(self) -> list[str]:
         """What stands on the screen, without the empty end."""
         return "\n".join(line.rstrip() for line in self._screen.display).rstrip().split("\n")
+
+    def mark(self) -> None:
+        """Begin anew with what is in `since`."""
+        self._since = pyte.Screen(self._screen.columns, self._screen.lines)
+        self._since_stream = pyte.ByteStream(self._since)
+
+    @property
+    def since(self) -> list[str]:
+        """What was written since `mark`, as if on an empty screen."""
+        return "\n".join(line.rstrip() for line in self._since.display).rstrip().split("\n")
 
     @property
     def text(self) -> str:
@@ -157,4 +169,6 @@ class Window:
         self.raw += piece
         if self.watched:
             self._stream.feed(piece)
+            if self._since is not None:
+                self._since_stream.feed(piece)
         return True

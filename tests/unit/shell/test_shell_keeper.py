@@ -1,0 +1,95 @@
+"""What commands open stays open until the session ends; what was typed early is not lost (S1)."""
+
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import anyio
+import pytest
+
+from aish.errors import UsageError
+from aish.shell.early import EarlyLines
+from aish.shell.keeper import beside, open_keeper
+from aish.shell.late import Late
+from aish.shell.lines import PipedLines
+from aish.vocab.events import Event
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+async def test_what_is_opened_outlives_the_scope_that_opened_it() -> None:
+    told: list[str] = []
+
+    @asynccontextmanager
+    async def thing() -> AsyncGenerator[str]:
+        told.append("open")
+        try:
+            yield "found"
+        finally:
+            told.append("closed")
+
+    async with open_keeper() as keeper:
+        with anyio.CancelScope() as scope:
+            assert await keeper.enter(thing) == "found"
+            scope.cancel()
+            await anyio.lowlevel.checkpoint()
+        assert told == ["open"]
+    assert told == ["open", "closed"]
+
+
+async def test_what_cannot_be_opened_is_raised_where_it_was_wanted() -> None:
+    given: list[str] = []
+
+    @asynccontextmanager
+    async def broken() -> AsyncGenerator[str]:
+        if not given:
+            raise UsageError("no")
+        yield "never"
+
+    async with open_keeper() as keeper:
+        with pytest.raises(UsageError, match="no"):
+            await keeper.enter(broken)
+        with anyio.CancelScope() as scope:
+            scope.cancel()
+            await keeper.enter(broken)
+        assert scope.cancelled_caught
+
+
+async def test_a_failure_of_the_block_is_raised_as_it_is() -> None:
+    with pytest.raises(UsageError, match="mine"):
+        async with open_keeper():
+            raise UsageError("mine")
+    with pytest.raises(UsageError, match="mine"):
+        async with beside(anyio.sleep_forever):
+            raise UsageError("mine")
+
+
+def test_notices_from_before_the_session_are_told_once_it_is_there() -> None:
+    late, told = Late("m"), list[Event]()
+    late.emit = told.append
+    late.notice("early")
+    assert not told
+    assert late.prompt() == "m"
+    assert (late.toolbar(), late.commands(), late.tools(), late.arguments("")) == ("", {}, (), ())
+
+
+async def test_the_first_line_is_waited_for_before_it_is_asked_for() -> None:
+    lines = EarlyLines(PipedLines(None, lambda _: None))
+    async with beside(lines.begin):
+        assert await lines.next() is None
+    assert await lines.next() is None
+
+
+async def test_what_goes_wrong_with_the_first_line_is_raised_where_it_is_asked_for() -> None:
+    class Failing(PipedLines):
+        async def next(self) -> str | None:
+            raise UsageError("unreadable")
+
+    lines = EarlyLines(Failing(None, lambda _: None))
+    async with beside(lines.begin):
+        with pytest.raises(UsageError, match="unreadable"):
+            await lines.next()
