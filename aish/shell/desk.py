@@ -69,7 +69,8 @@ def _tape(stage: Stage) -> AnyTape | None:
     """What `:export` is made from later; a session that leaves nothing behind has none."""
     if stage.folder.path is None:
         return None
-    reel = load_reel(TapeChoice(next_recording(stage.folder.path), "all"))
+    choice = TapeChoice(next_recording(stage.folder.path), "all", answers_only=True)
+    reel = load_reel(choice)
     opened = open_tape(reel, stage.plan, stage.options, stage.folder, stage.clock)
     return stage.stack.enter_context(opened)
 

@@ -437,3 +437,16 @@ def test_a_full_disk_does_not_end_a_session(project: Project, endpoint: ModelEnd
 
     assert len(endpoint.asked) >= 6, done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_a_long_session_keeps_its_conversation_once(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    done = sit(project, *[f"the {number}th question" for number in range(30)])
+
+    assert done.code == 0, done.stderr
+    (folder,) = session_folders(project)
+    recording = (folder / "recording-1.yaml").read_text()
+    assert recording.count("uri: http") == 30
+    assert recording.count("the 0th question") == 1  # which the model has said back

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import load, shown
-from aish.cassettes.interaction import Cassette, Head, Interaction
+from aish.cassettes.interaction import Cassette, Head, Interaction, Request
 from aish.cassettes.matching import Matching
 from aish.cassettes.numbering import in_order
 from aish.cassettes.places import Places
@@ -31,6 +31,8 @@ Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
 what the cassette does not hold; `all` records everything (vcrpy's names, C7)."""
 
+_NO_CONVERSATION = b'{"messages":[]}'
+
 
 @frozen
 class TapeChoice:
@@ -38,7 +40,8 @@ class TapeChoice:
 
     `strict` makes an error of what a replay leaves unused (C5). `live_tools` replays the models
     and runs the tools; `live_model` is the alias that answers every prompt while the tools are
-    replayed. `paced` replays with the recorded times.
+    replayed. `paced` replays with the recorded times. `answers_only` records requests to models
+    without the conversation in them, which a long session would keep as often as it asks.
     """
 
     path: Path
@@ -49,6 +52,7 @@ class TapeChoice:
     live_tools: bool = False
     live_model: str | None = None
     paced: bool = False
+    answers_only: bool = False
 
 
 @frozen
@@ -128,6 +132,12 @@ class RunTape(Tape):
     def info(self) -> CassetteInfo:
         """For `run.started`."""
         return CassetteInfo(self.reel.shown, self.reel.mode)
+
+    def begin(self, kind: Kind, request: Request) -> Take | None:
+        """See `Tape`."""
+        if kind == "model" and self.reel.choice.answers_only:
+            request = replace(request, body=_NO_CONVERSATION)
+        return super().begin(kind, request)
 
     def so_far(self) -> tuple[Interaction, ...]:
         """What was recorded until now, as it may be written.
