@@ -272,7 +272,7 @@ def test_a_summary_is_told_of(project: Project, endpoint: ModelEndpoint) -> None
 
     assert "note: the file sends the conversation in full" in done.stdout
     assert ids(accepted(project, "x.yaml")) == ["line-1", "line-2", "line-3", "line-5"]
-    done = sit(project, "one", "two", "three", ":compact", ":undo", "four", ":export y.yaml")
+    done = sit(project, "one", "two", "three", ":compact", ":clear", "four", ":export y.yaml")
     assert "accepts it" in done.stdout, done.stderr
     assert ids(accepted(project, "y.yaml")) == ["line-5"]
 
