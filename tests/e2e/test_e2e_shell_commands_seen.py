@@ -64,7 +64,9 @@ def do(window: Window, line: str) -> list[str]:
 def settled(project: Project, **options: Any) -> Generator[Window]:
     """A session whose servers have come up, but for the one that does not."""
     with sitting(project, rows=100, **options) as window:
-        window.wait_for("missing: dead")
+        window.wait_for(
+            lambda: "missing: dead" in window.text and "connecting to" not in window.text
+        )
         yield window
 
 
