@@ -1,6 +1,5 @@
 """A session that is gone on with: its conversation, exactly, and what it has used (S6)."""
 
-import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
@@ -10,7 +9,7 @@ from typing import Any
 from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
 from aish.loop.recalled import Recalling
-from aish.run.folder import RunFolder, RunsPlace, reopen_folder
+from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.spending import Spending
 from aish.shell.outgoing import Asked
@@ -20,12 +19,12 @@ from aish.shell.waiting import Waiting
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import read_journal
-from aish.system.files import open_own
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import NOWHERE
 from aish.vocab.events import Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.vocab.rules import RuleEntry
 
 _ENDED = "[aish] interrupted: the session had ended"
 _TAKEN_BACK = (
@@ -40,7 +39,8 @@ class Earlier:
 
     `waiting` are outputs of local commands that no question has taken along yet (L14), `asked` what
     was asked by the text that it became. `model` is the alias that answered last, `seconds` how
-    long answers took. `last_seq` numbers the last record of the journal.
+    long answers took. `last_seq` numbers the last record of the journal. `denied` are globs that
+    the person denied.
     """
 
     folder: RunFolder
@@ -54,6 +54,7 @@ class Earlier:
     seconds: float
     last_seq: int
     journal: HeldJournal
+    denied: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
     def go_on(self) -> Sink:
@@ -68,6 +69,9 @@ class Earlier:
             for turn, asked in session.questions
         ]
         session.look_back()
+        for glob in self.denied:
+            # What was approved is asked about again; what was denied stays so (X1).
+            session.open.box.equipment.gate.add_rule("deny", RuleEntry(tool=glob))
         session.lines, session.seconds = self.lines, self.seconds
         if session.open.options.model is None:
             self._choose(session)
@@ -132,6 +136,7 @@ class _Scan:
         self._waiting = Waiting()
         self._spending = Spending()
         self._denials: list[str] = []
+        self._denied: list[str] = []
         self._model: str | None = None
         self._lines = self._ran = self._seq = 0
         self._seconds = 0.0
@@ -146,6 +151,7 @@ class _Scan:
             "turn.finished": self._answered,
             "tool.decided": self._decided,
             "tool.started": self._called,
+            "rule.added": self._ruled,
         }
 
     def take(self, record: Any) -> None:
@@ -169,6 +175,7 @@ class _Scan:
             waiting=self._waiting.texts,
             asked=self._asked,
             model=self._model,
+            denied=tuple(dict.fromkeys(self._denied)),
             lines=self._lines,
             ran=self._ran,
             seconds=self._seconds,
@@ -221,10 +228,9 @@ class _Scan:
     def _called(self, record: Any) -> None:
         self._spending.call(str(record.get("step")))
 
+    def _ruled(self, record: Any) -> None:
+        if record.get("list") == "deny":
+            self._denied.append(str(record.get("tool")))
+
     def _read(self, name: str) -> bytes | None:
-        try:
-            descriptor = open_own(self._path / name)
-        except (OSError, UsageError):
-            return None
-        with os.fdopen(descriptor, "rb") as file:
-            return file.read()
+        return kept_file(self._path, name)

@@ -79,13 +79,14 @@ class _Question:
         await _settled(session, place)
         _require(session)
         model = await opened.models.get(session.model_alias())
+        bound = await session.bounded()
         self._add()
         ask = Ask(
             history=session.history,
             model=model,
             tools=session.tools(),
             place=place,
-            bound=session.bound,
+            bound=bound,
             heard=session.heard,
         )
         with anyio.move_on_after(_time_left(session)) as scope:

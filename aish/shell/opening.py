@@ -151,12 +151,22 @@ async def _opened(
         session = Session(opened, following, heard, buffer)
         ours.equipment.gate.autonomy = session.norris.approves
         live[0].roster.begin([live[0].connection(server) for server in plan.servers])
-        infos = live[0].roster.registry.servers
-        around.emit(run_started(plan, desk.options, infos, replace(around, tape=None)))
-        session.begin()
+        _begin(session)
         if desk.earlier is not None:
             desk.earlier.carry_into(session)
         yield session
+
+
+def _begin(session: Session) -> None:
+    """Say what the session is made of, and begin its conversation."""
+    opened = session.open
+    bare = replace(opened.around, tape=None)
+    infos = opened.servers.roster.registry.servers
+    session.emit(run_started(opened.plan, opened.options, infos, bare))
+    session.begin()
+    if session.model is None and session.open.plan.pipeline.models:
+        text = "no model is chosen: `:model` lists them"
+        session.emit(Notice(NOWHERE, "info", "no_model", text))
 
 
 def _equipment(equipment: Equipment, plan: Plan) -> Equipment:

@@ -152,7 +152,7 @@ class Session:
     def begin(self, turns: list[Turn] | None = None) -> None:
         """Begin a conversation, or go on with `turns` as they were journaled."""
         self.history = History(list(turns or ()))
-        self.bound = self._window()
+        self.bound = None
         users = [turn for turn in self.history.turns if isinstance(turn, UserTurn)]
         self.questions = [
             (turn, Asked(turn.text, media=turn.media))
@@ -185,7 +185,7 @@ class Session:
         self.conversation().rewrite(turns, reason)
         there = {id(turn) for turn in turns}
         self.questions = [pair for pair in self.questions if id(pair[0]) in there]
-        self.bound = self._window()
+        self.bound = None
 
     def put_back(self, turns: list[Turn], reason: str) -> None:
         """Go on with `turns`, in which the last question is not; what went out with it waits."""
@@ -275,10 +275,13 @@ class Session:
             told = "a key was pressed: norris is off"
             self.emit(Notice(self.heard.place, "warning", "norris", told))
 
-    def _window(self) -> Bound | None:
+    async def bounded(self) -> Bound | None:
+        """What keeps the conversation from growing without end, where the file wants that."""
         context = self.open.plan.pipeline.context
-        if context.max_tokens is None:
-            return None
+        if context.max_tokens is None or self.bound is not None:
+            return self.bound
         from aish.loop.window import Window
 
-        return Window(context)
+        alias = context.summary_model
+        self.bound = Window(context, await self.open.models.get(alias) if alias else None)
+        return self.bound

@@ -42,13 +42,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import (
-    Fallback,
-    HistoryReplaced,
-    OutputWaits,
-    QuestionAsked,
-    TurnAdded,
-)
+from aish.vocab.turn_events import Fallback, JournalOnly
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
@@ -109,6 +103,8 @@ class Console:
             self._closing(self._end)
 
     def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        if isinstance(event, JournalOnly):
+            return
         match event:
             case RunStarted():
                 self._run_started(event)
@@ -151,9 +147,7 @@ class Console:
                 self._end = event
                 self._screen.rest()
                 self._screen.end_line()
-            case (TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished()) | (
-                TurnAdded() | HistoryReplaced() | OutputWaits() | QuestionAsked() | ToolOutput()
-            ):
+            case TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished() | ToolOutput():
                 pass
             case _:
                 assert_never(event)

@@ -36,13 +36,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import (
-    Fallback,
-    HistoryReplaced,
-    OutputWaits,
-    QuestionAsked,
-    TurnAdded,
-)
+from aish.vocab.turn_events import Fallback, JournalOnly
 
 _LONGEST = 200
 _PURPOSES: Mapping[TurnPurpose, str] = {
@@ -84,6 +78,8 @@ class Plain:
 
     def _lines(self, stamped: Stamped) -> Iterator[str]:  # ruff: ignore[complex-structure, too-many-branches] - a union
         event = stamped.event
+        if isinstance(event, JournalOnly):
+            return
         at = _at(event.place)
         match event:
             case RunStarted():
@@ -124,9 +120,7 @@ class Plain:
                 yield from self._run_finished(event)
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
                 pass
-            case ItemStarted() | ItemFinished() | TurnAdded() | HistoryReplaced():
-                pass
-            case OutputWaits() | QuestionAsked():
+            case ItemStarted() | ItemFinished():
                 pass
             case _:
                 assert_never(event)

@@ -29,6 +29,7 @@ from aish.vocab.turn_events import (
     HistoryReplaced,
     OutputWaits,
     QuestionAsked,
+    RuleAdded,
     TurnAdded,
 )
 
@@ -44,6 +45,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     TurnAdded: "turn.added",
     HistoryReplaced: "history.replaced",
     OutputWaits: "output.waits",
+    RuleAdded: "rule.added",
     TextDelta: "text.delta",
     ReasoningDelta: "reasoning.delta",
     TextWithdrawn: "text.withdrawn",

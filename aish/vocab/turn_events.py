@@ -3,6 +3,8 @@
 What is said piece by piece, and who asks, is in `events`, where the union of all events is.
 """
 
+from typing import Literal
+
 from aish.vocab.event_parts import Place
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
@@ -43,6 +45,15 @@ class QuestionAsked:
 
 
 @frozen
+class RuleAdded:
+    """A person has added a rule for this session; one that denies holds when it is gone on with."""
+
+    place: Place
+    list: Literal["auto_approve", "deny"]
+    tool: str
+
+
+@frozen
 class OutputWaits:
     """What a local command has printed waits to go out with the next question (L14)."""
 
@@ -60,4 +71,7 @@ class Fallback:
     reason: str
 
 
-OfConversation = QuestionAsked | TurnAdded | HistoryReplaced | OutputWaits | Fallback
+JournalOnly = QuestionAsked | TurnAdded | HistoryReplaced | OutputWaits | RuleAdded
+"""What a conversation is gone on with from; what a person reads says the same in other events."""
+
+OfConversation = JournalOnly | Fallback

@@ -246,15 +246,13 @@ def test_without_an_alias_each_server_gets_one_of_its_own(scene: Project) -> Non
     assert second.startswith("localhost2 is connected")
 
 
-def test_a_server_that_failed_is_connected_again_under_its_alias(scene: Project) -> None:
+def test_another_server_does_not_take_the_alias_of_one_of_the_file(scene: Project) -> None:
     with http_server() as url:
-        done = piped(
-            scene, ":mcp tools", f":mcp connect {url} dead", ":mcp disconnect dead", ":mcp list"
-        )
+        done = piped(scene, ":mcp tools", f":mcp connect {url} dead", ":mcp list")
 
-    assert "dead is connected: 8 tools" in done.stdout
-    assert done.stdout.splitlines()[-1].startswith("kid ")
-    assert done.code == 0, done.stderr
+    assert "`dead` is a server of the file, and this is another one" in done.stderr
+    assert "is connected" not in done.stdout
+    assert done.code == 1
 
 
 def test_a_server_of_the_file_comes_back_by_its_alias(scene: Project, model: ModelEndpoint) -> None:
@@ -665,38 +663,14 @@ def test_a_resource_of_two_servers_is_named_with_its_server(scene: Project) -> N
 # --- :norris ---------------------------------------------------------------------------------
 
 
-def test_norris_lets_harmless_tools_of_trusted_servers_run_so_many_times(
-    scene: Project, model: ModelEndpoint
-) -> None:
-    exists = 'CALL repo__file_exists {"path": "note.txt"}'
-    done = piped(
-        scene,
-        ":norris",
-        exists,
-        ":norris on 1",
-        ":mcp tools repo__file_exists",
-        'CALL kid__echo {"text": "x"}',
-        'CALL repo__file_delete {"path": "note.txt"}',
-        ":norris",
-        exists,
-        ":norris",
-        exists,
-    )
+def test_norris_needs_a_person(scene: Project, model: ModelEndpoint) -> None:
+    done = piped(scene, ":norris on", 'CALL repo__file_exists {"path": "note.txt"}', ":norris")
 
-    decided = [
-        (event["tool"], event["verdict"], event.get("rule"))
-        for event in of_type(_journal(scene), "tool.decided")
-    ]
-    assert decided == [
-        ("repo__file_exists", "ask-no", "nobody to ask"),
-        ("kid__echo", "ask-no", "nobody to ask"),
-        ("repo__file_delete", "ask-no", "nobody to ask"),
-        ("repo__file_exists", "auto", "`:norris on`"),
-        ("repo__file_exists", "ask-no", "nobody to ask"),
-    ]
-    assert "repo__file_exists  auto" in done.stdout
-    assert done.stdout.count("norris is off\n") == 2
-    assert "norris is on for 1 more call\n" in done.stdout
+    decided = [event["verdict"] for event in of_type(_journal(scene), "tool.decided")]
+    assert decided == ["ask-no"]
+    assert "`:norris on` needs a person, who can halt it" in done.stderr
+    assert "norris is off\n" in done.stdout
+    assert done.code == 1
     assert model.requests
 
 
@@ -715,6 +689,6 @@ def test_what_it_cost_is_summed_over_models_and_unknown_where_one_has_no_price(
     known = piped(scene, ":model other", "one", ":cost")
     unknown = piped(scene, "one", ":model other", "two", ":cost", ":log")
 
-    assert "1 answer, 7 tokens in, 3 out, cost $1.3e-05" in known.stdout
-    assert "2 answers, 14 tokens in, 6 out, cost unknown: a model has no price" in unknown.stdout
+    assert "1 turn, 7 tokens in, 3 out, cost $1.3e-05" in known.stdout
+    assert "2 turns, 14 tokens in, 6 out, cost unknown: a model has no price" in unknown.stdout
     assert (scene.folder / unknown.stdout.splitlines()[-1]).is_file()

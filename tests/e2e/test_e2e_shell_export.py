@@ -501,7 +501,22 @@ def test_calls_that_norris_let_through_have_rules(
     )
     project.pipeline(trusted)
 
-    data = exported(project, ":norris on", 'CALL web__echo {"text": "hi there"}', "so?")
+    with at_terminal(project) as window:
+        for line, seen in (
+            (":norris on", "norris is on"),
+            ('CALL web__echo {"text": "hi there"}', "╰"),
+            (":norris off", "norris is off"),
+        ):
+            window.type(f"{line}\r")
+            window.wait_for(seen)
+            # A key would halt what goes on by itself; the toolbar tells of that below the prompt.
+            window.wait_for(lambda: "m>" in (line.strip() for line in window.lines[-2:]))
+        window.type(":export x.yaml\r")
+        window.wait_for("accepts it")
+        window.type(":quit\r")
+        assert window.finish() == 0
+
+    data = accepted(project, "x.yaml")
 
     assert [rule["tool"] for rule in data["mcp"]["auto_approve"]] == ["web__echo"]
     says_the_same(project, endpoint)

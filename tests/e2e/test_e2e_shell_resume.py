@@ -96,7 +96,7 @@ def test_a_session_that_was_gone_on_with_twice_is_one_session(
     assert [one["type"] for one in found].count("run.started") == 3
     assert len(messages(endpoint.asked[-1])) == 7
     told = sit(project, ":cost", ":context", args=LATEST).stdout
-    assert "4 answers, 28 tokens in, 12 out" in told
+    assert "4 turns, 28 tokens in, 12 out" in told
 
 
 @pytest.mark.requirement("B8")
@@ -120,6 +120,16 @@ def test_rules_of_a_session_do_not_come_back(project: Project, endpoint: ModelEn
     assert "denied" in done.stdout
     assert "no rules" in done.stdout
     assert "given anew" in done.stdout
+
+
+def test_what_was_denied_stays_denied(project: Project, endpoint: ModelEndpoint) -> None:
+    project.pipeline(APPROVED)
+    assert "denied by rule" in sit(project, ":deny repo__*", READ).stdout
+
+    done = sit(project, READ, ":approvals", args=LATEST)
+
+    assert "denied by rule" in done.stdout
+    assert "deny          repo__*" in done.stdout
 
 
 def test_always_does_not_come_back(project: Project, endpoint: ModelEndpoint) -> None:

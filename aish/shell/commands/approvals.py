@@ -11,8 +11,10 @@ from aish.shell.command import Command
 from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session
 from aish.text import counted, for_line
+from aish.vocab.event_parts import NOWHERE
 from aish.vocab.rules import RuleEntry
 from aish.vocab.tools import Tool
+from aish.vocab.turn_events import RuleAdded
 
 _MOST = 8
 _NO_COMMANDS = "`CMD:` lines are approved by their words alone, which `shell.auto_approve` lists"
@@ -25,6 +27,7 @@ async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: s
     if list_ == "auto_approve" and server == LOCAL_COMMAND.server:
         raise UsageError("local commands are not approved by a glob", hint=_NO_COMMANDS)
     rule = session.open.box.equipment.gate.add_rule(list_, RuleEntry(tool=glob))
+    session.emit(RuleAdded(NOWHERE, list_, glob))
     session.open.out.show(for_line(f"{list_} {rule.text}, for this session"))
     tools = await known_tools(session)
     for line in _effect(session, rule, tools):

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterator
 
+from aish.config.server_entry import ServerEntry
 from aish.errors import UsageError, did_you_mean
 from aish.policy.globs import SEPARATOR, split_glob
 from aish.policy.rules import Rule, matches_tool
@@ -147,9 +148,21 @@ async def _connect(session: Session, rest: str) -> None:
         # What the rules say of a server that is missing is not said of one that has its name.
         others = taken if alias else {*taken, *known}
         entry = server_of_url(words[0], alias, others, options.get("auth_env"))
+        _require_own(session, entry)
     info = await connect(session, entry)
     offered = counted(info.tools, "tool")
     session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
+
+
+def _require_own(session: Session, entry: ServerEntry) -> None:
+    """The rules and the lock of the file are about its own servers, wherever these are."""
+    declared = {one.entry.alias: one.entry for one in session.open.plan.servers}
+    own = declared.get(entry.alias)
+    if own is not None and own.url != entry.url:
+        raise UsageError(
+            f"`{entry.alias}` is a server of the file, and this is another one",
+            hint=f"take another alias; `:mcp connect {entry.alias}` connects that of the file",
+        )
 
 
 async def _disconnect(session: Session, rest: str) -> None:

@@ -13,6 +13,7 @@ from aish.shell.norris import STEPS
 from aish.shell.session import Session
 from aish.text import counted
 
+_RULES = "`:approve GLOB`, or `mcp.auto_approve` in the file, approves without one"
 _MOST_STEPS = 10_000
 _DIGITS = 6
 
@@ -53,6 +54,8 @@ async def _norris(session: Session, rest: str) -> None:
         session.open.out.show("norris is off: what no rule approves is asked about")
         return
     if word == "on" and (not number or _is_count(number)):
+        if not session.open.attended:
+            raise UsageError("`:norris on` needs a person, who can halt it", hint=_RULES)
         session.norris.left = int(number or STEPS)
         session.open.out.show(_turned_on(session))
         return

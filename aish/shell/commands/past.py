@@ -50,7 +50,7 @@ async def _cost(session: Session, rest: str) -> None:
     usage, cost = used.usage or Usage(), used.cost_usd
     money = "unknown: a model has no price" if cost is None else dollars(cost)
     session.open.out.show(
-        f"{counted(used.turns, 'answer')}, {usage.input or 0:,} tokens in,"
+        f"{counted(used.turns, 'turn')}, {usage.input or 0:,} tokens in,"
         f" {usage.output or 0:,} out, cost {money}"
     )
 
@@ -89,8 +89,9 @@ RESUME = Command(
     _resume,
     details=(
         "ID is that of `:sessions`, or the end of it. The conversation comes back as it was, with\n"
-        "output that waits, the model and what limits have counted. Rules of a session, `always`,\n"
-        "`:norris` and servers that were connected do not: they are given anew."
+        "output that waits, the model, what limits have counted and what you denied. What you\n"
+        "approved (`:approve`, `always`, `:norris`) and servers that were connected do not: they\n"
+        "are given anew."
     ),
     completes="session",
 )

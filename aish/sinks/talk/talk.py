@@ -42,13 +42,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.turn_events import (
-    Fallback,
-    HistoryReplaced,
-    OutputWaits,
-    QuestionAsked,
-    TurnAdded,
-)
+from aish.vocab.turn_events import Fallback, JournalOnly
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 
@@ -120,6 +114,8 @@ class Talk:
         return self._frames.look
 
     def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        if isinstance(event, JournalOnly):
+            return
         match event:
             case RunStarted():
                 self._screen.line(opening_text(self._look, event))
@@ -163,9 +159,7 @@ class Talk:
             case ExpectChecked():
                 if not event.ok:
                     self._note("red", event.message)
-            case (ItemStarted() | ItemFinished() | TurnAdded()) | (
-                HistoryReplaced() | OutputWaits() | QuestionAsked() | TextDelta() | ReasoningDelta()
-            ):
+            case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta():
                 pass
             case _:
                 assert_never(event)
