@@ -212,3 +212,24 @@ def test_what_the_event_log_says_names_no_model_that_was_not_asked(
 
     assert reading.run().code == 0
     assert [turn["purpose"] for turn in of_type(reading.journal, "turn.started")] == ["answer"]
+
+
+@pytest.mark.requirement("L19")
+def test_a_session_is_summarised_by_another_model_too(
+    reading: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([*reads(9, "x" * 1200), text_reply("Read.")])
+    cheap = model_endpoint([text_reply("It read a.md again and again.")] * 9)
+    reading.uses(endpoint)
+    reading.aish.env["CHEAP_URL"] = cheap.base_url
+    # A session has the file's own bounds, and no steps.
+    head = HEAD.format(context=CHEAP, more="").partition("steps:")[0]
+    reading.pipeline(head.replace("auto_approve", "max_tool_depth: 50, auto_approve"))
+
+    done = reading.aish("shell", "p.yaml", stdin="Read it all\n")
+
+    assert (done.code, done.stdout) == (0, "Read.\n")
+    (prompt,) = contents(endpoint.asked[-1], "user")
+    assert prompt.startswith("Read it all\n\n[aish] ")
+    assert "a summary by model `cheap`, not the user's words:\nIt read a.md again" in prompt
+    assert cheap.asked
