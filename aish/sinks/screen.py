@@ -51,6 +51,7 @@ class Screen:
         self._since = 0.0
         self._frame = 0
         self._drawn: tuple[str, ...] = ()
+        self._drawn_at = (0, 0)
         self._held = 0
         self._later: list[str] = []
         self._closed = False
@@ -134,13 +135,16 @@ class Screen:
         with self._changed:
             if (self._label is None and self._pinned is None) or self._held or not self._fresh:
                 return
-            width, height = self._size()
+            size = self._size()
+            width, height = size
             lines: list[str] = []
             if self._pinned is not None:
                 lines += self._pinned(width, height - 2)
             if self._label is not None:
                 lines.append(self._spinner(width))
-            if lines or self._drawn:
+            # What stands there already is not written again; a new size may have folded it.
+            if tuple(lines) != self._drawn or (lines and size != self._drawn_at):
+                self._drawn_at = size
                 self._draw(tuple(lines), width)
 
     def close(self) -> None:

@@ -147,6 +147,30 @@ def test_no_runs_are_no_mistake(project: Project, words: list[str]) -> None:
     assert project.aish("runs", *words).code == 0
 
 
+@pytest.mark.parametrize("folder", [".aish/sessions", "pipelines/.aish/sessions"])
+def test_where_sessions_are_is_said_where_one_is_looked_for_among_runs(
+    project: Project, folder: str
+) -> None:
+    kept(project, FIRST, ordinary_run(), folder)
+    hint = f"`--run-dir {folder}` has the sessions of `aish shell`"
+
+    listed = project.aish("runs", "list")
+    assert (listed.code, listed.stdout) == (0, "")
+    assert listed.stderr == f"no runs are kept here; {hint}\n"
+    for words in (["show", "latest"], ["show", FIRST], ["report", "aaaa"]):
+        done = project.aish("runs", *words)
+        assert done.code == 2
+        assert "there are no runs" in done.stderr
+        assert hint in done.stderr
+
+    kept(project, SECOND, ordinary_run())
+    for words in (["show", FIRST], ["report", "aaaa"]):
+        assert hint in project.aish("runs", *words).stderr
+    assert hint not in project.aish("runs", "show", "zzzz").stderr, "that is no session either"
+    assert hint not in project.aish("runs", "show", "zzzz", "--run-dir", folder).stderr
+    assert project.aish("runs", "show", FIRST, "--run-dir", folder).code == 0
+
+
 def test_runs_are_found_where_run_dir_says(project: Project) -> None:
     kept(project, FIRST, ordinary_run(), "else/where")
 

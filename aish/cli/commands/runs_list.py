@@ -8,7 +8,7 @@ from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.cli.runs_text import row_of, table
-from aish.run.past.shelf import open_shelves
+from aish.run.past.shelf import open_shelves, sessions_elsewhere
 from aish.run.past.telling import past_runs
 
 
@@ -24,14 +24,16 @@ def command(
     """
     del verbose
     with ExitStack() as stack:
-        runs = list(past_runs(open_shelves(run_dir, stack)))
+        shelves = open_shelves(run_dir, stack)
+        runs = list(past_runs(shelves))
+        hint = None if run_dir else sessions_elsewhere(shelves)
     if format_ is Report.JSON:
         print_json([row_of(run) for run in runs])
     elif runs:
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         print_text("\n".join(table(runs, width)))
     else:
-        say("no runs are kept here")
+        say("no runs are kept here" + (f"; {hint}" if hint else ""))
     for run in runs:
         if run.problem is not None and format_ is Report.TEXT:
             say(f"warning: {run.problem}")

@@ -17,6 +17,8 @@ from aish.system.files import open_own
 JOURNAL = Path("events.jsonl")
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
+# Where a project's pipelines stand.
+_PROJECTS = (Path(), Path("pipelines"))
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # Whatever else lies in a run's folder was put there by somebody.
 _OURS = re.compile(
@@ -107,11 +109,27 @@ def open_shelves(wanted: Path | None, stack: ExitStack) -> Sequence[Shelf]:
             raise UsageError(f"{error.strerror}", where=f"--run-dir {wanted}") from error
         return [stack.enter_context(Shelf(wanted, held))]
     shelves = []
-    for project in (Path(), Path("pipelines")):
+    for project in _PROJECTS:
         # What is missing is no mistake: nothing was run there yet.
         with suppress(FileNotFoundError):
             shelves.append(stack.enter_context(open_project(project)))
     return shelves
+
+
+def sessions_elsewhere(shelves: Sequence[Shelf], name: str = "") -> str | None:
+    """Where the sessions of a project are that `shelves` do not have, if the one meant is there.
+
+    They are journals as runs are, and are kept in a folder of their own.
+    """
+    known = [shelf.path.absolute() for shelf in shelves]
+    for project in _PROJECTS:
+        path = project / ".aish" / "sessions"
+        if path.absolute() in known:
+            continue
+        with suppress(OSError, UsageError), open_project(project, path.name) as shelf:
+            if any(id.endswith(name) for id in shelf.ids()):
+                return f"`--run-dir {path}` has the sessions of `aish shell`"
+    return None
 
 
 def open_shelf(folder: Path, shown: Path) -> Shelf:

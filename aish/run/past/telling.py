@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 
 from aish.errors import UsageError, did_you_mean
-from aish.run.past.shelf import JOURNAL, Shelf, newest_first
+from aish.run.past.shelf import JOURNAL, Shelf, newest_first, sessions_elsewhere
 from aish.sinks.event_reading import event_of
 from aish.sinks.journal_reader import JournalReading
 from aish.sinks.journal_record import JournalError
@@ -132,7 +132,7 @@ def find(shelves: Sequence[Shelf], name: str) -> tuple[Shelf, str]:
     """
     found = dict(newest_first(shelves))
     if not found:
-        hint = "`--run-dir DIR` looks in another place"
+        hint = sessions_elsewhere(shelves) or "`--run-dir DIR` looks in another place"
         raise UsageError("there are no runs", where=_places(shelves), hint=hint)
     if name == "latest":
         name = next(iter(found))
@@ -141,7 +141,8 @@ def find(shelves: Sequence[Shelf], name: str) -> tuple[Shelf, str]:
         return found[fitting[0]], fitting[0]
     if fitting:
         raise UsageError(f"`{name}` may be any of {len(fitting)} runs", hint="give the whole id")
-    hint = did_you_mean(name, found) or "`aish runs list` shows what there is"
+    near = sessions_elsewhere(shelves, name) or did_you_mean(name, found)
+    hint = near or "`aish runs list` shows what there is"
     raise UsageError(f"there is no run `{name}`", where=_places(shelves), hint=hint)
 
 

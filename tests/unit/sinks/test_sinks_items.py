@@ -382,6 +382,38 @@ def test_a_window_made_narrower_leaves_nothing_behind() -> None:
     assert "\x1b[1A" * 3 in out.getvalue()
 
 
+@pytest.mark.parametrize("rows", [["only"], ["one", "two"]], ids=["one", "several"])
+def test_what_stands_on_the_screen_is_not_drawn_again(rows: list[str]) -> None:
+    out = io.StringIO()
+    size = [40, 10]
+    pinned = list(rows)
+    screen = Screen(
+        out, Look(animate=True, width=40), lambda: 0.0, lambda: (size[0], size[1]), NEVER
+    )
+    screen.pin(lambda *_: pinned)
+
+    def drawn() -> bool:
+        before = out.tell()
+        screen.tick()
+        return out.tell() > before
+
+    assert drawn()
+    assert not drawn()
+    screen.line("said above it")
+    assert not drawn(), "it stands below what was written"
+    pinned[0] = "other"
+    assert drawn()
+    size[0] = 30
+    assert drawn()
+    assert not drawn()
+    with screen.hold():
+        assert not drawn()
+    assert drawn(), "somebody else had the terminal"
+    screen.text("a piece\n", elsewhere=True)
+    assert drawn(), "somebody else wrote that"
+    screen.close()
+
+
 def test_a_display_draws_by_itself_and_ends_with_the_console() -> None:
     class Terminal(io.StringIO):
         wrote = threading.Event()
