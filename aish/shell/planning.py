@@ -20,10 +20,15 @@ def session_plan(
     rules = pipeline.rules
     ours = replace(rules, auto_approve=rules.auto_approve + pipeline.shell.auto_approve)
     bare = replace(pipeline, steps=(), outputs=None, rules=ours)
-    plan = make_plan(bare, options, secrets=secrets)
+    plan = _without_prompts(make_plan(bare, options, secrets=secrets))
     alias = model or plan.default_model
     if alias is None:
         return plan
     summary = pipeline.context.summary_model if pipeline.context.max_tokens else None
     judges = (alias,) if summary is None else (alias, summary)
-    return make_plan(bare, options, secrets=secrets, judges=judges)
+    return _without_prompts(make_plan(bare, options, secrets=secrets, judges=judges))
+
+
+def _without_prompts(plan: Plan) -> Plan:
+    """A session has no steps, so what a lock pins of their prompts is not about it."""
+    return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

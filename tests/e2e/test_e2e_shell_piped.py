@@ -327,3 +327,24 @@ def test_a_server_that_is_missing_is_told_of_and_missed_only_where_it_is_require
     assert done.stderr.count("mcp server `s` is missing: ") == 1
     assert ("<one>" in done.stdout) is not required
     assert done.stdout.endswith("<two>\n")
+
+
+@pytest.mark.requirement("P8")
+def test_a_lock_says_nothing_of_the_steps_that_a_session_does_not_have(
+    project: Project, talking: Any
+) -> None:
+    project.write("data/note.txt", "hello")
+    project.pipeline(
+        """
+        mcp: {servers: {repo: {pack: fs, root: data}}}
+        steps: [{id: a, prompt: Say hello}]
+        """
+    )
+    assert project.aish("lock", "p.yaml").code == 0
+    done = project.aish("shell", "p.yaml", stdin="hello\n")
+    assert (done.code, done.stdout) == (0, "<hello>\n")
+    assert "lock_stale" not in done.stderr
+
+    text = (project.folder / "p.yaml").read_text()
+    project.write("p.yaml", text.replace("model: scripted", "model: another"))
+    assert "model `m` is not as it was locked" in project.aish("shell", "p.yaml", stdin="").stderr
