@@ -348,3 +348,15 @@ def test_a_lock_says_nothing_of_the_steps_that_a_session_does_not_have(
     text = (project.folder / "p.yaml").read_text()
     project.write("p.yaml", text.replace("model: scripted", "model: another"))
     assert "model `m` is not as it was locked" in project.aish("shell", "p.yaml", stdin="").stderr
+
+
+@pytest.mark.requirement("S5")
+def test_what_a_request_takes_is_told_with_the_tools_of_servers_on_their_way(
+    project: Project, talking: Any
+) -> None:
+    project.pipeline(ASKING)
+    done = project.aish("shell", "p.yaml", "-q", stdin=":context\n:mcp list\n")
+    first, _, _, row = done.stdout.splitlines()
+    assert done.code == 0
+    assert row.split()[-1] == "ready"
+    assert first.endswith(f", with {row.split()[-2]} tools")

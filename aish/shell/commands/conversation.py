@@ -6,6 +6,7 @@ from aish.loop.summary import Record, summarise
 from aish.loop.weight import Scales, weigh_rest
 from aish.loop.wording import rounds_left_out
 from aish.shell.command import Command
+from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session
 from aish.shell.steps import step
 from aish.text import counted, for_line
@@ -27,7 +28,7 @@ async def _context(session: Session, rest: str) -> None:
     questions = sum(isinstance(turn, UserTurn) for turn in turns)
     most = session.open.plan.pipeline.context.max_tokens
     bound = f" of {most:,} (`context.max_tokens`)" if most is not None else ""
-    tools = counted(len(session.tools()), "tool")
+    tools = counted(len(await known_tools(session)), "tool")
     lines = [
         f"about {tokens_in_use(session):,} tokens{bound}, with {tools}",
         f"{counted(questions, 'question')}, {counted(len(turns), 'turn')}",
@@ -36,6 +37,8 @@ async def _context(session: Session, rest: str) -> None:
     out = [f"output of {counted(waiting, 'local command')}"] if waiting else []
     if names := [*session.attached.names, *out]:
         lines.append(f"goes out with the next line: {', '.join(map(for_line, names))}")
+    if later := still_connecting(session):
+        lines.append(for_line(later))
     session.open.out.show("\n".join(lines))
 
 
