@@ -19,6 +19,7 @@ _MOMENT = 0.01
 _PASTE_MOMENT = 0.05
 _USUAL_SIZE = os.terminal_size((80, 24))
 _MARK_PASTES = "\x1b[?2004h"
+_LAST = 2
 _LEAVE_PASTES = "\x1b[?2004l"
 _UNABLE = frozenset({"", "dumb"})
 
@@ -70,8 +71,11 @@ class Terminal:
         return await self._prompted(prompt)
 
     async def _prompted(self, prompt: str) -> str | None:
-        await self._write("\n".join(words(prompt, self.width)) + " ")
+        text = "\n".join(words(prompt, self.width)) + " "
+        # Whoever sees the prompt to its end can answer: nothing is thrown away after that.
+        await self._write(text[:-_LAST])
         drop_typed(self.reader)
+        await self._write(text[-_LAST:])
         line: str | None = None
         try:
             line = await self._line()
