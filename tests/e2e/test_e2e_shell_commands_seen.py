@@ -226,7 +226,7 @@ def test_a_question_of_a_pipeline_is_asked_here_and_ctrl_c_ends_it_alone(
     scene.pipeline("prompt: please wait", "wait.yaml")
     with settled(scene) as window:
         window.type(":run call.yaml\r")
-        window.wait_for("[y/N")
+        window.wait_for("[y/N/a]")
         window.type("y\r")
         window.wait_for("ok · 1 step")
         do(window, ":deny repo__*")

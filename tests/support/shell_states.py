@@ -60,11 +60,9 @@ STATES = {
     "a tool": State(
         ("hello",), "s__sleep", lambda: (tool_reply([("c1", "s__sleep", '{"ms": 600000}')]),)
     ),
-    "an approval": State(
-        ("hello",), "send this call?", lambda: (tool_reply([("c1", "s__fail", "{}")]),)
-    ),
-    "a proposal": State(("hello",), "run 'ls'?", lambda: (text_reply("CMD: ls\nCMD: id"),)),
-    "an elicitation": State(("hello",), "answer it?", _asks),
+    "an approval": State(("hello",), "[y/N/a]", lambda: (tool_reply([("c1", "s__fail", "{}")]),)),
+    "a proposal": State(("hello",), "run 'ls'? [y/N/e]", lambda: (text_reply("CMD: ls\nCMD: id"),)),
+    "an elicitation": State(("hello",), "answer it? [y/N]", _asks),
     "a local command": State((_WAIT,), "\n  │ begun"),
     "a pipeline": State((":run other.yaml",), "", lambda: (half("It was\n\n"),), requests=1),
     "a summary": State(
