@@ -3,6 +3,7 @@
 from collections.abc import Awaitable, Callable
 from typing import Literal
 
+from aish.errors import UsageError
 from aish.shell.session import Session
 from aish.vocab.frozen import frozen
 
@@ -58,6 +59,17 @@ class Command:
     def title(self) -> str:
         """As it is typed: `:model [ALIAS]`."""
         return f":{self.name} {self.usage}".rstrip()
+
+    async def take(self, session: Session, rest: str) -> None:
+        """Do what was typed.
+
+        Raises:
+            AishError: that cannot be done, and nothing has changed.
+        """
+        if rest and not self.usage:
+            hint = f"`:help {self.name}` tells what it does"
+            raise UsageError(f"`:{self.name}` takes nothing", hint=hint)
+        await self.run(session, rest)
 
     def told(self) -> tuple[tuple[str, str], ...]:
         """Its forms as they are typed, and what each does."""

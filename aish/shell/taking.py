@@ -48,4 +48,4 @@ async def _do(session: Session, line: str) -> None:
             ran = await session.open.local.run_typed(command, hand_over=hand_over)
             session.note_command(ran.record, typed=True)
         case CommandLine(name, rest):
-            await command_of(name).run(session, rest)
+            await command_of(name).take(session, rest)

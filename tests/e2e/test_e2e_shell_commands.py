@@ -192,6 +192,11 @@ WRONG = (
     (":norris on 0", "takes `on`, `on N` or `off`", ""),
     (":norris on ²", "takes `on`, `on N` or `off`", ""),
     (":context x", "takes nothing", ":help context"),
+    (":undo x", "`:undo` takes nothing", ":help undo"),
+    (":log x", "`:log` takes nothing", ":help log"),
+    (":cost x", "takes nothing", ""),
+    (":sessions x", "takes nothing", ""),
+    (":quit x", "takes nothing", ""),
 )
 
 

@@ -65,8 +65,7 @@ async def _deny(session: Session, rest: str) -> None:
 
 
 async def _approvals(session: Session, rest: str) -> None:
-    if rest:
-        raise UsageError("`:approvals` takes nothing", hint="`:approve GLOB` and `:deny GLOB` add")
+    del rest
     opened = session.open
     rules = opened.box.equipment.gate.policy.all()
     rows = [(rule.list, f"{rule.text}  ({rule.entry.path})") for rule in rules]

@@ -23,7 +23,7 @@ def tokens_in_use(session: Session) -> int:
 
 
 async def _context(session: Session, rest: str) -> None:
-    _takes_nothing("context", rest)
+    del rest
     turns = session.history.turns
     questions = sum(isinstance(turn, UserTurn) for turn in turns)
     most = session.open.plan.pipeline.context.max_tokens
@@ -42,13 +42,8 @@ async def _context(session: Session, rest: str) -> None:
     session.open.out.show("\n".join(lines))
 
 
-def _takes_nothing(name: str, rest: str) -> None:
-    if rest:
-        raise UsageError(f"`:{name}` takes nothing", hint=f"`:help {name}` tells what it does")
-
-
 async def _clear(session: Session, rest: str) -> None:
-    _takes_nothing("clear", rest)
+    del rest
     session.replace([], "cleared")
     session.asked, session.stands = None, False
     session.attached.clear()
@@ -57,7 +52,7 @@ async def _clear(session: Session, rest: str) -> None:
 
 
 async def _compact(session: Session, rest: str) -> None:
-    _takes_nothing("compact", rest)
+    del rest
     parted = part(session.history.turns)
     gone, kept = parted.rounds[:-1], parted.rounds[-1:]
     first = parted.head[-1] if parted.head else None

@@ -39,7 +39,7 @@ def _take_back(session: Session, why: str) -> None:
 
 
 async def _undo(session: Session, rest: str) -> None:
-    _takes_nothing("undo", rest)
+    del rest
     session.look_back()
     text = _last(session)
     _take_back(session, "undone")
@@ -57,14 +57,14 @@ def _short(text: str) -> str:
 
 
 async def _retry(session: Session, rest: str) -> None:
-    _takes_nothing("retry", rest)
+    del rest
     text = _last(session)
     _take_back(session, "asked again")
     await ask(session, text)
 
 
 async def _edit(session: Session, rest: str) -> None:
-    _takes_nothing("edit", rest)
+    del rest
     text = _last(session)
     if not session.open.attended:
         raise UsageError("nobody is there to edit it", hint="`:undo`, and then the other question")
@@ -74,11 +74,6 @@ async def _edit(session: Session, rest: str) -> None:
         return
     _take_back(session, "asked another way")
     await ask(session, edited.strip())
-
-
-def _takes_nothing(name: str, rest: str) -> None:
-    if rest:
-        raise UsageError(f"`:{name}` takes nothing", hint="it is about the last question")
 
 
 RETRY = Command(
