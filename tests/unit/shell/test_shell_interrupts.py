@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 from collections.abc import Callable
 
 import anyio
@@ -104,3 +105,33 @@ async def test_a_key_that_stops_never_leaves() -> None:
         taken.stop()
         await anyio.sleep_forever()
     assert scope.cancelled_caught
+
+
+STOPPING = """
+import os, signal
+import anyio
+from aish.shell.interrupts import Interrupts
+
+def restore():
+    print("restored", flush=True)
+
+async def main():
+    found = Interrupts(attended=True, restore=restore, forget=lambda: None)
+    with found.taken(), found.session(), found.running():
+        try:
+            os.kill(os.getpid(), signal.SIGINT)
+            await anyio.sleep_forever()
+        finally:
+            with anyio.CancelScope(shield=True):
+                os.kill(os.getpid(), signal.SIGINT)
+                await anyio.sleep_forever()
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.requirement("exit-130")
+async def test_a_second_ctrl_c_while_something_stops_leaves_at_once() -> None:
+    done = await anyio.run_process([sys.executable, "-c", STOPPING], check=False)
+
+    assert (done.returncode, done.stdout) == (130, b"restored\n")
