@@ -134,7 +134,6 @@ async def _opened(
             box=ours,
             servers=live[0],
             models=Models(keeper, ours, around, meter, desk.plan_for),
-            meter=meter,
             lines=desk.lines,
             out=desk.out,
             interrupts=desk.interrupts,

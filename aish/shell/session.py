@@ -13,7 +13,6 @@ from aish.loop.rounds import last_question
 from aish.loop.turn_teller import TurnTeller
 from aish.loop.wording import is_shortened
 from aish.run.folder import RunFolder, RunsPlace
-from aish.run.metering import RunMeter
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
@@ -99,7 +98,6 @@ class Opened:
     box: Toolbox
     servers: LiveServers
     models: Models
-    meter: RunMeter
     lines: Lines
     out: Out
     interrupts: Interrupts
