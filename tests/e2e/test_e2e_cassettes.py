@@ -186,7 +186,9 @@ def test_what_a_replay_leaves_unused_is_said_and_under_strict_an_error(
     endpoint = model_endpoint([text_reply("one"), text_reply("two")])
     project.uses(endpoint)
     settings = f"cassette: {{path: c.yaml{strict}}}\n"
-    project.pipeline(f"{settings}steps: [{{id: a, prompt: First}}, {{id: b, prompt: Second}}]")
+    project.pipeline(
+        f"{settings}steps: [{{id: a, prompt: First}}, {{id: b, needs: [a], prompt: Second}}]"
+    )
     project.aish("record", "p.yaml")
     project.pipeline(f"{settings}steps: [{{id: a, prompt: First}}]")
 

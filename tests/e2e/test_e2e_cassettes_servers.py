@@ -84,7 +84,7 @@ def test_tools_that_changed_between_two_steps_change_there_again(
           auto_approve: ["s__*"]
         steps:
           - {{id: one, prompt: Use your tools}}
-          - {{id: two, prompt: Use them again}}
+          - {{id: two, needs: [one], prompt: Use them again}}
         """
     )
 

@@ -43,7 +43,7 @@ def streaming(project: Project, model_endpoint: ModelEndpoints) -> Running:
     project.pipeline(
         f"""
         mcp: {{servers: {{s: {{command: {stubborn(note)}}}}}}}
-        steps: [{{id: tell, prompt: Tell a story}}, {{id: next, prompt: And then?}}]
+        steps: [{{id: tell, prompt: Tell a story}}, {{id: next, needs: [tell], prompt: And then?}}]
         """
     )
     running = project.aish.start("run", "p.yaml", "--format", "jsonl")

@@ -85,7 +85,9 @@ def set_the_scene(
     command = stdio(*own, "--note-cancelled", cancelled, *flags)
     rules = "auto_approve: [s__sleep, s__ask_client]"
     project.pipeline(f"mcp: {{servers: {{s: {{command: {command}}}}}, {rules}}}\n")
-    project.pipeline("steps: [{id: tell, prompt: Tell}, {id: more, prompt: More}]", "other.yaml")
+    project.pipeline(
+        "steps: [{id: tell, prompt: Tell}, {id: more, needs: [tell], prompt: More}]", "other.yaml"
+    )
     return endpoint
 
 
