@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskGroup
+from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.models import ModelEntry
 from aish.models.dialect import dialect_of
@@ -99,6 +100,8 @@ class ChatModel:
                         shown = True
                         yield batch if type(batch[-1]) is not Finish else self._signed(batch, hold)
                 except (AttemptError, StreamError) as error:
+                    # Who cancels a turn may cut its answer short a moment before it hears of that.
+                    await checkpoint_if_cancelled()
                     failure = self._failed(error, turn, slot)
                 else:
                     slot.answered()

@@ -1,9 +1,10 @@
 """Where bytes go and where they do not (L1, L10, X5, X6), against a real endpoint."""
 
+import asyncio
 import itertools
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -417,3 +418,33 @@ async def test_a_base_url_that_is_none_fails_before_anything_is_sent() -> None:
     with pytest.raises(UsageError):
         async with a_model(an_entry("localhost:8080/v1")):
             pass
+
+
+class LeavingInMidAnswer(httpx.AsyncBaseTransport):
+    """Says one thing, and in the same turn of the loop its scope is cancelled."""
+
+    def __init__(self, scope: anyio.CancelScope) -> None:
+        self._scope = scope
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """The beginning of an answer."""
+        return httpx.Response(200, content=self._parts())
+
+    async def _parts(self) -> AsyncIterator[bytes]:
+        asyncio.get_running_loop().call_soon(self._scope.cancel)
+        yield sse([delta(content="Once")], done=False)
+        await anyio.sleep_forever()
+
+
+@pytest.mark.requirement("L10", "L8")
+async def test_a_cancelled_turn_is_cancelled_and_no_failure_of_the_endpoint() -> None:
+    scope = anyio.CancelScope()
+    entry = an_entry("http://127.0.0.1:9/v1")
+
+    with scope:
+        async with open_model(
+            entry, None, secrets=Secrets(), make_client=lambda _: LeavingInMidAnswer(scope)
+        ) as model:
+            await turn(model)
+
+    assert scope.cancelled_caught
