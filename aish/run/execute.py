@@ -12,7 +12,7 @@ from aish.run.course import Course, last_words
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.graph import leave_out_the_rest, run_whole
 from aish.run.interrupt import Interrupt, interruptible
-from aish.run.metering import open_meter
+from aish.run.metering import RunMeter, open_meter
 from aish.run.opening import run_started
 from aish.run.options import RunOptions
 from aish.run.order import steps_read
@@ -59,6 +59,7 @@ class _Progress:
     others: list[AishError] = field(default_factory=list)
     examine: Examine | None = None
     carriers: OpenCarrier | None = None
+    above: RunMeter | None = None
     tools: list[AllTools] = field(default_factory=list)
     course: Course = field(default_factory=Course)
     spending: Spending = field(default_factory=Spending)
@@ -70,15 +71,16 @@ async def execute(
     around: Surroundings,
     examine: Examine | None = None,
     carriers: OpenCarrier | None = None,
+    above: RunMeter | None = None,
 ) -> Exit:
     """Run `plan` to its end and say how it ended; every failure becomes part of the answer.
 
     The stream of events begins with `run.started` and ends with `run.finished`, whatever happens
     in between (B12). A run that succeeded is shown to `examine` while everything is still open.
-    `carriers` opens what runs items elsewhere.
+    `carriers` opens what runs items elsewhere. What it uses counts for the meter `above` it too.
     """
     begun = around.clock.monotonic()
-    progress = _Progress(examine=examine, carriers=carriers)
+    progress = _Progress(examine=examine, carriers=carriers, above=above)
     if around.tape is not None:
         around = around.with_emit(around.tape.followed(around.emit))
     course = progress.course
@@ -162,7 +164,7 @@ async def _open_and_run(
 ) -> None:
     # Servers may have things to say before `run.started`, which has to come first.
     emit = _Listening(around.emit, progress)
-    meter = open_meter(plan, around.carried)
+    meter = open_meter(plan, around.carried, progress.above)
     async with open_resources(plan, around.with_emit(emit), meter) as resources:
         _start(plan, options, around, progress, all_servers(resources))
         for part, opened in parts(plan, resources):

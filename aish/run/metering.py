@@ -14,7 +14,7 @@ from aish.run.plan import Plan
 from aish.run.surroundings import AnyCarried, AnySpent
 from aish.text import dollars
 from aish.vocab.deltas import Finish, Usage
-from aish.vocab.event_parts import Place
+from aish.vocab.event_parts import NOWHERE, Place
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Meter
 
@@ -31,14 +31,19 @@ class RunMeter:
     """`vocab.protocols.Meter` of one run; `prices` are by model alias.
 
     A request that does not fit beside those under way waits for them: they may use less than they
-    might. So what a limit allows does not depend on how much runs at the same time.
+    might. So what a limit allows does not depend on how much runs at the same time. What is run in
+    a session counts for the meter of the session, `above`, as well.
     """
 
-    def __init__(self, budget: Budget, prices: Mapping[str, Pricing | None]) -> None:
+    def __init__(
+        self,
+        budget: Budget,
+        prices: Mapping[str, Pricing | None],
+        above: "RunMeter | None" = None,
+    ) -> None:
         self.budget = budget
-        self.reached: BudgetError | None = None
-        """The limit of the run that was reached first: nothing new is to be started."""
         self._prices = prices
+        self._above = above
         self._freed: anyio.Event | None = None
 
     async def reserve(
@@ -70,13 +75,25 @@ class RunMeter:
         need = Need(turns=1)
         if self.budget.weighs(place.step):
             need = _worst(pricing, size, max_tokens)
+        hold = RequestHold(self, await self._reserved(place.step, need), pricing)
+        if self._above is not None:
+            try:
+                hold.above = await self._above.reserve_at(pricing, NOWHERE, size, max_tokens)
+            except BudgetError as error:
+                raise _of_session(error) from error
+            finally:
+                if hold.above is None:
+                    hold.close(begun=False)
+        return hold
+
+    async def _reserved(self, step: str | None, need: Need) -> Reserved:
         while True:
-            found = self.budget.reserve(place.step, need)
+            found = self.budget.reserve(step, need)
             match found:
                 case Reserved():
-                    return RequestHold(self, found, pricing)
+                    return found
                 case Over():
-                    raise self._error(found)
+                    raise _error(found)
                 case Wait():
                     self._freed = self._freed or anyio.Event()
                     await self._freed.wait()
@@ -90,10 +107,15 @@ class RunMeter:
         need = Need(tool_calls=1)
         found = self.budget.reserve(place.step, need)
         if isinstance(found, Over):
-            raise self._error(found)
+            raise _error(found)
         # Calls are never held, so none waits for another.
         assert isinstance(found, Reserved)
         self.budget.settle(found, need)
+        if self._above is not None:
+            try:
+                await self._above.count_call(NOWHERE)
+            except BudgetError as error:
+                raise _of_session(error) from error
 
     def settle(self, reserved: Reserved, used: Need) -> None:
         """What a request has used is known, and others may go on."""
@@ -102,11 +124,14 @@ class RunMeter:
             self._freed.set()
             self._freed = None
 
-    def _error(self, over: Over) -> BudgetError:
-        error = BudgetError(limit_text(over), hint=limit_hint(over))
-        if over.step is None:
-            self.reached = self.reached or error
-        return error
+
+def _error(over: Over) -> BudgetError:
+    return BudgetError(limit_text(over), hint=limit_hint(over))
+
+
+def _of_session(error: BudgetError) -> BudgetError:
+    """A limit that is not the run's own says so."""
+    return BudgetError(f"{error.message} (in the session that runs it)", hint=error.hint)
 
 
 def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Need:
@@ -140,15 +165,16 @@ class InnerMeter:
 
 
 class RequestHold:
-    """`vocab.protocols.Hold`: what one request may use."""
+    """`vocab.protocols.Hold`: what one request may use, of the run and of what is `above` it."""
 
-    __slots__ = ("_meter", "_open", "_pricing", "_reserved")
+    __slots__ = ("_meter", "_open", "_pricing", "_reserved", "above")
 
     def __init__(self, meter: RunMeter, reserved: Reserved, pricing: Pricing | None) -> None:
         self._meter = meter
         self._reserved = reserved
         self._pricing = pricing
         self._open = True
+        self.above: RequestHold | None = None
 
     def settle(self, finish: Finish) -> Finish:
         """The request was answered; the same finish, with what it cost."""
@@ -157,7 +183,7 @@ class RequestHold:
             cost = self._pricing.cost(usage)
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
-        self._end(Need(turns=1, tokens=tokens, cost_usd=cost))
+        self.end(Need(turns=1, tokens=tokens, cost_usd=cost))
         return finish if cost == finish.cost_usd else replace(finish, cost_usd=cost)
 
     def close(self, *, begun: bool) -> None:
@@ -166,14 +192,17 @@ class RequestHold:
         One that had `begun` to be answered is spent at its worst. It was no turn, though.
         """
         if begun:
-            self._end(Need(tokens=None, cost_usd=None))
+            self.end(Need(tokens=None, cost_usd=None))
         else:
-            self._end(Need())
+            self.end(Need())
 
-    def _end(self, used: Need) -> None:
+    def end(self, used: Need) -> None:
+        """The request has used this; once."""
         if self._open:
             self._open = False
             self._meter.settle(self._reserved, used)
+            if self.above is not None:
+                self.above.end(used)
 
 
 class PlanMeter(Meter, Protocol):
@@ -184,15 +213,17 @@ class PlanMeter(Meter, Protocol):
         ...
 
 
-def open_meter(plan: Plan, carried: AnyCarried | None = None) -> RunMeter:
+def open_meter(
+    plan: Plan, carried: AnyCarried | None = None, above: RunMeter | None = None
+) -> RunMeter:
     """The meter of a run, which goes on counting where a part of it before this one stopped."""
     prices = prices_of(plan)
     bounded = dict(_bounds(plan))
     if carried is None:
-        return RunMeter(Budget(plan.limits, bounded), prices)
+        return RunMeter(Budget(plan.limits, bounded), prices, above)
     before = {id: _spent(one) for id, one in carried.by_step.items()}
     spent = _spent(carried.spent)
-    return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices)
+    return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices, above)
 
 
 def prices_of(plan: Plan) -> Mapping[str, Pricing | None]:

@@ -43,6 +43,15 @@ class Spending:
         if item is not None:
             self.items[step, item] = _more(self.items.get((step, item), _NOTHING), event)
 
+    def add(self, used: Used) -> None:
+        """Count what was used elsewhere, for the whole run."""
+        was = self.whole
+        self.whole = Used(
+            was.turns + used.turns,
+            add_usage(was.usage, used.usage or Usage()),
+            add_cost(was.cost_usd, used.cost_usd),
+        )
+
     def of(self, place: Place) -> Used:
         """What the step or item at `place` has used: a step with all of its items."""
         if place.item is None:

@@ -152,6 +152,7 @@ class _Scan:
             "tool.decided": self._decided,
             "tool.started": self._called,
             "rule.added": self._ruled,
+            "pipeline.spent": self._ran_elsewhere,
         }
 
     def take(self, record: Any) -> None:
@@ -215,9 +216,7 @@ class _Scan:
         self._asked[whole] = Asked(text, waited, (before,) if before else (), (), names)
 
     def _answered(self, record: Any) -> None:
-        told: Any = record.get("usage") or {}
-        usage = Usage(told.get("input"), told.get("output"))
-        self._spending.answer(str(record.get("step")), usage, record.get("cost_usd"))
+        self._spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
         if record.get("purpose", "answer") == "answer":
             self._model = record.get("model")
 
@@ -228,9 +227,18 @@ class _Scan:
     def _called(self, record: Any) -> None:
         self._spending.call(str(record.get("step")))
 
+    def _ran_elsewhere(self, record: Any) -> None:
+        turns, calls = record.get("turns") or 0, record.get("tool_calls") or 0
+        self._spending.elsewhere(turns, calls, _usage(record), record.get("cost_usd"))
+
     def _ruled(self, record: Any) -> None:
         if record.get("list") == "deny":
             self._denied.append(str(record.get("tool")))
 
     def _read(self, name: str) -> bytes | None:
         return kept_file(self._path, name)
+
+
+def _usage(record: Any) -> Usage:
+    told: Any = record.get("usage") or {}
+    return Usage(told.get("input"), told.get("output"))

@@ -2,7 +2,7 @@
 
 from dataclasses import field
 
-from aish.run.spending import Spending
+from aish.run.spending import Spending, Used
 from aish.vocab.event_parts import Verdict
 from aish.vocab.events import (
     Event,
@@ -15,6 +15,7 @@ from aish.vocab.events import (
 )
 from aish.vocab.frozen import slotted
 from aish.vocab.protocols import Emit
+from aish.vocab.turn_events import PipelineSpent
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
@@ -49,4 +50,6 @@ class Following:
             case _:
                 pass
         self.spending.take(event)
+        if isinstance(event, PipelineSpent):
+            self.spending.add(Used(event.turns, event.usage, event.cost_usd))
         self.emit(event)

@@ -138,6 +138,7 @@ async def _opened(
             out=desk.out,
             interrupts=desk.interrupts,
             local=_local(desk, ours, said, buffer),
+            meter=meter,
             frame=frame(cmd_lines=plan.pipeline.shell.cmd_lines),
             attended=desk.attended,
             commands=COMMANDS,

@@ -13,6 +13,7 @@ from aish.loop.rounds import last_question
 from aish.loop.turn_teller import TurnTeller
 from aish.loop.wording import is_shortened
 from aish.run.folder import RunFolder, RunsPlace
+from aish.run.metering import RunMeter
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
@@ -102,6 +103,7 @@ class Opened:
     out: Out
     interrupts: Interrupts
     local: LocalShell
+    meter: RunMeter
     frame: str
     """The static part of the system prompt (S3)."""
     attended: bool

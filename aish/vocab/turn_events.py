@@ -5,6 +5,7 @@ What is said piece by piece, and who asks, is in `events`, where the union of al
 
 from typing import Literal
 
+from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
@@ -62,6 +63,21 @@ class OutputWaits:
 
 
 @frozen
+class PipelineSpent:
+    """A pipeline that was run in a session has used this, which counts for the session (B8).
+
+    `folder` is that of its run. `cost_usd` of `None` is unknown.
+    """
+
+    place: Place
+    folder: str | None
+    turns: int
+    tool_calls: int
+    usage: Usage
+    cost_usd: float | None
+
+
+@frozen
 class Fallback:
     """`from` and `to` in JSON."""
 
@@ -71,7 +87,7 @@ class Fallback:
     reason: str
 
 
-JournalOnly = QuestionAsked | TurnAdded | HistoryReplaced | OutputWaits | RuleAdded
+JournalOnly = QuestionAsked | TurnAdded | HistoryReplaced | OutputWaits | RuleAdded | PipelineSpent
 """What a conversation is gone on with from; what a person reads says the same in other events."""
 
 OfConversation = JournalOnly | Fallback

@@ -8,6 +8,7 @@ import pytest
 from e2e_project import Project, http_server, of_type, stdio
 from model_endpoint import ModelEndpoint, json_reply, text_reply
 from shell_scene import obedient, piped, told, with_servers
+from shell_terminal import session_journal
 
 from aish.sinks.journal_reader import read_journal
 from aish.vocab.json import JsonValue
@@ -434,6 +435,43 @@ def test_what_the_session_denies_is_denied_in_its_pipelines(scene: Project) -> N
     assert "hello" not in denied.stdout
     assert denied.code == 3
     assert "denied by rule repo__file_*" in denied.stderr
+
+
+@pytest.mark.requirement("B8", "S5", "S6", "exit-4")
+def test_what_a_pipeline_uses_counts_for_the_session_and_for_what_goes_on_with_it(
+    scene: Project, model: ModelEndpoint
+) -> None:
+    price = "price: {input: 100, output: 1000}"
+    priced = f'models: {{m: {{base_url: "${{MODEL_URL}}", model: x, {price}}}}}'
+    scene.pipeline(priced)
+    scene.pipeline(
+        f"""
+        {priced}
+        mcp: {{servers: {{repo: {{pack: fs, root: data}}}}, auto_approve: ["repo__*"]}}
+        steps:
+          - {{id: read, call: repo__file_read, with: {{path: note.txt}}}}
+          - {{id: a, prompt: say first}}
+          - {{id: b, prompt: "{{{{ steps.a.text }}}}"}}
+        """,
+        "run.yaml",
+    )
+
+    done = piped(scene, "a question", ":run run.yaml", ":cost", args=("--max-turns", "2"))
+
+    assert done.code == 4
+    assert "the limit of 2 turns is reached (in the session that runs it)" in done.stderr
+    assert "2 turns, 14 tokens in, 6 out, cost $0.0074" in done.stdout
+    spent = of_type(session_journal(scene), "pipeline.spent")
+    assert sorted((one["turns"], one["tool_calls"]) for one in spent) == [(0, 1), (1, 0)]
+    (folder,) = scene.run_folders
+    assert {one["folder"] for one in spent} == {f".aish/runs/{folder.name}"}
+    assert len(model.requests) == 2
+
+    again = piped(scene, ":cost", ":run run.yaml", args=("--resume", "--max-turns", "3"))
+
+    assert again.stdout.startswith("2 turns, 14 tokens in, 6 out, cost $0.0074")
+    assert again.code == 4
+    assert len(model.requests) == 3
 
 
 # --- The conversation ------------------------------------------------------------------------

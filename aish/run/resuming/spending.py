@@ -18,8 +18,8 @@ class _Sum:
     tool_calls: int = 0
     known_usd: float = 0.0
 
-    def answer(self, usage: Usage, cost_usd: float | None) -> None:
-        self.turns += 1
+    def answer(self, usage: Usage, cost_usd: float | None, turns: int = 1) -> None:
+        self.turns += turns
         self.tokens_in += usage.input or 0
         self.tokens_out += usage.output or 0
         self.known_usd += cost_usd or 0.0
@@ -68,6 +68,11 @@ class Spending:
         """A tool was called."""
         for total in (self._whole, *map(self._of, scopes(step))):
             total.tool_calls += 1
+
+    def elsewhere(self, turns: int, tool_calls: int, usage: Usage, cost_usd: float | None) -> None:
+        """A run of its own has used this, which counts for the whole."""
+        self._whole.answer(usage, cost_usd, turns)
+        self._whole.tool_calls += tool_calls
 
     def spent(self) -> SpentBefore:
         """All of it."""

@@ -17,8 +17,13 @@ from aish.run.plan_checks import require_steps
 from aish.run.surroundings import Surroundings
 from aish.shell.command import Command
 from aish.shell.session import Session
-from aish.vocab.event_parts import Failure
+from aish.vocab.deltas import Usage
+from aish.vocab.event_parts import NOWHERE, Failure
+from aish.vocab.events import Event, ToolStarted, TurnFinished
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
+from aish.vocab.protocols import Emit
+from aish.vocab.turn_events import PipelineSpent
 
 _FORM = "`:run FILE [k=v …]` is the form"
 
@@ -63,16 +68,37 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     folder.write_plan(pipeline.data)
     with opened.outlets_for(plan, folder, clock) as emit, opened.interrupts.lent():
         around = Surroundings(
-            emit=emit,
+            emit=_Counting(emit, session.emit, folder.shown),
             approver=opened.around.approver,
             clock=clock,
             folder=folder,
             environ=options.environ,
         )
-        end = await execute(plan, options, around)
+        end = await execute(plan, options, around, above=opened.meter)
     if end.code:
         failure = Failure(end.name, end.reason, end.hint)
         session.note_failure("failed", failure, ExitCode(end.code))
+
+
+@frozen
+class _Counting:
+    """Has the session journal what a run in it uses: that counts for both (B8)."""
+
+    emit: Emit
+    tell: Emit
+    folder: str | None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, TurnFinished):
+            self._spent(event.usage, event.cost_usd, turns=1)
+        elif isinstance(event, ToolStarted):
+            self._spent(Usage(0, 0), 0.0, tool_calls=1)
+        self.emit(event)
+
+    def _spent(
+        self, usage: Usage, cost_usd: float | None, turns: int = 0, tool_calls: int = 0
+    ) -> None:
+        self.tell(PipelineSpent(NOWHERE, self.folder, turns, tool_calls, usage, cost_usd))
 
 
 def _with_denials(pipeline: Pipeline, session: Session) -> Pipeline:
@@ -104,8 +130,8 @@ RUN = Command(
     _run,
     details=(
         "It has its own servers, models, rules and run folder. What its rules do not approve is "
-        "asked about here, and what this session denies is denied in it too. Its answers are not "
-        "part of the conversation."
+        "asked about here, and what this session denies is denied in it too. What it uses counts "
+        "for the limits of both. Its answers are not part of the conversation."
     ),
     completes="path",
 )

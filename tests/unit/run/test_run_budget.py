@@ -216,7 +216,7 @@ def test_an_answer_is_priced_where_its_provider_does_not_say() -> None:
 
 
 def test_a_request_waits_for_those_that_hold_what_it_needs() -> None:
-    async def run() -> tuple[list[str], BudgetError | None]:
+    async def run() -> list[str]:
         found = meter(Limits(tokens=300))
         order: list[str] = []
 
@@ -232,9 +232,9 @@ def test_a_request_waits_for_those_that_hold_what_it_needs() -> None:
             order.append("first")
             first.settle(finish(50, 50))
             first.close(begun=True)
-        return order, found.reached
+        return order
 
-    assert anyio.run(run) == (["first", "second"], None)
+    assert anyio.run(run) == ["first", "second"]
 
 
 def test_a_broken_answer_is_charged_at_its_worst_and_a_refused_request_not_at_all() -> None:
@@ -251,15 +251,41 @@ def test_a_broken_answer_is_charged_at_its_worst_and_a_refused_request_not_at_al
     assert anyio.run(run) == [Spent(), Spent(tokens=200, cost_usd=0.0002)]
 
 
-def test_the_limit_of_the_run_that_was_reached_is_remembered() -> None:
-    async def run() -> tuple[str, str]:
-        found = meter(Limits(turns=1, tool_calls=0))
-        (await found.reserve(PLACE, "m", 1, 1)).settle(finish(1, 1))
-        with pytest.raises(BudgetError) as error:
-            await found.reserve(PLACE, "m", 1, 1)
-        with pytest.raises(BudgetError):
-            await found.count_call(PLACE)
-        assert found.reached is not None
-        return error.value.message, found.reached.message
+def test_what_is_run_in_a_session_counts_for_both_and_is_bounded_by_both() -> None:
+    async def run() -> tuple[list[str], Spent, Spent]:
+        session = meter(Limits(turns=3, tool_calls=1))
+        inner = RunMeter(Budget(Limits(turns=2)), {"m": Rates(1.0, 1.0)}, session)
+        (await session.reserve(PLACE, "m", 400, 100)).settle(finish(10, 10))
+        for _ in range(2):
+            (await inner.reserve(PLACE, "m", 400, 100)).settle(finish(1_000_000, 0))
+        await inner.count_call(PLACE)
+        said = []
+        for over in (inner, RunMeter(Budget(Limits()), {}, session)):
+            with pytest.raises(BudgetError) as error:
+                await over.reserve(PLACE, "m", 400, 100)
+            said.append(error.value.message)
+            with pytest.raises(BudgetError):
+                await over.count_call(PLACE)
+        return said, inner.budget.spent, session.budget.spent
 
-    assert anyio.run(run) == ("the limit of 1 turn is reached",) * 2
+    said, inner, session = anyio.run(run)
+    assert said == [
+        "the limit of 2 turns is reached",
+        "the limit of 3 turns is reached (in the session that runs it)",
+    ]
+    assert (inner.turns, inner.cost_usd) == (2, 2.0)
+    assert (session.turns, session.tool_calls, session.cost_usd) == (3, 1, 2.00002)
+
+
+def test_a_request_that_a_session_does_not_allow_for_is_not_held_against_the_run() -> None:
+    async def run() -> tuple[Spent, bool]:
+        session = meter(Limits(tokens=300))
+        inner = RunMeter(Budget(Limits(tokens=300)), {"m": Rates(1.0, 1.0)}, session)
+        held = await session.reserve(PLACE, "m", 400, 100)
+        with anyio.move_on_after(0) as scope:
+            await inner.reserve(PLACE, "m", 400, 100)
+        held.close(begun=False)
+        (await inner.reserve(PLACE, "m", 400, 150)).close(begun=False)
+        return inner.budget.spent, scope.cancelled_caught
+
+    assert anyio.run(run) == (Spent(), True)
