@@ -19,7 +19,7 @@ from aish.sinks.look import look_of
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.secrets import Secrets
 from aish.text import for_ci_log, for_line, for_terminal
-from aish.vocab.events import Event, Stamped, StepFinished, StepStarted
+from aish.vocab.events import Event, RunFinished, Stamped, StepFinished, StepStarted
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock, Emit
@@ -101,6 +101,8 @@ class PipedOut:
     def __init__(self, answers: Answers, lost: Lost) -> None:
         self._answers = answers
         self._lost = lost
+        self.errors: set[str] = set()
+        """What went wrong and was told."""
 
     @property
     def gone(self) -> bool:
@@ -121,9 +123,10 @@ class PipedOut:
         for line in columns(_tame(rows), None):
             self.show(line)
 
-    def error(self, error: AishError) -> None:  # ruff: ignore[no-self-use] - see `session.Out`
+    def error(self, error: AishError) -> None:
         """To stderr."""
-        _say(for_ci_log, sys.stderr, error)
+        self.errors.add(str(error))
+        _say(str(error), error.hint)
 
 
 class TerminalOut:
@@ -167,10 +170,31 @@ def _tame(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     return [[for_line(cell) for cell in row] for row in rows]
 
 
-def _say(clean: Callable[[str], str], stream: TextIO, error: AishError) -> None:
-    hint = f"\n  hint: {error.hint}" if error.hint else ""
-    stream.write(clean(f"error: {error}{hint}") + "\n")
-    stream.flush()
+class LastWords:
+    """Why a quiet session failed, on stderr, unless that was told when it happened."""
+
+    name = "the log"
+    deltas = False
+
+    def __init__(self, told: PipedOut) -> None:
+        self._told = told
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Speak at the end only."""
+        event = stamped.event
+        if isinstance(event, RunFinished) and event.exit.code:
+            end = event.exit
+            if end.reason not in self._told.errors:
+                _say(end.reason, end.hint)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+def _say(text: str, hint: str | None) -> None:
+    more = f"\n  hint: {hint}" if hint else ""
+    sys.stderr.write(for_ci_log(f"error: {text}{more}") + "\n")
+    sys.stderr.flush()
 
 
 @frozen
@@ -242,10 +266,10 @@ def open_outlets(
 
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)
-        shown = None if told.quiet else Plain(sys.stderr)
+        out = piped = PipedOut(answers, lost)
+        shown = LastWords(piped) if told.quiet else Plain(sys.stderr)
         # It counts by itself what that run comes to.
         visitor = None if told.quiet else lambda: Plain(sys.stderr)
-        out = PipedOut(answers, lost)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]
     log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
     return Outlets(log, out, pause, visitor, lost)

@@ -146,7 +146,19 @@ def test_a_line_that_cannot_be_done_is_told_and_the_next_one_is_done(
     assert said in done.stderr
     quiet = project.aish("shell", "p.yaml", "-q", stdin=f"{line}\nnext\n")
     assert (quiet.code, quiet.stdout) == (1, "<next>\n")
-    assert quiet.stderr.count("error:") == 2
+    assert quiet.stderr.count("error:") == 1, "told once"
+
+
+@pytest.mark.requirement("S1", "exit-5")
+def test_a_quiet_session_says_why_a_question_had_no_answer(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([json_reply(401, {"error": {"message": "bad key"}})]))
+    project.pipeline("")
+    done = project.aish("shell", "p.yaml", "-q", stdin="question\n")
+    assert (done.code, done.stdout) == (5, "")
+    assert done.stderr.startswith("error: step `line-1`: model `m`: HTTP 401: ")
+    assert done.stderr.count("error: ") == 1
 
 
 @pytest.mark.requirement("S1", "exit-1", "exit-3", "exit-4", "exit-5")

@@ -116,8 +116,6 @@ def command(
     losses = _Losses()
     wanted = Wanted(told, losses, showing.run_dir, showing.ephemeral, beginning.resume)
     end = run_shell(pipeline, options, wanted)
-    if end.code and told.quiet and not told.attended:
-        say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
     return end.code or int(losses.any)
 
 
