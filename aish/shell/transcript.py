@@ -6,9 +6,14 @@ from aish.text import for_terminal
 from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
 
 
-def transcript(turns: Sequence[Turn], title: str) -> str:
-    """The whole conversation; tool calls and their results in fences."""
-    parts = [f"# {title}"]
+def title(id: str) -> str:
+    """The first line."""
+    return f"# {id}"
+
+
+def transcript(turns: Sequence[Turn], id: str) -> str:
+    """The whole conversation of a session; tool calls and their results in fences."""
+    parts = [title(id)]
     parts += [part for turn in turns for part in _parts(turn)]
     return for_terminal("\n\n".join(parts)) + "\n"
 

@@ -388,6 +388,31 @@ def test_denying_local_commands_denies_what_the_person_types_too(scene: Project)
     assert "denied by rule shell__*" in done.stderr
 
 
+# --- :save -----------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("S5")
+def test_a_saved_conversation_replaces_nothing_but_an_older_one_of_its_session(
+    scene: Project,
+) -> None:
+    scene.write("mine.md", "mine")
+    (scene.folder / "link.md").symlink_to("nowhere.md")
+
+    lines = (":save mine.md", ":save link.md", "one", ":save new.md", "two", ":save new.md")
+    done = piped(scene, *lines)
+    again = piped(scene, ":save new.md", args=("--resume",))
+    other = piped(scene, ":save new.md")
+
+    assert done.stderr.count("is there already\n  hint: take another name, or delete it") == 2
+    assert (scene.folder / "mine.md").read_text() == "mine"
+    saved = (scene.folder / "new.md").read_text()
+    assert saved.startswith("# ")
+    assert "one" in saved
+    assert "two" in saved
+    assert "the conversation is in new.md" in again.stdout
+    assert (other.code, "`new.md` is there already" in other.stderr) == (1, True)
+
+
 # --- :run ------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,7 @@ from aish.shell.command import Command
 from aish.shell.session import Session
 from aish.shell.shelf import find_session, past_sessions
 from aish.shell.totals import with_earlier
-from aish.shell.transcript import transcript
+from aish.shell.transcript import title, transcript
 from aish.system.files import atomic_write
 from aish.text import counted, dollars, for_line
 from aish.vocab.deltas import Usage
@@ -20,14 +20,25 @@ async def _save(session: Session, rest: str) -> None:
     if not rest:
         raise UsageError("`:save PATH` is the form", hint="for example `:save notes.md`")
     path = Path(os.path.expanduser(rest))  # ruff: ignore[os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
-    text = session.open.plan.secrets.mask(
-        transcript(session.history.turns, session.open.around.folder.id)
-    )
+    id = session.open.around.folder.id
+    text = session.open.plan.secrets.mask(transcript(session.history.turns, id))
     try:
+        if not _is_ours(path, title(id)):
+            raise UsageError(f"`{path}` is there already", hint="take another name, or delete it")
         atomic_write(path, text.encode("utf-8", "replace"))
     except OSError as error:
         raise AishError(f"cannot write it: {error.strerror}", where=str(path)) from error
     session.open.out.show(f"the conversation is in {for_line(str(path))}")
+
+
+def _is_ours(path: Path, title: str) -> bool:
+    """Whether nothing is there, or what this session saved before."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(title) + 1) == f"{title}\n".encode()
+    except FileNotFoundError:
+        # A link to nowhere is somebody's too.
+        return not path.is_symlink()
 
 
 async def _sessions(session: Session, rest: str) -> None:
@@ -80,7 +91,14 @@ async def _resume(session: Session, rest: str) -> None:
     session.over = True
 
 
-SAVE = Command("save", "PATH", "writes the conversation as Markdown", _save, completes="path")
+SAVE = Command(
+    "save",
+    "PATH",
+    "writes the conversation as Markdown",
+    _save,
+    details="A file is replaced only by the session that has saved it.",
+    completes="path",
+)
 SESSIONS = Command("sessions", "", "lists the sessions that are kept", _sessions)
 RESUME = Command(
     "resume",
