@@ -38,7 +38,7 @@ class Earlier:
     """What an earlier part of a session has left.
 
     `waiting` are outputs of local commands that no question has taken along yet (L14), `asked` what
-    was asked by the text that it became. `model` is the alias that answered last, `seconds` how
+    was asked by the text that it became. `model` is the alias that was asked last, `seconds` how
     long answers took. `last_seq` numbers the last record of the journal. `denied` are globs that
     the person denied.
     """
@@ -85,7 +85,7 @@ class Earlier:
         if self.model in session.open.plan.pipeline.models:
             session.model = self.model
         elif self.model is not None:
-            text = f"the model `{self.model}`, which answered last, is not in the file any more"
+            text = f"the model `{self.model}`, which was asked last, is not in the file any more"
             session.emit(Notice(NOWHERE, "warning", "not_recalled", text))
 
     def _end_last(self, session: Session) -> None:
@@ -147,6 +147,7 @@ class _Scan:
             "step.started": self._step,
             "step.finished": self._ended,
             "question.asked": self._question_asked,
+            "model.chosen": self._chosen,
             "turn.added": self._added,
             "turn.finished": self._answered,
             "tool.decided": self._decided,
@@ -217,8 +218,9 @@ class _Scan:
 
     def _answered(self, record: Any) -> None:
         self._spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
-        if record.get("purpose", "answer") == "answer":
-            self._model = record.get("model")
+
+    def _chosen(self, record: Any) -> None:
+        self._model = record.get("model")
 
     def _decided(self, record: Any) -> None:
         if record.get("verdict") in {"ask-no", "deny"}:

@@ -154,6 +154,8 @@ async def _opened(
         _begin(session)
         if desk.earlier is not None:
             desk.earlier.carry_into(session)
+        if session.model is not None:
+            session.choose(session.model)
         yield session
 
 

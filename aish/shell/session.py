@@ -29,12 +29,13 @@ from aish.shell.norris import Norris
 from aish.shell.offers import Offers
 from aish.shell.outgoing import Asked, Attached
 from aish.shell.waiting import SessionBuffer
-from aish.vocab.event_parts import Failure, Place, StepStatus
+from aish.vocab.event_parts import NOWHERE, Failure, Place, StepStatus
 from aish.vocab.events import Event, Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.messages import History, SystemTurn, Turn, UserTurn
 from aish.vocab.protocols import Clock, Emit
 from aish.vocab.tools import Tool
+from aish.vocab.turn_events import ModelChosen
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""
@@ -248,6 +249,11 @@ class Session:
         # What was typed wrong is no broken file: something may well have been contacted.
         usage = error.exit_code is ExitCode.USAGE
         self.errors.append(StepFailedError(str(error), hint=error.hint) if usage else error)
+
+    def choose(self, alias: str) -> None:
+        """Ask the model of that alias from now on, also when the session is gone on with."""
+        self.model = alias
+        self.emit(ModelChosen(NOWHERE, alias))
 
     def model_alias(self) -> str:
         """The model that answers.

@@ -27,6 +27,7 @@ from aish.vocab.events import (
 from aish.vocab.turn_events import (
     Fallback,
     HistoryReplaced,
+    ModelChosen,
     OutputWaits,
     PipelineSpent,
     QuestionAsked,
@@ -45,6 +46,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     QuestionAsked: "question.asked",
     TurnAdded: "turn.added",
     HistoryReplaced: "history.replaced",
+    ModelChosen: "model.chosen",
     OutputWaits: "output.waits",
     RuleAdded: "rule.added",
     PipelineSpent: "pipeline.spent",

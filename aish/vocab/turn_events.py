@@ -55,6 +55,14 @@ class RuleAdded:
 
 
 @frozen
+class ModelChosen:
+    """The model of this alias is asked from now on, in a session."""
+
+    place: Place
+    model: str
+
+
+@frozen
 class OutputWaits:
     """What a local command has printed waits to go out with the next question (L14)."""
 
@@ -87,7 +95,15 @@ class Fallback:
     reason: str
 
 
-JournalOnly = QuestionAsked | TurnAdded | HistoryReplaced | OutputWaits | RuleAdded | PipelineSpent
+JournalOnly = (
+    QuestionAsked
+    | TurnAdded
+    | HistoryReplaced
+    | ModelChosen
+    | OutputWaits
+    | RuleAdded
+    | PipelineSpent
+)
 """What a conversation is gone on with from; what a person reads says the same in other events."""
 
 OfConversation = JournalOnly | Fallback

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server
 from mcp_scenes import STDIO_SERVER
-from model_endpoint import Gate, ModelEndpoint, Reply, hanging_reply
+from model_endpoint import Gate, ModelEndpoint, Reply, hanging_reply, json_reply, text_reply
 from shell_sessions import (
     APPROVED,
     FS,
@@ -62,6 +62,7 @@ def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
         ("", ["SAY CMD: ls", "\u202e odd \x1b[31m ☃ 𝄞 {{ x }}"], ["and?"]),
         (TWO_MODELS,
          ["one", ":model b", "two"], ["three"]),
+        (TWO_MODELS, ["one", ":model b"], ["two"]),
         (NO_TOOL_ROLE + APPROVED, [READ], ["so"]),
         ("context: {max_tokens: 1000}\n", ["one " * 300, "two " * 300, "more"], ["three " * 300]),
     ],
@@ -78,6 +79,23 @@ def test_what_is_asked_next_is_what_an_uninterrupted_session_would_ask(
     sit(project, *after, args=LATEST)
 
     assert endpoint.asked[-1] == expected
+
+
+def test_a_session_asks_the_model_that_was_chosen_and_not_the_one_that_stood_in(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    def answer(request: Any) -> Reply:
+        refused = json_reply(503, {}, {"x-should-retry": "false"})
+        return refused if request["model"] == "b" else text_reply("here")
+
+    endpoint = model_endpoint(answer)
+    project.uses(endpoint)
+    project.pipeline(TWO_MODELS.replace("model: b}", "model: b, fallback: [a]}"))
+    assert sit(project, "one", args=("-m", "b")).code == 0
+
+    assert sit(project, "two", args=LATEST).code == 0
+
+    assert [asked["model"] for asked in endpoint.asked] == ["b", "a", "b", "a"]
 
 
 def test_a_session_that_was_gone_on_with_twice_is_one_session(

@@ -29,7 +29,7 @@ async def _model(session: Session, rest: str) -> None:
     alias = known_model(rest, opened.plan)
     # Opened now: what it lacks is known before anything is asked.
     await opened.models.get(alias)
-    session.model = alias
+    session.choose(alias)
     opened.out.show(f"the model is now {alias}")
     opened.lines.refresh()
 
