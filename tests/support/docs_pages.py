@@ -51,6 +51,8 @@ _VOLATILE = (
     (re.compile(r"\b\d+(?:\.\d+)? k?B\b"), "<size>"),
     (re.compile(r"\b\d+(?:\.\d+)? s\b"), "<s> s"),
     (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d\b"), "<time>"),
+    # The day of the week is in it, and no two days are as long.
+    (re.compile(r"(_current_time: ok, <s> s): \d+ characters"), r"\1: <n> characters"),
     (re.compile(r"\b[\d,]+ in / [\d,]+ out tokens"), "<n> in / <n> out tokens"),
     (re.compile(r"\b[\d,]+ tokens in, [\d,]+ out"), "<n> tokens in, <n> out"),
     (re.compile(r"about [\d,]+ tokens"), "about <n> tokens"),
