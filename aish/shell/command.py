@@ -1,9 +1,9 @@
 """What a command of a session is: a row of the table that help, completion and docs are made of."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
-from aish.errors import UsageError
+from aish.errors import UsageError, did_you_mean
 from aish.shell.session import Session
 from aish.vocab.frozen import frozen
 
@@ -25,6 +25,12 @@ Run = Callable[[Session, str], Awaitable[None]]
 
 It raises an `AishError` where that cannot be done, and nothing has changed then.
 """
+
+
+def nearest(name: str, known: Iterable[str]) -> str | None:
+    """The hint with the command of the nearest name; the colon, which all have, counts nothing."""
+    hint = did_you_mean(name, known)
+    return hint and hint.replace("`", "`:", 1)
 
 
 @frozen

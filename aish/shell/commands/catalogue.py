@@ -2,8 +2,8 @@
 
 from collections.abc import Mapping
 
-from aish.errors import UsageError, did_you_mean
-from aish.shell.command import Command
+from aish.errors import UsageError
+from aish.shell.command import Command, nearest
 from aish.shell.commands.approvals import APPROVALS, APPROVE, DENY
 from aish.shell.commands.attach import ATTACH
 from aish.shell.commands.conversation import CLEAR, COMPACT, CONTEXT
@@ -55,6 +55,11 @@ def command_of(name: str) -> Command:
     found = _BY_NAME.get(name)
     if found is None:
         said = f"there is no command `:{name}`" if name else "a `:` is followed by a command"
-        hint = did_you_mean(f":{name}", [f":{known}" for known in COMMANDS])
-        raise UsageError(said, hint=hint or _LIST)
+        raise UsageError(said, hint=_form_named(name) or nearest(name, _BY_NAME) or _LIST)
     return found
+
+
+def _form_named(name: str) -> str | None:
+    """The hint for `:connect`, which is `:mcp connect`."""
+    rows = (row for row in ROWS for form in row.forms if form.name == name)
+    return next((f"did you mean `:{row.name} {name}`" for row in rows), None)

@@ -1,7 +1,7 @@
 """`:help`, whose list is the catalogue, and `:quit`."""
 
-from aish.errors import UsageError, did_you_mean
-from aish.shell.command import Command
+from aish.errors import UsageError
+from aish.shell.command import Command, nearest
 from aish.shell.session import Described, Session
 
 LINES = (
@@ -34,8 +34,8 @@ def _named(name: str, session: Session) -> Described:
     for known, row in commands.items():
         if name == known or name in row.also:
             return row
-    hint = did_you_mean(f":{name}", [f":{known}" for known in commands])
-    raise UsageError(f"there is no command `:{name}`", hint=hint or "`:help` lists the commands")
+    hint = nearest(name, commands) or "`:help` lists the commands"
+    raise UsageError(f"there is no command `:{name}`", hint=hint)
 
 
 async def _quit(session: Session, rest: str) -> None:
