@@ -5,30 +5,24 @@ To its journal; to the terminal, or answers to stdout and the rest to stderr.
 
 import os
 import sys
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import BinaryIO, TextIO
+from typing import TextIO
 
-from aish.errors import AishError
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
-from aish.shell.columns import columns, fold
 from aish.shell.lines import Lines
+from aish.shell.onscreen import TerminalOut
+from aish.shell.piped import Answers, LastWords, Lost, PipedOut
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.look import look_of
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.secrets import Secrets
-from aish.text import for_ci_log, for_line, for_terminal
-from aish.vocab.events import Event, RunFinished, Stamped, StepFinished, StepStarted
+from aish.vocab.events import Event
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock, Emit
 
-Lost = Callable[[Sink, OSError], None]
-"""Is told of a sink that cannot be written to."""
-
 _USUAL = 80
-_NARROWEST = 20
 
 
 @frozen
@@ -39,162 +33,6 @@ class Told:
     plain: bool = False
     quiet: bool = False
     verbose: bool = False
-
-
-class Answers:
-    """Each answer to a stream that is no terminal: whole, when it is whole."""
-
-    name = "the answers"
-    deltas = False
-
-    def __init__(self, out: BinaryIO, manner: Manner) -> None:
-        self._out = out
-        self._manner = manner
-        self._kinds: dict[str | None, str] = {}
-        self.gone = False
-        """Whether nobody takes them any more."""
-
-    def __call__(self, stamped: Stamped) -> None:
-        """Write the text of a line that was answered."""
-        event = stamped.event
-        match event:
-            case StepStarted(kind=kind):
-                self._kinds[event.place.step] = kind
-            case StepFinished() if self._kinds.pop(event.place.step, "") == "run":
-                self._printed(event.output)
-            case StepFinished(status="ok" | "budget", text=text) if text:
-                self.write(text)
-            case _:
-                pass
-
-    def _printed(self, output: JsonValue) -> None:
-        """What a local command has printed is shown (S1)."""
-        if not isinstance(output, Mapping):
-            return
-        if output.get("stdout"):
-            self.write(str(output["stdout"]))
-        if output.get("stderr"):
-            sys.stderr.write(for_ci_log(str(output["stderr"])))
-            sys.stderr.flush()
-
-    def write(self, text: str) -> None:
-        """Write lines.
-
-        Raises:
-            OSError: they cannot be written.
-        """
-        whole = text if text.endswith("\n") else f"{text}\n"
-        try:
-            self._out.write(self._manner.clean(whole).encode("utf-8", "replace"))
-            self._out.flush()
-        except OSError:
-            self.gone = True
-            raise
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-
-class PipedOut:
-    """`session.Out` where nobody is at a terminal: answers of commands are data."""
-
-    def __init__(self, answers: Answers, lost: Lost) -> None:
-        self._answers = answers
-        self._lost = lost
-        self.errors: set[str] = set()
-        """What went wrong and was told."""
-
-    @property
-    def gone(self) -> bool:
-        """Whether stdout takes no more."""
-        return self._answers.gone
-
-    def show(self, text: str) -> None:
-        """To stdout; one that takes no more is told of once."""
-        if self.gone:
-            return
-        try:
-            self._answers.write(text)
-        except OSError as error:
-            self._lost(self._answers, error)
-
-    def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """A line each, for whoever reads them next."""
-        for line in columns(_tame(rows), None):
-            self.show(line)
-
-    def error(self, error: AishError) -> None:
-        """To stderr."""
-        self.errors.add(str(error))
-        _say(str(error), error.hint)
-
-
-class TerminalOut:
-    """`session.Out` at a terminal, between what events draw there."""
-
-    gone = False
-    """A terminal that goes away ends the session by itself."""
-
-    def __init__(
-        self, line: Callable[[str], None], paint: Callable[[str], str], width: Callable[[], int]
-    ) -> None:
-        self._line = line
-        self._paint = paint
-        self._width = width
-
-    def show(self, text: str) -> None:
-        """Line by line, folded between words."""
-        for line in text.rstrip("\n").split("\n"):
-            for part in fold(for_terminal(line), self._room()):
-                self._line(part)
-
-    def rows(self, rows: Sequence[Sequence[str]]) -> None:
-        """In columns that fit."""
-        for line in columns(_tame(rows), self._room()):
-            self._line(line)
-
-    def error(self, error: AishError) -> None:
-        """In red, with its hint."""
-        for line in for_terminal(f"error: {error}").split("\n"):
-            for part in fold(line, self._room()):
-                self._line(self._paint(part))
-        if error.hint:
-            self.show(f"  hint: {error.hint}")
-
-    def _room(self) -> int:
-        # The last column stays free: terminals differ in what they do there.
-        return max(self._width() - 1, _NARROWEST)
-
-
-def _tame(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    return [[for_line(cell) for cell in row] for row in rows]
-
-
-class LastWords:
-    """Why a quiet session failed, on stderr, unless that was told when it happened."""
-
-    name = "the log"
-    deltas = False
-
-    def __init__(self, told: PipedOut) -> None:
-        self._told = told
-
-    def __call__(self, stamped: Stamped) -> None:
-        """Speak at the end only."""
-        event = stamped.event
-        if isinstance(event, RunFinished) and event.exit.code:
-            end = event.exit
-            if end.reason not in self._told.errors:
-                _say(end.reason, end.hint)
-
-    def close(self) -> None:
-        """Nothing is held back."""
-
-
-def _say(text: str, hint: str | None) -> None:
-    more = f"\n  hint: {hint}" if hint else ""
-    sys.stderr.write(for_ci_log(f"error: {text}{more}") + "\n")
-    sys.stderr.flush()
 
 
 @frozen
@@ -253,6 +91,7 @@ def open_outlets(
     out: PipedOut | TerminalOut
     pause: Callable[[], AbstractContextManager[object]] = nullcontext
     others: list[Sink] = []
+    mask = secrets.mask
     if told.attended:
         from aish.sinks.screen import Screen
         from aish.sinks.talk.talk import Talk
@@ -260,13 +99,13 @@ def open_outlets(
         look = look_of(stream, os.environ)
         talk = Talk(Screen(stream, look), plain=told.plain, verbose=told.verbose)
         shown, pause, visitor = talk, talk.hold, talk.visitor
-        out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream))
+        out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream), mask)
     else:
         from aish.sinks.plain import Plain
 
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)
-        out = piped = PipedOut(answers, lost)
+        out = piped = PipedOut(answers, lost, mask)
         shown = LastWords(piped) if told.quiet else Plain(sys.stderr)
         # It counts by itself what that run comes to.
         visitor = None if told.quiet else lambda: Plain(sys.stderr)

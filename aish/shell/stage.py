@@ -15,7 +15,8 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.shell.late import Late
 from aish.shell.lines import Lines, PipedLines
-from aish.shell.outlets import Lost, Outlets, Told, open_outlets
+from aish.shell.outlets import Outlets, Told, open_outlets
+from aish.shell.piped import Lost
 from aish.shell.place import sessions_place
 from aish.sinks.fanout import Sink
 from aish.system.clock import SystemClock

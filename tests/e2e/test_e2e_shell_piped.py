@@ -1,15 +1,19 @@
 """`aish shell` with nobody at a terminal: lines in, answers out, nobody is asked (S1, 1.2)."""
 
+import json
 import os
 import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 from cli_process import heeding_modes
-from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
+from e2e_project import REPO, ModelEndpoints, Project, of_type, stdio, wait_file
 from model_endpoint import Gate, Reply, hanging_reply, json_reply, text_reply, tool_reply
-from shell_terminal import session_journal, sitting, told
+from shell_terminal import answered, ask, session_journal, sitting, told
 
+TOOLS_SERVER = REPO / "tests" / "support" / "mcp_changing_server.py"
 DENIED = "[aish] tool call denied: no rule approves s__fail"
 ASKING = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}}}\n"
 
@@ -147,6 +151,57 @@ def test_a_line_that_cannot_be_done_is_told_and_the_next_one_is_done(
     quiet = project.aish("shell", "p.yaml", "-q", stdin=f"{line}\nnext\n")
     assert (quiet.code, quiet.stdout) == (1, "<next>\n")
     assert quiet.stderr.count("error:") == 1, "told once"
+
+
+@pytest.mark.requirement("S1", "exit-1")
+def test_answers_go_on_where_nobody_reads_stderr_any_more(project: Project, talking: Any) -> None:
+    del talking
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run(
+        [*project.aish.python, "-m", "aish", "shell", "p.yaml", "-q"],
+        cwd=project.folder,
+        env=project.aish.env,
+        input="!echo printed >&2\none\n:nosuch\ntwo\n",
+        stdout=subprocess.PIPE,
+        stderr=writer,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    os.close(writer)
+    first, second = done.stdout.splitlines()[-2:]
+    assert first.endswith("one>")
+    assert (second, done.returncode) == ("<two>", 1)
+
+
+@pytest.mark.requirement("X4", "S4")
+@pytest.mark.parametrize("attended", [False, True], ids=["piped", "at a terminal"])
+def test_a_secret_that_a_server_echoes_is_masked_in_what_commands_say(
+    project: Project, talking: Any, *, attended: bool
+) -> None:
+    del talking
+    secret = "very-secret-value-1"
+    tool = {"name": "t", "description": f"says {secret}", "inputSchema": {"title": secret}}
+    project.write("tools.json", json.dumps([tool]))
+    project.aish.env["DEPLOY_KEY"] = secret
+    command = json.dumps([sys.executable, str(TOOLS_SERVER)])
+    project.pipeline(f"secrets: [DEPLOY_KEY]\nmcp: {{servers: {{s: {{command: {command}}}}}}}\n")
+    lines = (":mcp tools", ":mcp tool s__t")
+    if attended:
+        with sitting(project) as window:
+            answered(window, lines[0], "s__t  ask  says <secret:DEPLOY_KEY>")
+            answered(window, lines[1], '"title": "<secret:DEPLOY_KEY>"')
+            ask(window, ":quit")
+            assert window.finish() == 0
+            said = window.text
+    else:
+        refused = f":attach {secret}.md"
+        done = project.aish("shell", "p.yaml", stdin="\n".join((*lines, refused)))
+        said = done.stdout + done.stderr
+        assert "<secret:DEPLOY_KEY>.md" in done.stderr
+    assert secret not in said
+    assert said.count("<secret:DEPLOY_KEY>") >= len(lines)
 
 
 @pytest.mark.requirement("S1", "exit-5")
