@@ -117,9 +117,13 @@ class Gate:
         self._policy = self._policy.with_rule(rule)
         return rule
 
-    def forget(self, server: str) -> None:
-        """Ask again about a server that is gone: another one may take its alias."""
-        self._policy = self._policy.without_given(server)
+    def forget(self, server: str) -> int:
+        """Ask again about a server that is gone, for another one may take its alias.
+
+        How many rules of this session are over with it.
+        """
+        before, self._policy = self._policy, self._policy.without_approved(server)
+        return len(before.auto_approve) - len(self._policy.auto_approve)
 
     async def decide(self, proposal: Proposal) -> Decision:
         """The decision on a call; asks the person where there is one and the rules say so."""

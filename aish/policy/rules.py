@@ -92,9 +92,9 @@ class Policy:
         assert rule.list == "auto_approve", "only these are added to a session"
         return replace(self, auto_approve=(*self.auto_approve, rule))
 
-    def without_given(self, server: str) -> "Policy":
-        """The same without what a person said "always" to of a server."""
-        kept = (rule for rule in self.auto_approve if not _is_given_for(rule, server))
+    def without_approved(self, server: str) -> "Policy":
+        """The same without what a person has approved of that server, and of no other."""
+        kept = (rule for rule in self.auto_approve if not _is_approved_here(rule, server))
         return replace(self, auto_approve=tuple(kept))
 
     def all(self) -> tuple[Rule, ...]:
@@ -169,8 +169,8 @@ def _compile(name: ListName, entries: tuple[RuleEntry, ...]) -> tuple[Rule, ...]
     return tuple(rule_of(name, entry) for entry in entries)
 
 
-def _is_given_for(rule: Rule, server: str) -> bool:
-    return rule.given_for is not None and rule.given_for.name.server == server
+def _is_approved_here(rule: Rule, server: str) -> bool:
+    return rule.entry.path == THIS_SESSION and rule.server == server
 
 
 def _any_covers(rules: tuple[Rule, ...], name: ToolName) -> bool:

@@ -1,6 +1,7 @@
 """The commands of a session, each as its row says (S5): typed into a pipe, and at a terminal."""
 
 import json
+import os
 import re
 from collections.abc import Callable, Mapping
 
@@ -397,13 +398,16 @@ def test_a_saved_conversation_replaces_nothing_but_an_older_one_of_its_session(
 ) -> None:
     scene.write("mine.md", "mine")
     (scene.folder / "link.md").symlink_to("nowhere.md")
+    os.mkfifo(scene.folder / "pipe.md")
 
-    lines = (":save mine.md", ":save link.md", "one", ":save new.md", "two", ":save new.md")
+    taken = (":save mine.md", ":save link.md", ":save pipe.md", ":save data", ":save /dev/tty")
+    lines = (*taken, "one", ":save new.md", "two", ":save new.md", ":save no/such/folder.md")
     done = piped(scene, *lines)
     again = piped(scene, ":save new.md", args=("--resume",))
     other = piped(scene, ":save new.md")
 
-    assert done.stderr.count("is there already\n  hint: take another name, or delete it") == 2
+    assert done.stderr.count("is there already\n  hint: take another name, or delete it") == 4
+    assert "cannot write it: No such file or directory" in done.stderr
     assert (scene.folder / "mine.md").read_text() == "mine"
     saved = (scene.folder / "new.md").read_text()
     assert saved.startswith("# ")

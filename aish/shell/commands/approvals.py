@@ -84,7 +84,8 @@ APPROVE = Command(
     _approve,
     details=(
         "GLOB is `alias__tool` with `*` and `?`, such as `repo__file_*`. Rules that deny, stage "
-        "or ask are stronger. It is about tools: `CMD:` lines are asked about all the same."
+        "or ask are stronger. It is about tools: `CMD:` lines are asked about all the same. What "
+        "is approved of one server ends with `:mcp disconnect` of it."
     ),
     completes="tool",
 )

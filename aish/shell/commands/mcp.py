@@ -176,9 +176,12 @@ async def _disconnect(session: Session, rest: str) -> None:
         raise UsageError(f"there is no server `{words[0]}`", hint=hint)
     await servers.disconnect(words[0])
     # Another server may take the alias: what was approved of this one is not approved of that.
-    session.open.box.equipment.gate.forget(words[0])
+    over = session.open.box.equipment.gate.forget(words[0])
     again = f"`:mcp connect {words[0]}` connects it again"
     session.open.out.show(for_line(f"{words[0]} is disconnected; {again}"))
+    if over:
+        rules = counted(over, "rule")
+        session.open.out.show(f"what you approved of it is asked about again ({rules})")
 
 
 FORMS = (

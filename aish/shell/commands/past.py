@@ -1,6 +1,8 @@
 """`:save`, `:sessions`, `:resume`, `:cost` and `:log`: what was said and what it came to."""
 
+import errno
 import os
+import stat
 import time
 from contextlib import ExitStack
 from pathlib import Path
@@ -33,12 +35,21 @@ async def _save(session: Session, rest: str) -> None:
 
 def _is_ours(path: Path, title: str) -> bool:
     """Whether nothing is there, or what this session saved before."""
+    first = f"{title}\n".encode()
     try:
-        with path.open("rb") as file:
-            return file.read(len(title) + 1) == f"{title}\n".encode()
+        # Nobody waits for what comes out of a pipe, and a link is somebody else's.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
-        # A link to nowhere is somebody's too.
-        return not path.is_symlink()
+        return True
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return False
+        raise
+    try:
+        is_file = stat.S_ISREG(os.fstat(descriptor).st_mode)
+        return is_file and os.read(descriptor, len(first)) == first
+    finally:
+        os.close(descriptor)
 
 
 async def _sessions(session: Session, rest: str) -> None:

@@ -164,15 +164,18 @@ def test_always_is_for_the_tool_as_it_was_then(other: Tool) -> None:
 
 
 @pytest.mark.requirement("P2", "S5")
-def test_always_is_forgotten_with_its_server() -> None:
+def test_what_was_approved_of_a_server_is_forgotten_with_it() -> None:
     subject = gate(Person(["always", "no"]))
-    subject.add_rule("auto_approve", RuleEntry("fs__ls"))
+    for glob in ("fs__ls", "fs__l*", "*__ls", "other__ls"):
+        subject.add_rule("auto_approve", RuleEntry(glob))
+    subject.add_rule("deny", RuleEntry("fs__never"))
     decided(subject)
-    subject.forget("git")
+    assert subject.forget("git") == 0
     assert decided(subject).verdict == "auto"
-    subject.forget("fs")
+    assert subject.forget("fs") == 3
     assert decided(subject).verdict == "ask-no"
-    assert [rule.text for rule in subject.policy.auto_approve] == ["fs__ls"]
+    assert [rule.text for rule in subject.policy.auto_approve] == ["*__ls", "other__ls"]
+    assert [rule.text for rule in subject.policy.deny] == ["fs__never"]
 
 
 @pytest.mark.requirement("P1")
