@@ -23,6 +23,7 @@ from aish.vocab.turn_events import QuestionAsked
 _SOON = 1.0
 """Seconds that a question may wait for servers before that is told."""
 INTERRUPTED = "[aish] interrupted by the user"
+_CUT_SHORT = frozenset({"failed", "budget"})
 _TAKEN_BACK = Failure(
     "interrupted",
     "interrupted before anything was said: the question is taken back",
@@ -160,7 +161,8 @@ def _answered(outcome: Outcome) -> Answer:
 def _finish(
     session: Session, place: Place, question: _Question, answer: Answer, seconds: float
 ) -> None:
-    said = session.following.said.rstrip() if answer.status == "failed" else ""
+    # What was shown stays, also where a limit has ended it.
+    said = session.following.said.rstrip() if answer.status in _CUT_SHORT else ""
     failure, error = answer.failure, answer.error
     if error is not None:
         failure = failure_of(error)

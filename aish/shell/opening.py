@@ -217,7 +217,8 @@ def _finish(
 
         end_recording(around.tape, around.emit)
     end = decide_exit(state)
-    used = with_earlier(around.carried, following.spending.whole)
+    earlier = around.carried
+    used = with_earlier(earlier, following.spending.whole)
     around.emit(
         RunFinished(
             status=status_of(end.code),
@@ -226,7 +227,7 @@ def _finish(
             usage=used.usage or Usage(),
             cost_usd=used.cost_usd,
             seconds=around.clock.monotonic() - begun,
-            denials=tuple(following.denials),
+            denials=(*(earlier.denials if earlier else ()), *following.denials),
             folder=around.folder.shown,
         )
     )

@@ -1,5 +1,6 @@
 """A session is gone on with exactly as if it had never ended (S6)."""
 
+import itertools
 import json
 import os
 import signal
@@ -127,6 +128,39 @@ def test_limits_count_what_was_used_before(project: Project, endpoint: ModelEndp
     assert len(endpoint.asked) == 3
     assert "limit of 3 turns is reached" in done.stderr
     assert done.code == 4
+
+
+@pytest.mark.requirement("B8", "L12")
+def test_what_was_shown_before_the_time_was_over_is_in_the_conversation(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    whole = text_reply("", pieces=["said so far", " and what nobody sees"])
+    cut = whole.but(parts=(*itertools.islice(whole.parts, 2), Gate()))
+    endpoint = model_endpoint([cut, text_reply("fine")])
+    project.uses(endpoint)
+    project.pipeline("limits: {time: 2s}\n")
+    assert "the time limit of 2 s is over" in sit(project, "question").stderr
+
+    done = sit(project, "and now?", args=(*LATEST, "--set", "limits.time=1h"))
+
+    assert done.code == 0, done.stderr
+    asked, said, _ = messages(endpoint.asked[-1])
+    assert asked["content"] == "question"
+    assert said["content"] == "said so far\n\n[aish] stopped: the time limit of 2 s is over"
+
+
+@pytest.mark.requirement("B12")
+def test_what_was_denied_is_counted_over_all_parts_of_a_session(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline(FS)
+    sit(project, READ)
+    sit(project, READ, args=LATEST)
+    sit(project, "nothing denied", args=LATEST)
+
+    (folder,) = session_folders(project)
+    ends = [one["denials"] for one in records(folder) if one["type"] == "run.finished"]
+    assert ends == [["repo__file_read"] * count for count in (1, 2, 2)]
 
 
 def test_rules_of_a_session_do_not_come_back(project: Project, endpoint: ModelEndpoint) -> None:
