@@ -13,17 +13,23 @@ from aish.vocab.frozen import frozen
 
 _SHORT = 60
 LATEST = "latest"
+_OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "run.finished"})
+"""What a session tells in which nobody did anything."""
 ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
 
 
 @frozen
 class PastSession:
-    """A session: when it began, how often its models were asked, and what it began with."""
+    """A session: when it began, how often its models were asked, and what it began with.
+
+    It is `empty` if nobody did anything in it.
+    """
 
     id: str
     began: float
     questions: int
     first: str
+    empty: bool = False
 
 
 def session_shelf(place: RunsPlace, stack: ExitStack) -> Shelf | None:
@@ -45,15 +51,19 @@ def session_shelf(place: RunsPlace, stack: ExitStack) -> Shelf | None:
 def find_session(place: RunsPlace, name: str, pipeline: str, stack: ExitStack) -> tuple[Shelf, str]:
     """The session of this id, or of an id that ends so; `latest` is the newest on the pipeline.
 
+    One that was opened and left again is `latest` only where there is no other.
+
     Raises:
         UsageError: there is none, or more than one.
     """
     shelf = session_shelf(place, stack)
     ids = [] if shelf is None else [id for id, _ in newest_first([shelf])]
     if name == LATEST:
-        ids = [id for id in ids if is_named(id, pipeline)][:1]
+        ids = [id for id in ids if is_named(id, pipeline)]
     if shelf is None or not ids:
         raise UsageError("there are no sessions to go on with", hint=ANEW)
+    if name == LATEST:
+        ids = [next((id for id in ids if not _is_empty(shelf, id)), ids[0])]
     fitting = ids if name == LATEST else [id for id in ids if id == name]
     fitting = fitting or [id for id in ids if name and id.endswith(name)]
     if len(fitting) > 1:
@@ -75,17 +85,27 @@ def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:
     return [] if shelf is None else [_told(shelf, id) for id, _ in newest_first([shelf])]
 
 
+def _is_empty(shelf: Shelf, id: str) -> bool:
+    try:
+        with JournalReading(_open(shelf, id), id) as reading:
+            return all(record.get("type") in _OF_ITSELF for record in reading)
+    except (AishError, OSError):
+        # Whoever goes on with it is told what is wrong.
+        return False
+
+
 def _told(shelf: Shelf, id: str) -> PastSession:
-    questions, first = 0, ""
+    questions, first, empty = 0, "", True
     try:
         with JournalReading(_open(shelf, id), id) as reading:
             for record in reading:
+                empty = empty and record.get("type") in _OF_ITSELF
                 if record.get("type") == "turn.added" and _role(record) == "user":
                     questions += 1
                     first = first or _first_line(record)
     except (AishError, OSError) as error:
-        first = f"cannot be read: {error}"
-    return PastSession(id, began(id), questions, first)
+        first, empty = f"cannot be read: {error}", False
+    return PastSession(id, began(id), questions, first, empty)
 
 
 def _open(shelf: Shelf, id: str) -> BinaryIO:

@@ -438,6 +438,26 @@ def test_a_damaged_journal_is_not_gone_on_with(project: Project, endpoint: Model
     assert len(messages(endpoint.asked[-1])) == 5
 
 
+@pytest.mark.requirement("S6")
+def test_a_session_in_which_nothing_was_done_is_not_the_one_to_go_on_with(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    sit(project, "one")
+    (spoken,) = session_folders(project)
+    sit(project)
+    sit(project, ":help", ":cost")
+    listed = sit(project, ":sessions").stdout.splitlines()
+
+    done = sit(project, "two", ":sessions", args=LATEST)
+
+    assert len(session_folders(project)) == 4
+    assert len(listed) == 2
+    assert spoken.name in listed[1]
+    assert done.code == 0, done.stderr
+    assert [one["content"] for one in messages(endpoint.asked[-1])][::2] == ["one", "two"]
+
+
 @pytest.mark.requirement("X9")
 def test_planted_links_are_not_followed(project: Project, endpoint: ModelEndpoint) -> None:
     project.pipeline("")

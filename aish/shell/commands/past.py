@@ -55,11 +55,12 @@ def _is_ours(path: Path, title: str) -> bool:
 async def _sessions(session: Session, rest: str) -> None:
     del rest
     with ExitStack() as stack:
-        found = past_sessions(session.open.place, stack)
-    rows = []
+        there = past_sessions(session.open.place, stack)
+    this, rows = session.open.around.folder.id, []
+    found = [one for one in there if one.id == this or not one.empty]
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
-        mark = "*" if one.id == session.open.around.folder.id else " "
+        mark = "*" if one.id == this else " "
         rows.append((f"{mark} {one.id}", when, counted(one.questions, "line"), one.first))
     session.open.out.rows(rows)
     if not found:
@@ -110,7 +111,13 @@ SAVE = Command(
     details="A file is replaced only by the session that has saved it.",
     completes="path",
 )
-SESSIONS = Command("sessions", "", "lists the sessions that are kept", _sessions)
+SESSIONS = Command(
+    "sessions",
+    "",
+    "lists the sessions that are kept",
+    _sessions,
+    details="Those in which nothing was done are left out.",
+)
 RESUME = Command(
     "resume",
     "ID",
