@@ -1,4 +1,8 @@
-"""Ctrl-C, SIGTERM and SIGHUP: once ends the run in order, twice ends the process at once."""
+"""Ctrl-C, SIGTERM and SIGHUP: the first ends the run in order.
+
+A second one ends the process at once, but for SIGHUP: a terminal that goes away says so twice, the
+kernel and the shell in it, and nobody is in a hurry.
+"""
 
 import asyncio
 import os
@@ -44,7 +48,8 @@ def lent_by(lend: Lend) -> Generator[None]:
 def interruptible(end: End) -> Generator[Interrupt]:
     """Call `end` when SIGINT, SIGTERM or SIGHUP arrives.
 
-    A second signal leaves without waiting; the reaper then ends the children (M10).
+    A second one, if it is no SIGHUP, leaves without waiting; the reaper then ends the children
+    (M10).
     """
     lend = _LENT.get()
     with _taken(end) if lend is None else lend(end) as seen:
@@ -57,10 +62,11 @@ def _taken(end: End) -> Generator[Interrupt]:
     loop = asyncio.get_running_loop()
 
     def arrived(number: signal.Signals) -> None:
-        if seen.code is not None:
+        if seen.code is None:
+            seen.code = _CODES[number]
+            end(seen.code)
+        elif number is not signal.SIGHUP:
             os._exit(int(seen.code))
-        seen.code = _CODES[number]
-        end(seen.code)
 
     installed = []
     # What whoever started us had ignored (`nohup`, a job in the background) stays so.

@@ -5,13 +5,16 @@ import os
 import signal
 from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
+from typing import Protocol
 
 import anyio
 
 from aish.errors import ExitCode
 from aish.run.interrupt import End, Interrupt, lent_by
 
-_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+class _Borrower(Protocol):
+    def __call__(self, code: ExitCode, *, again: bool = True) -> None: ...
 
 
 class Interrupts:
@@ -31,15 +34,17 @@ class Interrupts:
         self._forget = forget
         self._whole = anyio.CancelScope()
         self._running: anyio.CancelScope | None = None
-        self._borrower: End | None = None
+        self._borrower: _Borrower | None = None
 
     @contextmanager
     def taken(self) -> Generator[None]:
         """Take the signals for as long as the block lasts."""
         loop = asyncio.get_running_loop()
-        handlers: dict[signal.Signals, Callable[[], None]] = {signal.SIGINT: self.interrupt}
-        for number in _ENDS:
-            handlers[number] = lambda: self.end(ExitCode.TERMINATED)
+        handlers: dict[signal.Signals, Callable[[], None]] = {
+            signal.SIGINT: self.interrupt,
+            signal.SIGTERM: lambda: self.end(ExitCode.TERMINATED),
+            signal.SIGHUP: self.hang_up,
+        }
         taken = []
         for number, handler in handlers.items():
             # What whoever started us had ignored (`nohup`) stays so.
@@ -73,11 +78,12 @@ class Interrupts:
     def _lend(self, end: End) -> Generator[Interrupt]:
         seen = Interrupt()
 
-        def arrived(code: ExitCode) -> None:
-            if seen.code is not None:
+        def arrived(code: ExitCode, *, again: bool = True) -> None:
+            if seen.code is None:
+                seen.code = code
+                end(code)
+            elif again:
                 self._leave(seen.code)
-            seen.code = code
-            end(code)
 
         self._borrower = arrived
         try:
@@ -96,8 +102,8 @@ class Interrupts:
                 self._running = None
 
     def interrupt(self) -> None:
-        """Ctrl-C: stop what is running. Once more, while that is being stopped: leave at once."""
-        if not self._attended:
+        """Ctrl-C: stop what is running. Once more, or where the session ends: leave at once."""
+        if self.code is not None or not self._attended:
             self.end(ExitCode.INTERRUPTED)
         elif self._borrower is not None:
             self.stopped = True
@@ -115,16 +121,27 @@ class Interrupts:
 
     def stop(self) -> None:
         """Any key, where any key stops what runs: never more than the first Ctrl-C."""
-        if not self.stopped:
+        if self.code is None and not self.stopped:
             self.interrupt()
 
     def end(self, code: ExitCode) -> None:
         """End the session; a second time leaves without waiting, and the reaper ends children."""
         if self.code is not None:
             self._leave(self.code)
+        self._end(code)
+
+    def hang_up(self) -> None:
+        """The terminal went away: end the session, and always in order.
+
+        A second time is nobody's wish: the kernel says it, and the shell in that terminal too.
+        """
+        if self.code is None:
+            self._end(ExitCode.TERMINATED, again=False)
+
+    def _end(self, code: ExitCode, *, again: bool = True) -> None:
         self.code = code
         if self._borrower is not None:
-            self._borrower(code)
+            self._borrower(code, again=again)
         else:
             self._whole.cancel()
 

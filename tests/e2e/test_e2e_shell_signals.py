@@ -1,12 +1,21 @@
 """SIGTERM, SIGHUP and `kill -9` in each state of a session: nothing is left behind (S1, M10)."""
 
+import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, wait_file, wait_gone
 from shell_states import STATES, State, reach, set_the_scene
-from shell_terminal import ask, left_alone, session_journal, sitting
+from shell_terminal import (
+    ask,
+    at_prompt,
+    left_alone,
+    session_folder,
+    session_journal,
+    sitting,
+)
 from terminal_window import Window
 
 
@@ -51,6 +60,33 @@ def test_a_session_that_is_ended_closes_its_journal_and_leaves_no_process(
     if name == "a pipeline":
         assert project.journal[-1]["type"] == "run.finished"
         assert project.journal[-1]["exit"]["code"] == 143
+
+
+@pytest.mark.requirement("S1", "B12", "X8")
+@pytest.mark.parametrize("name", ["editing", "streaming", "a tool", "a local command"])
+def test_closing_a_terminal_that_has_a_shell_in_it_ends_the_session_in_order(
+    project: Project, model_endpoint: ModelEndpoints, name: str
+) -> None:
+    bash = shutil.which("bash")
+    if bash is None:
+        pytest.skip("the shell that hangs up on its jobs is not installed")
+    state = STATES[name]
+    # A server that takes its time to end, so that what the shell says comes in between.
+    flags = ("--ignore-sigterm", "--grandchild-note", project.folder / "grandchild")
+    endpoint = set_the_scene(project, model_endpoint, state, *flags)
+    project.write("go.sh", f"echo $$ > session\nexec {sys.executable} -m aish shell p.yaml\n")
+    env = {**project.aish.env, "PS1": "$ "}
+    with Window([bash, "--norc", "-i"], cwd=project.folder, env=env) as window:
+        window.type("sh go.sh\r")
+        window.wait_for(at_prompt(window))
+        session = int((project.folder / "session").read_text())
+        pids = begun(project, window, endpoint, state)
+        window.hang_up()
+        for pid in (session, *pids):
+            wait_gone(pid)
+    end = session_journal(project)[-1]
+    assert (end["type"], end["exit"]["code"]) == ("run.finished", 143)
+    assert (session_folder(project) / "recording-1.yaml").is_file(), "it is finished"
 
 
 @pytest.mark.requirement("M10", "X8")

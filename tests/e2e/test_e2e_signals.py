@@ -107,6 +107,24 @@ def test_an_interrupted_call_is_cancelled_and_a_second_signal_leaves_at_once(
     wait_gone(grandchild)
 
 
+@pytest.mark.requirement("B14", "X8", "exit-143")
+def test_a_terminal_that_goes_away_twice_ends_the_run_in_order(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    running = streaming(project, model_endpoint)
+    server, grandchild = family(project.folder / "grandchild")
+
+    running.interrupt(signal.SIGHUP)
+    running.wait_for_line('"step.finished"', where="stdout")
+    running.interrupt(signal.SIGHUP)
+    done = running.finish(20)
+
+    assert done.code == 143
+    assert project.journal[-1]["type"] == "run.finished"
+    wait_gone(server)
+    wait_gone(grandchild)
+
+
 @pytest.mark.requirement("M10", "X8")
 def test_kill_9_leaves_no_child_and_no_grandchild(
     project: Project, model_endpoint: ModelEndpoints

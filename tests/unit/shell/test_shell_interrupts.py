@@ -79,10 +79,12 @@ async def test_with_nobody_there_ctrl_c_ends_the_session() -> None:
         (lambda taken: taken.interrupt(), ExitCode.INTERRUPTED, True),
         (lambda taken: taken.stop(), ExitCode.INTERRUPTED, True),
         (lambda taken: taken.end(ExitCode.TERMINATED), ExitCode.TERMINATED, False),
+        (lambda taken: (taken.hang_up(), taken.hang_up()), ExitCode.TERMINATED, False),
+        (lambda taken: (taken.interrupt(), taken.hang_up()), ExitCode.INTERRUPTED, False),
     ],
 )
 async def test_a_run_in_the_session_is_ended_first(
-    end: Callable[[Interrupts], None], code: ExitCode, *, goes_on: bool
+    end: Callable[[Interrupts], object], code: ExitCode, *, goes_on: bool
 ) -> None:
     taken = interrupts()
     said: list[ExitCode] = []
@@ -105,33 +107,63 @@ async def test_a_key_that_stops_never_leaves() -> None:
         taken.stop()
         await anyio.sleep_forever()
     assert scope.cancelled_caught
+    with taken.taken(), taken.session(), taken.running():
+        taken.end(ExitCode.TERMINATED)
+        taken.stop()
+        await anyio.sleep_forever()
+    assert taken.code is ExitCode.TERMINATED
 
 
-STOPPING = """
-import os, signal
+ENDING = """
+import os, signal, sys
 import anyio
 from aish.shell.interrupts import Interrupts
 
 def restore():
-    print("restored", flush=True)
+    print("left at once", flush=True)
 
 async def main():
     found = Interrupts(attended=True, restore=restore, forget=lambda: None)
-    with found.taken(), found.session(), found.running():
-        try:
-            os.kill(os.getpid(), signal.SIGINT)
-            await anyio.sleep_forever()
-        finally:
-            with anyio.CancelScope(shield=True):
-                os.kill(os.getpid(), signal.SIGINT)
+    first, second = (signal.Signals[name] for name in sys.argv[1:])
+    with found.taken(), anyio.open_signal_receiver(signal.SIGUSR1) as marks:
+        with found.session(), found.running():
+            try:
+                os.kill(os.getpid(), first)
                 await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    os.kill(os.getpid(), second)
+                    os.kill(os.getpid(), signal.SIGUSR1)
+                    # Signals are heard in their order.
+                    async for _ in marks:
+                        break
+    return found.code
 
-anyio.run(main)
+code = anyio.run(main)
+print("in order", flush=True)
+sys.exit(code)
 """
 
 
-@pytest.mark.requirement("exit-130")
-async def test_a_second_ctrl_c_while_something_stops_leaves_at_once() -> None:
-    done = await anyio.run_process([sys.executable, "-c", STOPPING], check=False)
+@pytest.mark.requirement("exit-130", "exit-143")
+@pytest.mark.parametrize(
+    ("signals", "code", "how"),
+    [
+        ("SIGINT SIGINT", 130, "left at once"),
+        ("SIGTERM SIGTERM", 143, "left at once"),
+        ("SIGTERM SIGINT", 143, "left at once"),
+        ("SIGHUP SIGTERM", 143, "left at once"),
+        ("SIGHUP SIGINT", 143, "left at once"),
+        ("SIGHUP SIGHUP", 143, "in order"),
+        ("SIGTERM SIGHUP", 143, "in order"),
+        ("SIGINT SIGHUP", 143, "in order"),
+        ("SIGINT SIGTERM", 143, "in order"),
+    ],
+)
+async def test_a_second_signal_leaves_at_once_unless_it_is_a_terminal_that_goes_away(
+    signals: str, code: int, how: str
+) -> None:
+    argv = [sys.executable, "-c", ENDING, *signals.split()]
+    done = await anyio.run_process(argv, check=False)
 
-    assert (done.returncode, done.stdout) == (130, b"restored\n")
+    assert (done.returncode, done.stdout.decode()) == (code, f"{how}\n")
