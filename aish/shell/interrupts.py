@@ -29,6 +29,7 @@ class Interrupts:
         self.code: ExitCode | None = None
         self.stopped = False
         """Whether what runs, or ran last, was stopped by Ctrl-C."""
+        self._pressed = False
         self._attended = attended
         self._restore = restore
         self._forget = forget
@@ -95,7 +96,7 @@ class Interrupts:
     def running(self) -> Generator[anyio.CancelScope]:
         """Let Ctrl-C end the block; `cancelled_caught` of the scope says that it did."""
         with anyio.CancelScope() as scope:
-            self._running, self.stopped = scope, False
+            self._running, self.stopped, self._pressed = scope, False, False
             try:
                 yield scope
             finally:
@@ -105,24 +106,27 @@ class Interrupts:
         """Ctrl-C: stop what is running. Once more, or where the session ends: leave at once."""
         if self.code is not None or not self._attended:
             self.end(ExitCode.INTERRUPTED)
-        elif self._borrower is not None:
-            self.stopped = True
-            self._borrower(ExitCode.INTERRUPTED)
-            self._forget()
-        elif self._running is None:
-            return
-        elif self._running.cancel_called:
-            self._leave(ExitCode.INTERRUPTED)
         else:
-            self.stopped = True
-            self._running.cancel()
-            # What was typed ahead was meant for what is stopped now.
-            self._forget()
+            again, self._pressed = self._pressed, True
+            self._stop(again=again)
 
     def stop(self) -> None:
-        """Any key, where any key stops what runs: never more than the first Ctrl-C."""
+        """Any key, where any key stops what runs: never more than the first Ctrl-C, nor one."""
         if self.code is None and not self.stopped:
-            self.interrupt()
+            self._stop(again=False)
+
+    def _stop(self, *, again: bool) -> None:
+        if self._running is None:
+            return
+        self.stopped = True
+        if self._borrower is not None:
+            self._borrower(ExitCode.INTERRUPTED, again=again)
+        elif again and self._running.cancel_called:
+            self._leave(ExitCode.INTERRUPTED)
+        else:
+            self._running.cancel()
+        # What was typed ahead was meant for what is stopped now.
+        self._forget()
 
     def end(self, code: ExitCode) -> None:
         """End the session; a second time leaves without waiting, and the reaper ends children."""

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
-from model_endpoint import Gate, text_reply, tool_reply
+from model_endpoint import Gate, hanging_reply, text_reply, tool_reply
 from shell_terminal import answered, ask, at_prompt, leave, session_journal, sitting, told
 from terminal_window import Window
+
+PASTES_OFF = b"\x1b[?2004l"
 
 
 def file(*, trust: bool = True, more: str = "") -> str:
@@ -95,6 +97,31 @@ def test_any_key_halts_what_goes_on_by_itself(
         answered(window, "again", "fine")
         assert leave(window) == 0
     assert told(endpoint.asked[-1])[-1] == ("user", "again")
+
+
+@pytest.mark.requirement("P5", "S1")
+@pytest.mark.parametrize("key", ["\x03", "\x03x"])
+def test_ctrl_c_right_behind_a_question_stops_it_and_not_the_session(
+    project: Project, model_endpoint: ModelEndpoints, key: str
+) -> None:
+    gate = Gate()
+    endpoint = model_endpoint(lambda _: hanging_reply(gate))
+    project.uses(endpoint)
+    project.pipeline("")
+    with sitting(project) as window:
+        # At once, and as soon as the line is taken.
+        for pause in (False, True):
+            on(window)
+            window.mark()
+            taken = window.raw.count(PASTES_OFF)
+            window.type("question\r")
+            if pause:
+                window.wait_for_raw(PASTES_OFF, times=taken + 1)
+            window.type(key)
+            window.wait_for(lambda: "interrupted" in "\n".join(window.since))
+            answered(window, ":norris", "norris is off")
+        assert leave(window) == 0
+    assert session_journal(project)[-1]["type"] == "run.finished"
 
 
 @pytest.mark.requirement("P5")

@@ -164,6 +164,8 @@ class Keyboard:
             # Pressed while it was no signal yet, right behind the Enter.
             piece = piece.rpartition(_INTERRUPT)[2]
             self.typed.clear()
+            # It stops what runs; as a key it would do so twice, which is to leave at once.
+            self._on_key = None
             signal.raise_signal(signal.SIGINT)
         if self._on_key is not None:
             on_key, self._on_key = self._on_key, None

@@ -78,6 +78,7 @@ async def test_with_nobody_there_ctrl_c_ends_the_session() -> None:
     [
         (lambda taken: taken.interrupt(), ExitCode.INTERRUPTED, True),
         (lambda taken: taken.stop(), ExitCode.INTERRUPTED, True),
+        (lambda taken: (taken.stop(), taken.interrupt()), ExitCode.INTERRUPTED, True),
         (lambda taken: taken.end(ExitCode.TERMINATED), ExitCode.TERMINATED, False),
         (lambda taken: (taken.hang_up(), taken.hang_up()), ExitCode.TERMINATED, False),
         (lambda taken: (taken.interrupt(), taken.hang_up()), ExitCode.INTERRUPTED, False),
@@ -105,6 +106,12 @@ async def test_a_key_that_stops_never_leaves() -> None:
     with taken.taken(), taken.session(), taken.running() as scope:
         taken.stop()
         taken.stop()
+        await anyio.sleep_forever()
+    assert scope.cancelled_caught
+    with taken.taken(), taken.session(), taken.running() as scope:
+        taken.stop()
+        # Neither does the first Ctrl-C after it, which may have been on its way.
+        taken.interrupt()
         await anyio.sleep_forever()
     assert scope.cancelled_caught
     with taken.taken(), taken.session(), taken.running():

@@ -1,0 +1,95 @@
+"""Who hears a key that is pressed while no line is edited (S1, S5)."""
+
+import os
+import pty
+import signal
+import sys
+import tty
+from collections.abc import Iterator
+
+import anyio
+import pytest
+
+from aish.shell.editor.keyboard import Keyboard
+
+pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+def terminal() -> Iterator[tuple[int, int]]:
+    """Where a person types, and where that is read."""
+    person, ours = pty.openpty()
+    yield person, ours
+    os.close(person)
+    os.close(ours)
+
+
+def keyboard_of(terminal: tuple[int, int]) -> Keyboard:
+    return Keyboard(terminal[1], lambda _: None, dumb=True)
+
+
+async def typed(keyboard: Keyboard, keys: bytes) -> None:
+    """Until these keys wait for the next prompt."""
+    with anyio.fail_after(20):
+        while keyboard.typed != keys:
+            await anyio.lowlevel.checkpoint()
+
+
+@pytest.mark.requirement("P5")
+async def test_a_ctrl_c_that_was_no_signal_yet_is_one_ctrl_c_and_no_key(
+    terminal: tuple[int, int],
+) -> None:
+    keyboard = keyboard_of(terminal)
+    pressed: list[str] = []
+    # As an editor has it, for which Ctrl-C is a byte.
+    tty.setraw(terminal[1])
+    os.write(terminal[0], b"ahead\x03")
+    with (
+        anyio.open_signal_receiver(signal.SIGINT) as signals,
+        anyio.fail_after(20),
+        keyboard.quiet(lambda: pressed.append("a key")),
+    ):
+        async for _ in signals:
+            break
+        os.write(terminal[0], b"x")
+        await typed(keyboard, b"x")
+    assert not pressed
+
+
+TWICE = """
+import os, pty, tty
+import anyio
+from aish.shell.editor.keyboard import Keyboard
+from aish.shell.interrupts import Interrupts
+
+async def main():
+    person, ours = pty.openpty()
+    keyboard = Keyboard(ours, lambda _: None, dumb=True)
+    taken = Interrupts(attended=True, restore=keyboard.restore, forget=keyboard.forget)
+    tty.setraw(ours)
+    os.write(person, b"\\x03")
+    with taken.taken(), taken.session():
+        with taken.running() as scope, keyboard.quiet(taken.stop):
+            try:
+                await anyio.sleep_forever()
+            finally:
+                with anyio.CancelScope(shield=True):
+                    # Longer than a signal takes that is on its way.
+                    for _ in range(20):
+                        await anyio.lowlevel.checkpoint()
+        print("stopped", scope.cancelled_caught, flush=True)
+
+anyio.run(main)
+"""
+
+
+@pytest.mark.requirement("P5")
+async def test_where_any_key_stops_what_runs_ctrl_c_does_not_leave() -> None:
+    done = await anyio.run_process([sys.executable, "-c", TWICE], check=False)
+
+    assert (done.returncode, done.stdout) == (0, b"stopped True\n")
