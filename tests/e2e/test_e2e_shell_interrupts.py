@@ -25,6 +25,12 @@ KEPT = "[aish] interrupted by the user"
 Talk = list[tuple[str, str]]
 
 
+def hanging_at_hello(body: Any) -> Reply:
+    """Begins to answer `hello`, and answers anything else."""
+    last = body["messages"][-1]["content"]
+    return half("Once") if last == "hello" else text_reply("next answer")
+
+
 def with_call(reply: str, said: str = KEPT) -> Talk:
     """A question whose call was answered by us."""
     return [("user", "hello"), ("assistant", ""), ("tool", reply), ("assistant", said)]
@@ -206,17 +212,51 @@ def test_two_ctrl_c_in_a_pipeline_leave_no_process_behind(
 def test_ctrl_c_as_fast_as_it_can_be_typed_stops_the_answer(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    def answer(asked: Any) -> Reply:
-        last = asked["messages"][-1]["content"]
-        return half("Once") if last == "hello" else text_reply("next answer")
-
-    project.uses(model_endpoint(answer))
+    project.uses(model_endpoint(hanging_at_hello))
     project.pipeline("")
     with sitting(project) as window:
         window.type(f"hello\r{CTRL_C}")
         window.wait_for("interrupted")
         answered(window, "next", "next answer")
         assert leave(window) == 0
+
+
+LATE = """
+import runpy, sys
+from pathlib import Path
+
+class Late:
+    def find_spec(self, name, path=None, target=None):
+        if name == "aish.shell.desk":
+            Path("opens").read_bytes()
+
+sys.meta_path.insert(0, Late())
+del sys.argv[1:3]
+runpy.run_module("aish", run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.requirement("S1")
+@pytest.mark.parametrize(("term", "taken"), [("xterm-256color", b"\x1b[?2004l"), ("dumb", b"\n")])
+def test_ctrl_c_behind_the_first_question_stops_it_while_the_session_is_being_opened(
+    project: Project, model_endpoint: ModelEndpoints, term: str, taken: bytes
+) -> None:
+    endpoint = model_endpoint(hanging_at_hello)
+    project.uses(endpoint)
+    project.pipeline("")
+    # The session is not there before somebody writes to this.
+    os.mkfifo(project.folder / "opens")
+    project.aish.python = (*project.aish.python, os.fspath(project.write("late.py", LATE)))
+    with sitting(project, env={"TERM": term}) as window:
+        window.type("hello\r")
+        window.wait_for_raw(taken)
+        window.type(CTRL_C)
+        (project.folder / "opens").write_bytes(b"")
+        window.wait_for("interrupted")
+        answered(window, "next", "next answer")
+        assert leave(window) == 0
+        assert window.echoes
+    assert told(endpoint.asked[-1])[-1] == ("user", "next")
 
 
 @pytest.mark.requirement("S1")

@@ -37,8 +37,10 @@ class DumbEditor:
     async def next(self) -> str | None:
         """The next message; Ctrl-C begins it anew, Ctrl-D on an empty line ends it all."""
         while True:
-            text = await self._message(f"{for_line(self._prompt())}> ")
+            with self._keyboard.message():
+                text = await self._message(f"{for_line(self._prompt())}> ")
             if text is None:
+                self._keyboard.take()
                 self._show("\n")
                 return None
             if text.strip():

@@ -72,7 +72,8 @@ class Editor:
         store_typeahead(self._input, self._input.read_keys())
         while True:
             try:
-                text = await self._edited("")
+                with self._keyboard.message():
+                    text = await self._edited("")
             except KeyboardInterrupt:
                 continue
             except EOFError:

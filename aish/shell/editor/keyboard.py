@@ -51,6 +51,7 @@ class Keyboard:
     @contextmanager
     def quiet(self, on_key: OnKey | None = None) -> Generator[None]:
         """No echo, and each key is there at once; what is typed is kept in `typed`."""
+        self.take()
         before, listened = self._on_key, self._listening
         self._on_key = on_key
         try:
@@ -86,6 +87,20 @@ class Keyboard:
         """Whole lines, edited by the system; Ctrl-C ends one as a line's end does."""
         with self._changed(_lines):
             yield
+
+    @contextmanager
+    def message(self) -> Generator[None]:
+        """While a message is typed.
+
+        Behind it Ctrl-C is a key, for `quiet` to find: until then nobody would hear a signal.
+        """
+        self._set(self._after(_without_signals))
+        try:
+            yield
+        except BaseException:
+            # There is no message.
+            self.take()
+            raise
 
     def forget(self) -> None:
         """Drop what was typed ahead."""
@@ -193,6 +208,11 @@ def _quiet(attributes: Attributes) -> None:
     )
     attributes[_CHARACTERS][termios.VMIN] = 1
     attributes[_CHARACTERS][termios.VTIME] = 0
+
+
+def _without_signals(attributes: Attributes) -> None:
+    _quiet(attributes)
+    attributes[_LOCAL] &= ~termios.ISIG
 
 
 def _cooked(attributes: Attributes) -> None:

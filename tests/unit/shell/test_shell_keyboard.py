@@ -4,8 +4,10 @@ import os
 import pty
 import signal
 import sys
+import termios
 import tty
 from collections.abc import Iterator
+from contextlib import suppress
 
 import anyio
 import pytest
@@ -31,6 +33,11 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 def keyboard_of(terminal: tuple[int, int]) -> Keyboard:
     return Keyboard(terminal[1], lambda _: None, dumb=True)
+
+
+def signals_of(terminal: tuple[int, int]) -> bool:
+    """Whether Ctrl-C is a signal."""
+    return bool(termios.tcgetattr(terminal[1])[3] & termios.ISIG)
 
 
 async def typed(keyboard: Keyboard, keys: bytes) -> None:
@@ -59,6 +66,42 @@ async def test_a_ctrl_c_that_was_no_signal_yet_is_one_ctrl_c_and_no_key(
         os.write(terminal[0], b"x")
         await typed(keyboard, b"x")
     assert not pressed
+
+
+async def test_a_ctrl_c_between_a_message_and_what_is_done_with_it_waits_for_that(
+    terminal: tuple[int, int],
+) -> None:
+    keyboard = keyboard_of(terminal)
+    keyboard.take()
+    with anyio.open_signal_receiver(signal.SIGINT) as signals, anyio.fail_after(20):
+        with keyboard.message():
+            pass
+        os.write(terminal[0], b"\x03ahead")
+        await anyio.wait_readable(terminal[1])
+        with keyboard.quiet():
+            async for _ in signals:
+                break
+            assert keyboard.typed == b"ahead"
+
+
+@pytest.mark.parametrize("given_up", [False, True])
+async def test_ctrl_c_is_a_signal_wherever_no_message_waits_to_be_done(
+    terminal: tuple[int, int], *, given_up: bool
+) -> None:
+    keyboard = keyboard_of(terminal)
+    keyboard.take()
+    assert signals_of(terminal)
+    with suppress(EOFError), keyboard.message():
+        assert not signals_of(terminal)
+        if given_up:
+            raise EOFError
+    assert signals_of(terminal) is given_up
+    with keyboard.quiet():
+        await anyio.lowlevel.checkpoint()
+        assert signals_of(terminal)
+    assert signals_of(terminal)
+    keyboard.restore()
+    assert signals_of(terminal)
 
 
 TWICE = """
