@@ -7,6 +7,7 @@ from hashlib import sha256
 from aish.loop.equipment import Keep
 from aish.loop.turn_json import turn_to_json
 from aish.vocab.event_parts import Place
+from aish.vocab.json import JsonObject
 from aish.vocab.messages import Turn
 from aish.vocab.protocols import Emit
 from aish.vocab.turn_events import HistoryReplaced, TurnAdded
@@ -27,12 +28,16 @@ class TurnTeller:
 
     def added(self, turn: Turn) -> None:
         """A turn was added at the end."""
-        self._emit(TurnAdded(self.place, turn_to_json(turn, self._once)))
+        self._emit(TurnAdded(self.place, self.told(turn)))
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
         """These turns stand in the place of all there were."""
-        told = tuple([turn_to_json(turn, self._once) for turn in turns])
+        told = tuple([self.told(turn) for turn in turns])
         self._emit(HistoryReplaced(self.place, told, reason))
+
+    def told(self, turn: Turn) -> JsonObject:
+        """The turn as events tell of it."""
+        return turn_to_json(turn, self._once)
 
     def _once(self, name: str, content: bytes) -> str | None:
         digest = sha256(content).hexdigest()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,10 @@ from aish.loop.recalled import Recalling
 from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.spending import Spending
-from aish.shell.outgoing import Asked
+from aish.shell.asked_before import AskedBefore
+from aish.shell.outgoing import Asked, Enclosure
 from aish.shell.session import Session
 from aish.shell.shelf import ANEW, find_session
-from aish.shell.waiting import Waiting
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import read_journal
@@ -37,17 +36,19 @@ _TAKEN_BACK = (
 class Earlier:
     """What an earlier part of a session has left.
 
-    `waiting` are outputs of local commands that no question has taken along yet (L14), `asked` what
-    was asked by the text that it became. `model` is the alias that was asked last, `seconds` how
-    long answers took. `last_seq` numbers the last record of the journal. `denied` are globs that
-    the person denied.
+    `outputs` of local commands (L14) and what is `attached` wait for the next question. `questions`
+    are those of the conversation, `taken_back` is one that was, and can be asked again. `model` is
+    the alias that was asked last, `seconds` how long answers took. `last_seq` numbers the last
+    record of the journal. `denied` are globs that the person denied.
     """
 
     folder: RunFolder
     carried: Carried
     turns: tuple[Turn, ...]
-    waiting: tuple[str, ...]
-    asked: Mapping[str, Asked]
+    outputs: tuple[str, ...]
+    attached: tuple[Enclosure, ...]
+    questions: tuple[tuple[UserTurn, Asked], ...]
+    taken_back: Asked | None
     model: str | None
     lines: int
     ran: int
@@ -63,20 +64,18 @@ class Earlier:
 
     def carry_into(self, session: Session) -> None:
         """Have a session go on from here; what did not come back is told."""
-        session.begin(list(self.turns))
-        session.questions = [
-            (turn, replace(self.asked.get(turn.text, asked), media=asked.media))
-            for turn, asked in session.questions
-        ]
-        session.look_back()
+        session.begin(self.turns, self.questions)
+        if self.taken_back is not None:
+            session.asked, session.stands = self.taken_back, False
         for glob in self.denied:
             # What was approved is asked about again; what was denied stays so (X1).
             session.open.box.equipment.gate.add_rule("deny", RuleEntry(tool=glob))
         session.lines, session.seconds = self.lines, self.seconds
         if session.open.options.model is None:
             self._choose(session)
-        for text in self.waiting:
+        for text in self.outputs:
             session.buffer.restore(text)
+        session.attached.restore(self.attached)
         for lost in self.notices:
             session.emit(Notice(NOWHERE, "warning", "not_recalled", lost))
         self._end_last(session)
@@ -133,22 +132,18 @@ class _Scan:
         self._path = path
         self._folder = folder
         self._recalling = Recalling(self._read)
-        self._waiting = Waiting()
+        self._asking = AskedBefore()
         self._spending = Spending()
         self._denials: list[str] = []
         self._denied: list[str] = []
         self._model: str | None = None
         self._lines = self._ran = self._seq = 0
         self._seconds = 0.0
-        self._question: tuple[str, tuple[str, ...]] | None = None
-        self._asked: dict[str, Asked] = {}
         self._takes: Mapping[str, Callable[[Any], None]] = {
             "run.started": self._started,
             "step.started": self._step,
             "step.finished": self._ended,
-            "question.asked": self._question_asked,
             "model.chosen": self._chosen,
-            "turn.added": self._added,
             "turn.finished": self._answered,
             "tool.decided": self._decided,
             "tool.started": self._called,
@@ -163,19 +158,24 @@ class _Scan:
         taken = self._takes.get(record.get("type"))
         if taken is not None:
             taken(record)
-        self._waiting.take(record)
+        self._asking.take(record)
         self._recalling.take(record)
 
     def earlier(self, id: str, journal: HeldJournal) -> Earlier:
         """All of it."""
-        recalled = self._recalling.end()
+        recalled, asking = self._recalling.end(), self._asking
+        lost = dict.fromkeys(recalled.lost)
+        attached = asking.attached(self._read, lost.setdefault)
+        turns = tuple(recalled.history.turns)
         carried = Carried(id, spent=self._spending.spent(), denials=tuple(self._denials))
         return Earlier(
             folder=self._folder,
             carried=carried,
-            turns=tuple(recalled.history.turns),
-            waiting=self._waiting.texts,
-            asked=self._asked,
+            turns=turns,
+            outputs=asking.outputs,
+            attached=attached,
+            questions=tuple(asking.questions(turns)),
+            taken_back=asking.taken_back,
             model=self._model,
             denied=tuple(dict.fromkeys(self._denied)),
             lines=self._lines,
@@ -183,7 +183,7 @@ class _Scan:
             seconds=self._seconds,
             last_seq=self._seq,
             journal=journal,
-            notices=recalled.lost,
+            notices=tuple(lost),
         )
 
     def _started(self, record: Any) -> None:
@@ -201,20 +201,6 @@ class _Scan:
     def _ended(self, record: Any) -> None:
         if str(record.get("step")).startswith("line-"):
             self._seconds += record.get("seconds") or 0.0
-
-    def _question_asked(self, record: Any) -> None:
-        self._question = str(record.get("text")), tuple(map(str, record.get("attached") or ()))
-
-    def _added(self, record: Any) -> None:
-        turn = record["added"]
-        if turn.get("role") != "user" or self._question is None:
-            return
-        (text, names), self._question = self._question, None
-        whole, waited = str(turn.get("text")), "\n\n".join(self._waiting.texts)
-        # What went before these two is what was attached.
-        before = whole.removesuffix(text).removesuffix("\n\n")
-        before = before.removesuffix(waited).removesuffix("\n\n") if waited else before
-        self._asked[whole] = Asked(text, waited, (before,) if before else (), (), names)
 
     def _answered(self, record: Any) -> None:
         self._spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))

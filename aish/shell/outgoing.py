@@ -1,32 +1,38 @@
 """What goes out with a question, and what went out with one (L14, S5)."""
 
-from dataclasses import field
-
-from aish.vocab.frozen import frozen, slotted
+from aish.vocab.frozen import frozen
 from aish.vocab.tools import Media
 
 
-@slotted
-class Attached:
-    """Texts and pictures that go out with the next question, and what they are called."""
+@frozen
+class Enclosure:
+    """What `:attach` puts before a question: what it is called, its text, pictures named there."""
 
-    names: list[str] = field(default_factory=list)
-    texts: list[str] = field(default_factory=list)
-    media: list[Media] = field(default_factory=list)
-
-    def clear(self) -> None:
-        """They have gone out."""
-        self.names.clear()
-        self.texts.clear()
-        self.media.clear()
+    name: str
+    text: str
+    media: tuple[Media, ...] = ()
 
 
 @frozen
 class Asked:
-    """A question, and what went out with it: output that `waited` (L14), and attachments."""
+    """A question, and what went out with it: output that `waited` (L14), and what was attached."""
 
     text: str
     waited: str = ""
-    texts: tuple[str, ...] = ()
-    media: tuple[Media, ...] = ()
-    names: tuple[str, ...] = ()
+    attached: tuple[Enclosure, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """What is attached, by name."""
+        return tuple(one.name for one in self.attached)
+
+    @property
+    def whole(self) -> str:
+        """All of its text, as a model is told it."""
+        parts = (*(one.text for one in self.attached), self.waited, self.text)
+        return "\n\n".join(part for part in parts if part)
+
+    @property
+    def media(self) -> tuple[Media, ...]:
+        """All of its pictures."""
+        return tuple(media for one in self.attached for media in one.media)

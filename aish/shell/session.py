@@ -1,6 +1,6 @@
 """A session: the conversation, what is open, and what a line of the person does with them."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
@@ -11,7 +11,6 @@ from aish.loop.conversation import Conversation
 from aish.loop.equipment import Bound
 from aish.loop.rounds import last_question
 from aish.loop.turn_teller import TurnTeller
-from aish.loop.wording import is_shortened
 from aish.run.folder import RunFolder, RunsPlace
 from aish.run.metering import RunMeter
 from aish.run.options import RunOptions
@@ -27,8 +26,8 @@ from aish.shell.local.shell import LocalShell
 from aish.shell.models import Models
 from aish.shell.norris import Norris
 from aish.shell.offers import Offers
-from aish.shell.outgoing import Asked, Attached
-from aish.shell.waiting import SessionBuffer
+from aish.shell.outgoing import Asked
+from aish.shell.waiting import Attached, SessionBuffer
 from aish.vocab.event_parts import NOWHERE, Failure, Place, StepStatus
 from aish.vocab.events import Event, Notice
 from aish.vocab.frozen import frozen
@@ -127,7 +126,7 @@ class Session:
         self.buffer = buffer
         self.history = History()
         self.model = opened.plan.default_model
-        self.attached = Attached()
+        self.attached = Attached(following, heard.told)
         self.connected: dict[str, ServerEntry] = {}
         """Servers that were connected by a command, by alias; those that have gone too."""
         self.norris = Norris()
@@ -150,16 +149,13 @@ class Session:
         self.bound: Bound | None = None
         self.lines = 0
 
-    def begin(self, turns: list[Turn] | None = None) -> None:
+    def begin(
+        self, turns: Iterable[Turn] = (), questions: Iterable[tuple[UserTurn, Asked]] = ()
+    ) -> None:
         """Begin a conversation, or go on with `turns` as they were journaled."""
-        self.history = History(list(turns or ()))
+        self.history = History(list(turns))
         self.bound = None
-        users = [turn for turn in self.history.turns if isinstance(turn, UserTurn)]
-        self.questions = [
-            (turn, Asked(turn.text, media=turn.media))
-            for turn in users
-            if not is_shortened(turn.text)
-        ]
+        self.questions = list(questions)
         self.look_back()
 
     def look_back(self) -> None:
@@ -200,20 +196,14 @@ class Session:
             return
         self.stands = False
         if asked.waited:
-            self.buffer.add(asked.waited)
-        self.attached.names[:0] = asked.names
-        self.attached.texts[:0] = asked.texts
-        self.attached.media[:0] = asked.media
+            self.buffer.put_first(asked.waited)
+        self.attached.put_first(asked.attached)
 
     def send(self, text: str) -> tuple[Asked, UserTurn]:
         """A question with all that waits to go out with it; nothing waits any more then."""
-        waited = self.buffer.user_turn("").text
-        of = self.attached
-        asked = Asked(text, waited, tuple(of.texts), tuple(of.media), tuple(of.names))
-        of.clear()
+        asked = Asked(text, self.buffer.user_turn("").text, self.attached.take())
         self.asked, self.stands = asked, True
-        parts = (*asked.texts, waited, text)
-        turn = UserTurn("\n\n".join(part for part in parts if part), asked.media)
+        turn = UserTurn(asked.whole, asked.media)
         self.questions.append((turn, asked))
         return asked, turn
 

@@ -25,6 +25,7 @@ from aish.vocab.events import (
     TurnStarted,
 )
 from aish.vocab.turn_events import (
+    AttachmentsWait,
     Fallback,
     HistoryReplaced,
     ModelChosen,
@@ -48,6 +49,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     HistoryReplaced: "history.replaced",
     ModelChosen: "model.chosen",
     OutputWaits: "output.waits",
+    AttachmentsWait: "attachments.wait",
     RuleAdded: "rule.added",
     PipelineSpent: "pipeline.spent",
     TextDelta: "text.delta",

@@ -64,10 +64,31 @@ class ModelChosen:
 
 @frozen
 class OutputWaits:
-    """What a local command has printed waits to go out with the next question (L14)."""
+    """What a local command has printed waits to go out with the next question (L14).
+
+    Where it waits `again`, it has gone out with a question that was taken back: it is now before
+    all other output that waits.
+    """
 
     place: Place
     text: str
+    again: bool = False
+
+
+@frozen
+class WaitingAttachment:
+    """`turn` is what `loop.turn_json` makes of a user turn with nothing else in it."""
+
+    name: str
+    turn: JsonObject
+
+
+@frozen
+class AttachmentsWait:
+    """All that is attached now, and goes out with the next question; what was, before, is not."""
+
+    place: Place
+    attachments: tuple[WaitingAttachment, ...]
 
 
 @frozen
@@ -101,6 +122,7 @@ JournalOnly = (
     | HistoryReplaced
     | ModelChosen
     | OutputWaits
+    | AttachmentsWait
     | RuleAdded
     | PipelineSpent
 )

@@ -588,6 +588,22 @@ def test_retry_asks_again_with_all_that_went_out(scene: Project, model: ModelEnd
     assert done.code == 0
 
 
+def test_what_is_given_back_goes_out_before_what_has_come_since(
+    scene: Project, model: ModelEndpoint
+) -> None:
+    scene.write("two.txt", "second file\n")
+    first = ["!echo first output", ":attach data/note.txt", "one"]
+    second = ["!echo second output", ":attach two.txt", "two"]
+
+    piped(scene, *first, *second, "!echo third", ":undo", ":undo", "all")
+
+    ((_, text),) = told(model.requests[-1].json)
+    parts = ("hello", "second file", "first output", "second output", "third", "all")
+    places = [text.index(one) for one in parts]
+    assert places == sorted(places)
+    assert all(text.count(one) == 1 for one in parts[:2])
+
+
 def test_retry_after_an_undo_is_about_the_question_that_is_still_there(
     scene: Project, model: ModelEndpoint
 ) -> None:

@@ -85,6 +85,7 @@ def ids(data: Any) -> list[str]:
         ("", ["one", "two", ":undo", "three", ":retry"], ["line-1", "line-4"]),
         ("", ["one", "two", ":undo", ":undo", "three"], ["line-3"]),
         ("", ["one", "!echo hi", "two", ":undo", "three"], ["line-1", "run-1", "line-3"]),
+        ("", ["!echo 1", "one", "!echo 2", ":undo", "two"], ["run-1", "run-2", "line-2"]),
         ("", ["one", "!echo hi", ":clear", "two"], ["line-2"]),
         ("", ["!date +%Y", "one", "!date +%Y", "two"], ["run-1", "line-1", "run-2", "line-2"]),
         ("", [":attach data/note.txt", "what?", ":attach data/other.txt", "and?"], None),

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, http_server
+from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_scenes import STDIO_SERVER
 from model_endpoint import Gate, ModelEndpoint, Reply, hanging_reply, json_reply, text_reply
 from shell_sessions import (
     APPROVED,
     FS,
     READ,
+    accepted,
     at_terminal,
     messages,
     obedient,
@@ -56,6 +57,19 @@ def endpoint(project: Project, model_endpoint: ModelEndpoints) -> ModelEndpoint:
         ("", [":attach data/note.txt", "!echo hi", "two"], [":undo", "three"]),
         ("", ["one", ":undo"], [":undo", "three"]),
         ("", ["one", "!echo hi", ":clear"], ["two"]),
+        ("", [":attach data/note.txt", "!echo hi"], ["what?"]),
+        ("", [":attach data/note.txt", ":attach p.yaml"], ["what?"]),
+        ("", [":attach data/note.txt"], [":attach p.yaml", "what?"]),
+        ("", [":attach data/note.txt", ":attach off", ":attach p.yaml"], ["what?"]),
+        ("", [":attach data/note.txt", ":clear"], ["what?"]),
+        ("", [":attach data/note.txt", "one"], ["nothing goes out twice"]),
+        ("", ["!echo hi", ":attach data/note.txt", "one", ":undo"], ["two"]),
+        ("", ["!echo hi", "one", ":undo", "!echo so"], ["two"]),
+        ("", ["!echo hi", "one", "!echo so", ":attach p.yaml", ":undo"], ["two"]),
+        ("", [":attach data/note.txt", "1", "!echo hi", "2", ":undo", ":attach p.yaml"],
+         [":undo", "so"]),
+        ("", [":attach data/note.txt", ":attach p.yaml", "one"], [":undo", ":attach off", "two"]),
+        ("", ["one", ":attach data/note.txt"], [":undo", "two"]),
         ("", ["one", ":clear", "!echo hi"], ["two"]),
         ("", ["one", "two", "three", ":compact"], ["four"]),
         ("", ["one", "two", "three", ":compact"], [":undo", "four"]),
@@ -235,6 +249,66 @@ def test_images_come_back(project: Project, endpoint: ModelEndpoint) -> None:
     assert "image_url" not in json.dumps(endpoint.asked[-1])
 
 
+VISION = "models: {m: {base_url: '${MODEL_URL}', model: a, vision: true}}\n"
+
+
+@pytest.mark.requirement("M12")
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ([":attach docs://logo", ":attach data/note.txt"], ["what is it?"]),
+        (["one", ":attach docs://logo", "two", ":undo"], ["what is it?"]),
+        ([":attach data/note.txt", ":attach docs://logo", "one"], [":undo", "what is it?"]),
+    ],
+)
+def test_an_attached_picture_waits_until_it_goes_out(
+    project: Project, endpoint: ModelEndpoint, before: list[str], after: list[str]
+) -> None:
+    project.pipeline(VISION + "mcp: {servers: {kid: {command: " + stdio("--offers") + "}}}\n")
+    sit(project, *before, *after)
+    expected = endpoint.asked[-1]
+    assert json.dumps(expected).count("image_url") == 2
+    sit(project, *before)
+
+    sit(project, ":context", args=LATEST)
+    sit(project, *after, args=LATEST)
+
+    assert endpoint.asked[-1] == expected
+    said = sit(project, "and now?", args=LATEST)
+    assert said.code == 0, said.stderr
+    assert json.dumps(endpoint.asked[-1]).count("image_url") == 2
+
+
+def test_an_attached_picture_that_is_gone_is_told_and_the_rest_goes_out(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline(VISION + "mcp: {servers: {kid: {command: " + stdio("--offers") + "}}}\n")
+    sit(project, ":attach data/note.txt", ":attach docs://logo")
+    for picture in session_folders(project)[-1].glob("files/*png"):
+        picture.unlink()
+
+    done = sit(project, "what is it?", args=LATEST)
+
+    assert done.stderr.count("is gone") == 1
+    assert done.code == 0, done.stderr
+    (asked,) = messages(endpoint.asked[-1])
+    assert "milk" in asked["content"]
+    assert asked["content"].endswith("what is it?")
+
+
+def test_what_was_attached_before_is_exported_as_if_it_were_attached_now(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    sit(project, ":attach data/note.txt", "!echo hi", "one", ":undo")
+
+    done = sit(project, "what?", ":export x.yaml", args=LATEST)
+
+    assert "accepts it" in done.stdout, done.stderr
+    asked = accepted(project, "x.yaml")["steps"][-1]
+    assert (asked["id"], asked["attach"]) == ("line-2", ["data/note.txt"])
+
+
 def _server() -> str:
     return f"{sys.executable}, {STDIO_SERVER}"
 
@@ -304,6 +378,57 @@ def test_a_killed_question_can_be_asked_again(
     assert "accepts it" in done.stdout, done.stderr
     asked = endpoint.asked[-1]["messages"][-1]["content"]
     assert asked == "[local command: echo hi]\nhi\n[exit code 0]\n\nHOLD it"
+
+
+@pytest.mark.parametrize("again", [":retry", ":context"])
+def test_a_question_that_is_taken_back_waits_however_often_the_session_is_left(
+    project: Project, model_endpoint: ModelEndpoints, again: str
+) -> None:
+    held = Held()
+    endpoint = model_endpoint(held)
+    project.uses(endpoint)
+    project.pipeline("")
+    project.write("note.txt", "milk\n")
+    lines = ["one", "!echo hi", ":attach note.txt", "HOLD it"]
+    killed(project, lines, "line-2: asking")
+    held.gate.open()
+    for _ in range(2):
+        sit(project, ":context", args=LATEST)
+
+    sit(project, again, "after", args=LATEST)
+
+    asked = [message["content"] for message in messages(endpoint.asked[-1])]
+    text = next(one for one in asked if "milk" in one)
+    assert text.endswith("hi\n[exit code 0]\n\n" + ("HOLD it" if again == ":retry" else "after"))
+    assert "".join(asked).count("milk") == "".join(asked).count("[exit code 0]") == 1
+
+
+def test_a_question_that_failed_can_be_asked_again_in_the_next_part(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    refused = json_reply(400, {"error": {"message": "no"}})
+    endpoint = model_endpoint([text_reply("fine"), refused, text_reply("now it works")])
+    project.uses(endpoint)
+    project.pipeline("")
+    project.write("note.txt", "milk\n")
+    sit(project, "one", ":attach note.txt", "!echo hi", "two")
+
+    done = sit(project, ":retry", args=LATEST)
+
+    assert "now it works" in done.stdout, done.stderr
+    assert endpoint.asked[-1] == endpoint.asked[-2]
+
+
+def test_a_question_that_was_undone_is_not_asked_again_in_the_next_part(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    sit(project, "one", "two", ":undo")
+    sit(project, ":retry", args=LATEST)
+    assert messages(endpoint.asked[-1]) == [{"role": "user", "content": "one"}]
+    sit(project, ":undo", args=LATEST)
+
+    assert "nothing was asked yet" in sit(project, ":retry", args=LATEST).stderr
 
 
 def test_a_session_that_was_killed_in_a_call_knows_that_nobody_answered_it(

@@ -10,6 +10,7 @@ from aish.errors import StepFailedError, UsageError, did_you_mean
 from aish.run.attaching import Attached, attachment, refuse_long
 from aish.run.uris import is_uri
 from aish.shell.command import Command, Form
+from aish.shell.outgoing import Enclosure
 from aish.shell.session import Session
 from aish.text import counted, for_line
 from aish.vocab.resources import PromptMessage, ServerPromptInfo
@@ -31,9 +32,7 @@ async def _attach(session: Session, rest: str) -> None:
         return
     name, *arguments = _words(rest)
     found = await _found(session, name, arguments)
-    session.attached.names.append(name)
-    session.attached.texts.append(found.text)
-    session.attached.media.extend(found.media)
+    session.attached.add(Enclosure(name, found.text, found.media))
     size = counted(len(found.text), "character")
     pictures = f", {counted(len(found.media), 'picture')}" if found.media else ""
     session.open.out.show(for_line(f"{name} goes out with the next line: {size}{pictures}"))

@@ -125,9 +125,9 @@ RESUME = Command(
     _resume,
     details=(
         "ID is that of `:sessions`, or the end of it. The conversation comes back as it was, with\n"
-        "output that waits, the model, what limits have counted and what you denied. What you\n"
-        "approved (`:approve`, `always`, `:norris`) and servers that were connected do not: they\n"
-        "are given anew."
+        "attachments and output that wait, the model, what limits have counted and what you\n"
+        "denied. What you approved (`:approve`, `always`, `:norris`) and servers that were\n"
+        "connected do not: they are given anew."
     ),
     completes="session",
 )

@@ -133,8 +133,8 @@ class _Fold:
                 self._stands(self._lines[step], turn)
             case HistoryReplaced(turns=turns, reason=reason):
                 self._replaced(turns, reason)
-            case OutputWaits(_, text):
-                self._waits(text)
+            case OutputWaits(_, text, again):
+                self._waits(text, again=again)
             case StepStarted(kind=kind):
                 self._kinds[step], self._command = kind, None
             case ToolDecided(arguments=arguments) if self._kinds.get(step) == "run":
@@ -171,16 +171,16 @@ class _Fold:
             first = [line for group in self._standing[:merged] for line in group]
             self._standing[:merged] = [first] if first else []
 
-    def _waits(self, text: str) -> None:
+    def _waits(self, text: str, *, again: bool) -> None:
         command, self._command = self._command, None
+        if not again:
+            one = Waited(text) if command is None else Waited(text, *command)
+            self._waiting = (*self._waiting, one)
+            return
+        # It waits once more, all of it at once, and before what has come since.
         back, self._given_back = self._given_back, ()
-        if command is not None:
-            self._waiting = (*self._waiting, Waited(text, *command))
-        elif back and text == "\n\n".join(one.text for one in back):
-            # It waits once more, all of it at once.
-            self._waiting = (*self._waiting, *back)
-        else:
-            self._waiting = (*self._waiting, Waited(text))
+        whole = "\n\n".join(one.text for one in back)
+        self._waiting = (*(back if text == whole else (Waited(text),)), *self._waiting)
 
     def _answered(self, event: TurnFinished) -> None:
         said = Said(event.text, tuple((call.name, call.arguments) for call in event.calls))

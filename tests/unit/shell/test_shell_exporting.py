@@ -58,8 +58,8 @@ class Journal:
             cost_usd=None, seconds=0.0, error=None,
         )  # fmt: skip
 
-    def waits(self, text: str) -> str:
-        self.add("output.waits", text=text)
+    def waits(self, text: str, *, again: bool = False) -> str:
+        self.add("output.waits", text=text, again=again)
         return text
 
     def run(self, command: str, code: int = 0, *, handed: bool = True) -> str:
@@ -130,13 +130,29 @@ def test_output_that_is_given_back_is_still_of_its_commands() -> None:
     journal = Journal()
     outputs = journal.run("ls"), journal.run("pwd")
     journal.ask("what?", *outputs)
-    journal.replaced("asked again")
-    journal.waits("\n\n".join(outputs))
-    journal.ask("what?", *outputs)
+    later = journal.run("date")
+    journal.replaced("undone")
+    journal.waits("\n\n".join(outputs), again=True)
+    journal.ask("what?", *outputs, later)
 
     (line,) = deeds_of(journal.records).lines
 
-    assert [(one.step, one.command) for one in line.waited] == [("run-1", "ls"), ("run-2", "pwd")]
+    ran = [(one.step, one.command) for one in line.waited]
+    assert ran == [("run-1", "ls"), ("run-2", "pwd"), ("run-3", "date")]
+
+
+def test_output_that_is_given_back_is_of_no_command_that_was_denied_since() -> None:
+    journal = Journal()
+    output = journal.run("ls")
+    journal.ask("what?", output)
+    journal.run("rm -r x", handed=False)
+    journal.replaced("undone")
+    journal.waits(output, again=True)
+    journal.ask("what?", output)
+
+    (line,) = deeds_of(journal.records).lines
+
+    assert [(one.step, one.command) for one in line.waited] == [("run-1", "ls")]
 
 
 def test_what_is_no_output_of_a_command_is_taken_for_none() -> None:

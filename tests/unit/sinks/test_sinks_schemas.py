@@ -46,7 +46,7 @@ def disagreements(hint: Any, schema: dict[str, Any], path: str) -> list[str]:
     if origin is tuple:
         return disagreements(arguments[0], schema["items"], f"{path}[]")
     if is_dataclass(hint):
-        hints = get_type_hints(hint)
+        hints = get_type_hints(hint, localns={"JsonValue": JsonValue})
         names = {field.name for field in fields(hint)}
         found = _differ(path, names, set(schema["properties"]))
         found += _differ(f"{path} required", names, set(schema["required"]))
