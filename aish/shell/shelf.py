@@ -2,6 +2,7 @@
 
 import os
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import Any, BinaryIO
 
 from aish.errors import AishError, UsageError, did_you_mean
@@ -95,17 +96,25 @@ def _is_empty(shelf: Shelf, id: str) -> bool:
 
 
 def _told(shelf: Shelf, id: str) -> PastSession:
-    questions, first, empty = 0, "", True
+    found = PastSession(id, began(id), 0, "", empty=True)
     try:
         with JournalReading(_open(shelf, id), id) as reading:
             for record in reading:
-                empty = empty and record.get("type") in _OF_ITSELF
-                if record.get("type") == "turn.added" and _role(record) == "user":
-                    questions += 1
-                    first = first or _first_line(record)
+                found = _with(found, record)
     except (AishError, OSError) as error:
-        first, empty = f"cannot be read: {error}", False
-    return PastSession(id, began(id), questions, first, empty)
+        return replace(found, first=f"cannot be read: {error}", empty=False)
+    return found
+
+
+def _with(found: PastSession, record: Any) -> PastSession:
+    kind = record.get("type")
+    if kind in _OF_ITSELF:
+        return found
+    if kind == "question.asked" and not found.first:
+        return replace(found, first=_first_line(str(record.get("text"))), empty=False)
+    if kind == "turn.added" and _role(record) == "user":
+        return replace(found, questions=found.questions + 1, empty=False)
+    return replace(found, empty=False) if found.empty else found
 
 
 def _open(shelf: Shelf, id: str) -> BinaryIO:
@@ -116,7 +125,6 @@ def _role(record: Any) -> object:
     return record["added"].get("role")
 
 
-def _first_line(record: Any) -> str:
-    lines = str(record["added"].get("text")).strip().splitlines()
-    last = lines[-1] if lines else ""
-    return last if len(last) <= _SHORT else last[: _SHORT - 1] + "…"
+def _first_line(text: str) -> str:
+    first = next(iter(text.strip().splitlines()), "")
+    return first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"

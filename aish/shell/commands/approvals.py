@@ -38,13 +38,17 @@ def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str
     """What the rule is about, and where another one is stronger."""
     policy = session.open.box.equipment.gate.policy
     matched = [tool for tool in tools if rule.covers(tool.name)]
-    count = f"{len(matched)} of {counted(len(tools), 'tool')}" if matched else "no tool there is"
-    yield f"matches {count}" + ("" if matched else "; `:mcp tools` lists them")
+    about_commands = rule.covers(LOCAL_COMMAND)
+    if matched:
+        yield f"matches {len(matched)} of {counted(len(tools), 'tool')}"
+    elif not about_commands:
+        yield "matches no tool there is; `:mcp tools` lists them"
     if later := still_connecting(session):
         yield f"{later}; it holds for their tools too"
-    if rule.covers(LOCAL_COMMAND):
+    if about_commands:
+        also = " too" if matched else ""
         denied = rule.list == "deny"
-        yield "local commands are denied too" if denied else _NO_COMMANDS
+        yield f"local commands are denied{also}" if denied else _NO_COMMANDS
     if rule.list == "deny":
         return
     others = [found for found in (view(policy, one) for one in matched) if found.verdict != "auto"]
