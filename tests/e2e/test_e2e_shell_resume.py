@@ -619,6 +619,27 @@ def test_sessions_are_listed_with_what_they_began_with(
     assert "\x1b" not in listed
 
 
+@pytest.mark.requirement("S6", "S1")
+def test_a_question_of_several_lines_is_listed_with_its_first_one(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    del endpoint
+    project.pipeline("")
+    with at_terminal(project) as window:
+        window.type("\x1b[200~the first line\nthe second line\x1b[201~")
+        window.wait_for("the second line")
+        window.type("\r")
+        window.wait_for("<2: the first line")
+        window.type(":quit\r")
+        assert window.finish() == 0
+
+    listed = sit(project, ":sessions").stdout
+
+    assert "1 line  " in listed
+    assert "the first line" in listed
+    assert "second" not in listed
+
+
 def test_a_secret_on_the_tape_does_not_end_a_session(
     project: Project, endpoint: ModelEndpoint
 ) -> None:
