@@ -3,12 +3,13 @@
 import re
 from collections.abc import Container, Mapping
 from dataclasses import replace
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 from aish.config.server_entry import ServerEntry
 from aish.errors import UnavailableError, UsageError
 from aish.run.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.shell.session import Session
+from aish.shell.url_keys import keys_in
 from aish.system.secrets import SHORTEST, Secrets
 from aish.vocab.run_parts import ServerInfo
 
@@ -17,7 +18,6 @@ _LONGEST_ALIAS = 64
 _NO_HOST = "server"
 _RESERVED = "shell"
 _TOKEN = "`auth_env=NAME` sends the value of a variable as the bearer token"  # ruff: ignore[hardcoded-password-string] - says how to give one
-_KEY = re.compile(r"key|token|secret|auth|sig|pass|cred", re.IGNORECASE)
 _REFUSED = ("HTTP 401", "HTTP 403")
 
 
@@ -129,8 +129,8 @@ def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:
 
 def _hide(url: str, secrets: Secrets) -> None:
     """A key in a URL's query is masked wherever it would be shown."""
-    for name, value in parse_qsl(urlsplit(url).query):
-        if len(value) >= SHORTEST and _KEY.search(name):
+    for name, value in keys_in(url):
+        if len(value) >= SHORTEST:
             secrets.add(name, value)
 
 

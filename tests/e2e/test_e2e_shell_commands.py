@@ -9,7 +9,7 @@ import pytest
 from e2e_project import Project, http_server, of_type, stdio
 from model_endpoint import ModelEndpoint, json_reply, text_reply
 from shell_scene import obedient, piped, told, with_servers
-from shell_terminal import session_journal
+from shell_terminal import answered, leave, session_journal, sitting
 
 from aish.sinks.journal_reader import read_journal
 from aish.vocab.json import JsonValue
@@ -324,6 +324,23 @@ def test_a_token_is_sent_and_shown_nowhere(scene: Project) -> None:
     everything = done.stdout + done.stderr + scene.everything_written()
     assert "the-right-token" not in everything
     assert "secret-in-query" not in everything
+
+
+@pytest.mark.requirement("X4", "S1")
+def test_a_key_in_a_url_is_not_remembered_with_the_line(
+    project: Project, model: ModelEndpoint
+) -> None:
+    del model
+    project.pipeline("")
+    project.aish.env["XDG_STATE_HOME"] = str(project.folder / "state")
+    with sitting(project) as window:
+        answered(window, ":mcp connect http://127.0.0.1:9/mcp?api_key=very-secret-word x", "error")
+        answered(window, ":mcp list", "no servers")
+        assert leave(window) == 0
+
+    (history,) = (project.folder / "state").rglob("history")
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    assert lines == [":mcp connect http://127.0.0.1:9/mcp?api_key=<secret:api_key> x", ":mcp list"]
 
 
 def test_long_names_of_two_servers_do_not_clash(project: Project, model: ModelEndpoint) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from prompt_toolkit.history import History
 
 from aish.errors import AishError
+from aish.shell.url_keys import without_keys
 from aish.system.files import atomic_write, open_append, open_own, private_folder
 
 # The file is cut to half of this when it has grown larger.
@@ -16,7 +17,10 @@ LONGEST_ENTRY = 1 << 16
 
 
 class HistoryFile:
-    """Lines on disk, masked; what does not work is told once, and then it is no file."""
+    """Lines on disk, masked and without keys in URLs.
+
+    What does not work is told once, and then it is no file.
+    """
 
     def __init__(
         self, path: Path | None, mask: Callable[[str], str], notice: Callable[[str], None]
@@ -40,7 +44,7 @@ class HistoryFile:
         """Remember a line, if it is not too long."""
         if self._path is None:
             return
-        line = json.dumps(self._mask(text)).encode() + b"\n"
+        line = json.dumps(without_keys(self._mask(text))).encode() + b"\n"
         if len(line) > LONGEST_ENTRY:
             return
         try:

@@ -31,6 +31,52 @@ def test_lines_come_back_in_their_order_and_whole(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
 
 
+@pytest.mark.requirement("X4")
+@pytest.mark.parametrize(
+    ("typed", "kept"),
+    [
+        (
+            ":mcp connect http://h/mcp?api_key=very-secret-word docs",
+            ":mcp connect http://h/mcp?api_key=<secret:api_key> docs",
+        ),
+        (":mcp connect http://h/?a=1&Token=x%2Dy&b=2#c", None),
+        ("  :mcp conect http://h/?sig=short", None),
+        (
+            ":mcp connect http://me:pa@ss@h/mcp",
+            ":mcp connect http://<secret:credentials>@h/mcp",
+        ),
+        (":attach https://h/doc?page=1&accessToken=very-secret-word", None),
+    ],
+)
+def test_a_key_in_a_url_that_is_typed_is_not_on_disk(
+    tmp_path: Path, typed: str, kept: str | None
+) -> None:
+    history = Kept(tmp_path / "history")
+    history.file.add(typed)
+
+    (found,) = history.file.read()
+    assert not any(one in found for one in ("very-secret-word", "x%2Dy", "short", "pa@ss"))
+    assert found == (kept or found)
+    assert found.split("?")[0] == (kept or typed).split("?")[0]
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        "what is http://h/?api_key=abc",
+        "!curl 'http://h/?api_key=abc&b=2'",
+        ":mcp connect http://h/mcp?page=1&size=2 docs auth_env=NAME",
+        ":attach kid__review code='a b' key=value",
+        ":attach docs://page/7 server=kid",
+        ":model a@b",
+    ],
+)
+def test_any_other_line_is_kept_as_it_was_typed(tmp_path: Path, typed: str) -> None:
+    history = Kept(tmp_path / "history")
+    history.file.add(typed)
+    assert history.file.read() == [typed]
+
+
 def test_a_file_that_is_not_there_is_empty_and_is_not_made(tmp_path: Path) -> None:
     kept = Kept(tmp_path / "history")
     assert kept.file.read() == []
