@@ -92,6 +92,11 @@ def decide_exit(state: FinalState) -> Exit:
     )
 
 
+def weightiest(ends: Sequence[Exit]) -> Exit:
+    """The one that decides; the first of those that weigh the same."""
+    return min(ends, key=lambda end: PRECEDENCE.index(ExitCode(end.code)))
+
+
 def status_of(code: int) -> RunStatus:
     """The run's status in words for an exit code."""
     return _STATUS.get(ExitCode(code), "failed")

@@ -21,12 +21,15 @@ from aish.vocab.event_parts import Exit
 def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
     """A session on `pipeline`, and those that `:resume` goes on with after it.
 
+    With nobody there the end that weighs most is the end of it all.
+
     Raises:
         PipelineError: a variable that is needed is not set.
         UsageError: the session cannot be begun.
     """
     plan = session_plan(pipeline, options, Secrets())
     resume, lines = wanted.resume, None
+    ends: list[Exit] = []
     while True:
         with ExitStack() as stack:
             stage = open_stage(plan, options, wanted, resume, stack, lines)
@@ -35,22 +38,39 @@ def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
             gc.enable()
             end, resume = anyio.run(_session, stage)
             lines = stage.lines
+        ends.append(end)
         if resume is None:
-            return end
+            return _whole(ends, attended=wanted.told.attended)
 
 
 async def _session(stage: Stage) -> tuple[Exit, str | None]:
     lines = EarlyLines(stage.lines)
-    attended = stage.told.attended
-    interrupts = Interrupts(attended=attended, restore=lines.restore, forget=lines.forget)
+    interrupts = Interrupts(
+        attended=stage.told.attended, restore=lines.restore, forget=lines.forget
+    )
     with interrupts.taken():
-        if not attended:
-            from aish.shell.desk import hold_session
+        end, resume = await _held(stage, lines, interrupts)
+    # A signal means all of it, also one that came while this part was closing.
+    return end, resume if interrupts.code is None else None
 
-            return await hold_session(stage, lines, interrupts)
-        async with beside(lines.begin):
-            # In a thread, so that keys are echoed meanwhile.
-            await to_thread.run_sync(import_module, "aish.shell.desk")
-            from aish.shell.desk import hold_session
 
-            return await hold_session(stage, lines, interrupts)
+async def _held(stage: Stage, lines: EarlyLines, interrupts: Interrupts) -> tuple[Exit, str | None]:
+    if not stage.told.attended:
+        from aish.shell.desk import hold_session
+
+        return await hold_session(stage, lines, interrupts)
+    async with beside(lines.begin):
+        # In a thread, so that keys are echoed meanwhile.
+        await to_thread.run_sync(import_module, "aish.shell.desk")
+        from aish.shell.desk import hold_session
+
+        return await hold_session(stage, lines, interrupts)
+
+
+def _whole(ends: list[Exit], *, attended: bool) -> Exit:
+    """How it ended: for a person, who has seen the rest, as its last part did."""
+    if attended or len(ends) == 1:
+        return ends[-1]
+    from aish.run.final import weightiest
+
+    return weightiest(ends)

@@ -12,7 +12,7 @@ from aish.errors import (
     UnavailableError,
     UsageError,
 )
-from aish.run.final import NAMES, PRECEDENCE, FinalState, decide_exit, status_of
+from aish.run.final import NAMES, PRECEDENCE, FinalState, decide_exit, status_of, weightiest
 from aish.run.records import StepRecord
 from aish.vocab.event_parts import Failure
 
@@ -102,3 +102,19 @@ def test_only_what_trying_again_could_mend_is_retryable() -> None:
 
     assert [code for code, again in tried.items() if again] == [ExitCode.UNAVAILABLE]
     assert decide_exit(FinalState((), StepFailedError("x"))).retryable is False
+
+
+def test_of_several_ends_the_one_that_weighs_most_decides() -> None:
+    ends = [
+        decide_exit(FinalState((a_step(id, code),)))
+        for id, code in (
+            ("a", ExitCode.OK),
+            ("b", ExitCode.FAILED),
+            ("c", ExitCode.DENIED),
+            ("d", ExitCode.UNAVAILABLE),
+            ("e", ExitCode.DENIED),
+        )
+    ]
+
+    assert weightiest(ends) is ends[2]
+    assert weightiest(ends[:1]) is ends[0]
