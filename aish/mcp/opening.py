@@ -161,8 +161,14 @@ class Opening:
         tail = self._stdio.stderr_tail if self._stdio is not None else ""
         if self._around.border is not None and self.transport == "stdio":
             tail = self._around.border.last_words(self.origin, tail)
-        tail = "\n".join(tail.strip().splitlines()[-TAIL_LINES:])
-        return f"{reason}; its stderr ends with:\n{tail}" if tail else reason
+        return _with_tail(reason, tail)
+
+    def explain_loss(self, reason: str) -> str:
+        """The same of a server that had come up.
+
+        No cassette keeps it: in a replay such a server fails call by call.
+        """
+        return _with_tail(reason, "" if self._stdio is None else self._stdio.stderr_tail)
 
     def _log(self) -> Path | None:
         logs = self._around.logs
@@ -170,3 +176,8 @@ class Opening:
 
     def _noise(self, line: str) -> None:
         self.notice("stdout_noise", f"ignores what is not JSON-RPC on its stdout: {line}")
+
+
+def _with_tail(reason: str, tail: str) -> str:
+    tail = "\n".join(tail.strip().splitlines()[-TAIL_LINES:])
+    return f"{reason}; its stderr ends with:\n{tail}" if tail else reason

@@ -36,10 +36,13 @@ class Refresh:
             await self._over.wait()
 
     async def _refresh(self) -> None:
-        while self._stale and self._times < MAX_REFRESHES:
-            self._stale = False
-            self._times += 1
-            if not await self._again():
-                break
-        self.under_way = False
-        self._over.set()
+        try:
+            while self._stale and self._times < MAX_REFRESHES:
+                self._stale = False
+                self._times += 1
+                if not await self._again():
+                    break
+        finally:
+            # Also where the server is let go meanwhile: a call may wait for this.
+            self.under_way = False
+            self._over.set()

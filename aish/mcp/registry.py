@@ -73,7 +73,7 @@ class Registry:
         server = self._servers.get(alias)
         if server is None:
             return lost(f"the server `{alias}` is not connected any more")
-        if self._by_name.get(tool.name) != tool:
+        if server.failure is None and self._by_name.get(tool.name) != tool:
             # A call is for the tool that it was decided on, however long that took (P6).
             return denied(f"{tool.name} is not the same any more")
         return await server.call(tool.name.name, arguments, on_progress, sample)
@@ -159,6 +159,10 @@ class Registry:
     def remove(self, alias: str) -> None:
         """Forget a server and its tools."""
         del self._servers[alias]
+        self.withdraw_tools()
+
+    def withdraw_tools(self) -> None:
+        """Offer nothing any more of servers that are not up."""
         # What a change had to leave out has been told of.
         self._name(self._servers, lambda _tool, _taken: None)
         self._hear()

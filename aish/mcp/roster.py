@@ -25,7 +25,8 @@ from aish.system.secrets import Secrets
 from aish.vocab.run_parts import ServerInfo
 
 OnSettled = Callable[[ServerInfo], None]
-"""Hears of each server that was begun in the background, once it is ready or has failed."""
+"""Hears of each server that was begun in the background, once it is ready or has failed; and of
+each that was ready, once it is lost for good."""
 
 
 class Roster:
@@ -118,9 +119,10 @@ class Roster:
 
     def _stay(self, connection: ServerConnection) -> Stay:
         def server_in(tasks: TaskGroup) -> Server:
-            return server_of(
-                connection, replace(self._around, tasks=tasks), self.registry, self._elicit
-            )
+            around = replace(self._around, tasks=tasks)
+            server = server_of(connection, around, self.registry, self._elicit)
+            server.on_gone = self._lose
+            return server
 
         return Stay(server_in, connection.let_go)
 
@@ -134,6 +136,18 @@ class Roster:
                 self.registry.admit(server)
             except AishError as error:
                 server.refuse(error.message)
+        self._on_settled(server.info)
+
+    def _lose(self, server: Server) -> None:
+        """A server is gone for good: it is one that failed, as if it had never come up.
+
+        So it offers nothing to the next question, and it may be connected again.
+        """
+        stay = self._stays.get(server.alias)
+        if stay is None or stay.server is not server or stay.leaving:
+            return
+        stay.leave()
+        self.registry.withdraw_tools()
         self._on_settled(server.info)
 
 

@@ -1,6 +1,7 @@
 """One server of the file: connected, listed, called. Every failure of a call is a result (M8)."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 import anyio
 from anyio.abc import TaskGroup
@@ -24,7 +25,7 @@ from aish.mcp.patience import in_time
 from aish.mcp.refresh import Refresh
 from aish.mcp.requests_from_server import Answers, Elicit
 from aish.mcp.running import Call
-from aish.mcp.session import Session, Terms
+from aish.mcp.session import ENDED_AGAIN, Session, Terms
 from aish.mcp.tool_list import differences, tool_list
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Progress, Sampler
@@ -51,6 +52,9 @@ class Server:
         self.entry: ServerEntry = connection.entry
         self.definitions: Mapping[str, Definition] = {}
         self.failure: str | None = None
+        self.on_gone: Callable[[Server], None] | None = None
+        """Hears that it is lost for good. Without it, in a run, it stays what it was: that each
+        call fails is all that there is to say then (M8)."""
         self.ambiguous: str | None = None
         """A name under which the server lists two tools that differ."""
         self._opening = opening
@@ -59,6 +63,7 @@ class Server:
         self._on_change = on_change
         self._may_call = may_call
         self._session: Session | None = None
+        self._lost = False
         self._opened = anyio.Event()
         self._refresh = Refresh(tasks, self._list_again)
 
@@ -127,23 +132,16 @@ class Server:
         sample: Sampler | None,
     ) -> ToolResult:
         """Call a tool. Only cancellation passes through."""
-        result = await self._result_of(name, arguments, on_progress, sample)
+        result = await self._result_of(name, arguments, Call(on_progress, sample))
         if self._opening.border is not None:
             # The same in every replay: what follows knows the tools that this call changed.
             await self._refresh.over()
         return result
 
-    async def _result_of(
-        self,
-        name: str,
-        arguments: JsonObject,
-        on_progress: Callable[[Progress], None],
-        sample: Sampler | None,
-    ) -> ToolResult:
+    async def _result_of(self, name: str, arguments: JsonObject, call: Call) -> ToolResult:
         seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
         try:
-            call = self._call(name, arguments, on_progress, sample)
-            return read_result(await in_time(seconds, call))
+            return read_result(await in_time(seconds, self._call(name, arguments, call)))
         except ToolChangedError as error:
             return denied(error.message)
         except RpcError as error:
@@ -167,19 +165,12 @@ class Server:
         """
         return await in_time(self.entry.timeout.call, self._live().pages(method))
 
-    async def _call(
-        self,
-        name: str,
-        arguments: JsonObject,
-        on_progress: Callable[[Progress], None],
-        sample: Sampler | None,
-    ) -> JsonObject:
+    async def _call(self, name: str, arguments: JsonObject, call: Call) -> JsonObject:
         params: JsonObject = {"name": name, "arguments": arguments}
         await self._settled(name)
         try:
-            return await self._live().request(
-                "tools/call", params, self._as_call(name, arguments, on_progress, sample)
-            )
+            asked = self._headed(name, arguments, call)
+            return await self._live().request("tools/call", params, asked)
         except RpcError as error:
             if error.code != HEADER_MISMATCH:
                 raise
@@ -187,22 +178,18 @@ class Server:
         self._take(await self._list())
         if not self._may_call(self, name):
             raise ToolChangedError(self.alias, name)
-        return await self._live().request(
-            "tools/call", params, self._as_call(name, arguments, on_progress, sample)
-        )
+        asked = self._headed(name, arguments, call)
+        return await self._live().request("tools/call", params, asked)
 
-    def _as_call(
-        self,
-        name: str,
-        arguments: JsonObject,
-        on_progress: Callable[[Progress], None],
-        sample: Sampler | None,
-    ) -> Call:
+    def _headed(self, name: str, arguments: JsonObject, call: Call) -> Call:
         definition = self.definitions.get(name)
         mirrored = definition.headers if definition is not None else ()
-        return Call(on_progress, sample, tuple(parameter_headers(mirrored, arguments)))
+        return replace(call, headers=tuple(parameter_headers(mirrored, arguments)))
 
     def _live(self) -> Session:
+        if self._lost:
+            # What a run says, too: an export of the session has to tell its model the same.
+            raise TransportError(ENDED_AGAIN)
         if self._session is None:
             raise TransportError(self.failure or "the server is closed")
         return self._session
@@ -236,6 +223,7 @@ class Server:
             notice=self._opening.notice,
             on_tools_changed=self._refresh.changed,
             on_new_session=self._on_new_session,
+            on_gone=self._gone,
             border=self._opening.border,
             origin=self._opening.origin,
         )
@@ -293,6 +281,14 @@ class Server:
             await self.close()
         self.definitions = {}
         self.failure = self._opening.explain(reason)
+
+    def _gone(self, reason: str) -> None:
+        """It is lost for good, and not reached for again."""
+        if self.on_gone is None or self.state != "ready":
+            return
+        self._lost = True
+        self.refuse(self._opening.explain_loss(reason))
+        self.on_gone(self)
 
     def refuse(self, reason: str) -> None:
         """Take nothing that it offers, though it came up."""

@@ -33,6 +33,7 @@ from aish.vocab.json import JsonObject, JsonValue
 
 MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1
+ENDED_AGAIN = "the server ended again after it was restarted"
 MAX_PAGES = 100
 MAX_LISTED = 2000
 """Rows of a listing after which no further page is asked for (X6): each may be large."""
@@ -54,6 +55,8 @@ class Terms:
     on_tools_changed: Callable[[], None]
     on_new_session: Callable[[str, JsonObject], Awaitable[None]]
     """Takes the method and the params of the request that a new session is begun for."""
+    on_gone: Callable[[str], None]
+    """Takes why a server is lost that is not reached for again."""
     border: Border | None = None
     origin: str = ""
 
@@ -159,7 +162,7 @@ class Session:
             await self._begin_again()
             await self._terms.on_new_session(method, params)
         try:
-            return await self._channel.ask(method, params, self._agreement.manner, call)
+            return await self._ask(method, params, call)
         except (SessionLostError, NotSentError):
             # The server did not take the request, so to send it again is not to do it twice.
             self._lost = True
@@ -168,7 +171,18 @@ class Session:
             raise
         await self._begin_again()
         await self._terms.on_new_session(method, params)
-        return await self._channel.ask(method, params, self._agreement.manner, call)
+        return await self._ask(method, params, call)
+
+    async def _ask(self, method: str, params: JsonObject, call: Call) -> JsonObject:
+        # Another call may have it restarted meanwhile: what ends then is not the new process.
+        restarts = self._restarts
+        try:
+            return await self._channel.ask(method, params, self._agreement.manner, call)
+        except ServerEndedError as error:
+            if restarts >= MAX_RESTARTS:
+                self._lost = True
+                self._terms.on_gone(f"{error.message}, again after it was restarted")
+            raise
 
     async def _begin_again(self) -> None:
         """A new session or a new process, made once for all who wait for it."""
@@ -177,17 +191,26 @@ class Session:
                 return
             if not self._channel.over_http:
                 self._count_restart()
-            await self._channel.open()
-            if not self._agreement.manner.modern:
-                capabilities = self._terms.answers.capabilities()
-                version = self._agreement.manner.version
-                await handshake(self._channel, version, capabilities)
+            try:
+                await self._greet()
+            except McpError as error:
+                if self._restarts >= MAX_RESTARTS:
+                    self._terms.on_gone(error.message)
+                raise
             self._lost = False
         self._watch()
 
+    async def _greet(self) -> None:
+        await self._channel.open()
+        if not self._agreement.manner.modern:
+            capabilities = self._terms.answers.capabilities()
+            version = self._agreement.manner.version
+            await handshake(self._channel, version, capabilities)
+
     def _count_restart(self) -> None:
         if self._restarts >= MAX_RESTARTS:
-            raise ServerEndedError("the server ended again after it was restarted")
+            self._terms.on_gone(ENDED_AGAIN)
+            raise ServerEndedError(ENDED_AGAIN)
         self._restarts += 1
         self._terms.notice("server_restarted", "the server was lost and is reached again")
 

@@ -35,7 +35,7 @@ class Stay:
             async with self._tasks:
                 try:
                     await self._come()
-                    if on_settled is not None and not self._leaving.is_set():
+                    if on_settled is not None and not self.leaving:
                         on_settled(self)
                     self.settled.set()
                     if self.server.failure is None:
@@ -45,6 +45,11 @@ class Stay:
         finally:
             self.settled.set()
             self._gone.set()
+
+    @property
+    def leaving(self) -> bool:
+        """Whether it is to be closed, or is."""
+        return self._leaving.is_set()
 
     def leave(self) -> None:
         """Have the server closed, also while it is still reached for."""

@@ -194,14 +194,15 @@ def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
 
 @frozen
 class _Settled:
-    """Tells once of a server that did not come up (M5)."""
+    """Tells once of a server that did not come up, or that is lost for good (M5)."""
 
     emit: Emit
     lines: Lines
 
     def __call__(self, server: ServerInfo) -> None:
         if server.state == "failed":
-            text = f"mcp server `{server.alias}` is missing: {server.error}"
+            again = f"`:mcp connect {server.alias}` tries again"
+            text = f"mcp server `{server.alias}` is missing ({again}): {server.error}"
             self.emit(Notice(NOWHERE, "warning", "server_missing", text))
         self.lines.refresh()
 

@@ -57,10 +57,11 @@ def require_tame(window: Window) -> None:
 def test_a_server_that_dies_is_started_once_more_and_then_missed(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    rounds = [called("crash"), text_reply("one died"), called("echo", '{"text": "x"}')]
-    rounds += [text_reply("two lives"), called("crash"), text_reply("three died")]
-    rounds += [called("echo", '{"text": "x"}'), text_reply("four is over")]
-    endpoint = model_endpoint(rounds)
+    echo = called("echo", '{"text": "x"}')
+    rounds = [called("crash"), text_reply("one died"), echo, text_reply("two lives")]
+    # The third question's tools are those it was asked with, whatever becomes of them.
+    rounds += [called("crash"), echo, text_reply("three died"), text_reply("four has none")]
+    endpoint = model_endpoint([*rounds, echo, text_reply("five is well")])
     project.uses(endpoint)
     project.pipeline(
         serving(stdio()).replace("auto_approve: [", "auto_approve: [{tool: s__crash}, ")
@@ -69,11 +70,40 @@ def test_a_server_that_dies_is_started_once_more_and_then_missed(
         for line, wanted in (("1", "one died"), ("2", "two lives"), ("3", "three died")):
             ask(window, line)
             window.wait_for(wanted)
-        answered(window, "4", "four is over")
+        window.wait_for("missing: s")
+        answered(window, ":mcp list", "crashing on")
+        answered(window, "4", "four has none")
+        window.wait_for(at_prompt(window))
+        window.type(":mcp connect \t")
+        window.wait_for(lambda: any(line.strip() == "s" for line in window.lines))
+        window.type("s\r")
+        window.wait_for("s is connected: 8 tools")
+        answered(window, "5", "five is well")
         assert leave(window) == 0
+        assert window.text.count("`:mcp connect s` tries again") == 1
     kinds = [event["kind"] for event in of_type(session_journal(project), "tool.finished")]
-    assert kinds == ["transport_error", "ok", "transport_error", "transport_error"]
+    assert kinds == ["transport_error", "ok", "transport_error", "transport_error", "ok"]
+    offered = ["tools" in body for body in endpoint.asked]
+    assert offered == [True] * 7 + [False, True, True]
     told(endpoint.asked[-1])
+
+
+@pytest.mark.requirement("S7", "M10")
+def test_a_session_whose_server_was_lost_can_be_exported(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    echo = called("echo", '{"text": "x"}')
+    rounds = [called("crash"), echo, called("crash"), echo, text_reply("died")]
+    project.uses(model_endpoint([*rounds, text_reply("none"), echo, text_reply("well")]))
+    project.pipeline(
+        serving(stdio()).replace("auto_approve: [", "auto_approve: [{tool: s__crash}, ")
+    )
+    lines = ("one", "two", ":mcp connect s", "three", ":export e.yaml")
+    sat = project.aish("shell", "p.yaml", stdin="".join(f"{line}\n" for line in lines))
+    assert sat.code == 0, sat.stderr
+    assert sat.stderr.count("mcp server `s` is missing (`:mcp connect s` tries again)") == 1
+    tested = project.aish("test", "e.yaml")
+    assert tested.code == 0, f"{tested.stdout}\n{tested.stderr}"
 
 
 @pytest.mark.requirement("M5")
@@ -88,7 +118,7 @@ def test_a_server_that_does_not_come_up_is_told_of_once(
         answered(window, "1", "one")
         answered(window, "2", "two")
         assert leave(window) == 0
-        assert window.text.count("mcp server `s` is missing: ") == 1
+        assert window.text.count("mcp server `s` is missing ") == 1
     assert "tools" not in endpoint.asked[0]
 
 

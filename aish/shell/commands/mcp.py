@@ -47,7 +47,10 @@ async def _list(session: Session, rest: str) -> None:
 
 def _row(server: ServerInfo) -> tuple[str, ...]:
     count = str(server.tools) if server.state == "ready" else "-"
-    why = (server.error or "").partition("\n")[0]
+    why, *said = (server.error or "").split("\n")
+    if said:
+        # The last words of a child say most; what was before them is in its log.
+        why = f"{why} {_short(said[-1])}"
     state = f"{server.state}: {why}" if why else server.state
     return server.alias, server.transport, server.address, count, state
 
@@ -85,8 +88,11 @@ def _mark(found: ToolView) -> str:
 
 
 def _first_line(tool: Tool) -> str:
-    first = tool.description.strip().partition("\n")[0]
-    return first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"
+    return _short(tool.description.strip().partition("\n")[0])
+
+
+def _short(line: str) -> str:
+    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
 
 
 async def _tool(session: Session, rest: str) -> None:
@@ -150,6 +156,9 @@ async def _connect(session: Session, rest: str) -> None:
         entry = server_of_url(words[0], alias, others, options.get("auth_env"))
         _require_own(session, entry)
     info = await connect(session, entry)
+    if known.get(info.alias, entry) != entry:
+        # The one that had failed is not this one.
+        _forget(session, info.alias)
     offered = counted(info.tools, "tool")
     session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
 
@@ -175,10 +184,14 @@ async def _disconnect(session: Session, rest: str) -> None:
         hint = did_you_mean(words[0], known) or "`:mcp list` shows them"
         raise UsageError(f"there is no server `{words[0]}`", hint=hint)
     await servers.disconnect(words[0])
-    # Another server may take the alias: what was approved of this one is not approved of that.
-    over = session.open.box.equipment.gate.forget(words[0])
     again = f"`:mcp connect {words[0]}` connects it again"
     session.open.out.show(for_line(f"{words[0]} is disconnected; {again}"))
+    _forget(session, words[0])
+
+
+def _forget(session: Session, alias: str) -> None:
+    """What was approved of one server is not approved of another that takes its alias."""
+    over = session.open.box.equipment.gate.forget(alias)
     if over:
         rules = counted(over, "rule")
         session.open.out.show(f"what you approved of it is asked about again ({rules})")

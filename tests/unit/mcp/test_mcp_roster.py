@@ -1,6 +1,7 @@
 """Servers that come and go while a session goes on."""
 
 import os
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -316,11 +317,102 @@ def test_a_server_that_dies_between_calls_is_restarted_once() -> None:
             assert (await s.call("kid__crash")).kind == "transport_error"
             assert await s.text("kid__add", a=1, b=2) == "3"
             assert s.notices.codes == ["server_restarted"]
-            assert (await s.call("kid__crash")).kind == "transport_error"
-            assert "ended again" in (await s.call("kid__add", a=1, b=2)).content
-            await s.roster.disconnect("kid")
-            await s.roster.connect(stdio())
+            assert s.states == {"kid": "ready"}
+
+    play(scene)
+
+
+LOST = "[aish] tool transport error: the server ended again after it was restarted"
+
+
+@pytest.mark.requirement("M8", "M10")
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "connected"])
+@pytest.mark.parametrize("how", ["during a call", "between calls"])
+def test_a_server_that_dies_for_good_is_one_that_failed(
+    how: str, tmp_path: Path, *, begun: bool
+) -> None:
+    note = tmp_path / "pid"
+    kid = command("/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', str(note), *stdio().entry.command)
+
+    async def scene() -> None:
+        async with roster(*([kid] if begun else []), stdio(alias="pal")) as s:
+            if not begun:
+                await s.roster.connect(kid)
+            s.heard.clear()
+            held = [s.registry.by_name(ToolName("kid", name)) for name in ("add", "crash")]
+            changes: list[int] = []
+            s.registry.hold_to(lambda: changes.append(len(s.names)), lambda _tool: True)
+            await s.call("kid__crash")
+            if how == "during a call":
+                assert await s.text("kid__add", a=1, b=2) == "3"
+                last = await s.call("kid__crash")
+                assert last.content.endswith("the server ended with exit code 3")
+            else:
+                await s.text("kid__add", a=1, b=2)
+                os.kill(pid := read_pid(note), signal.SIGKILL)
+                await until_gone(pid)
+                assert (await s.call("kid__add", a=1, b=2)).kind == "transport_error"
+            (told,) = s.heard
+            assert (told.alias, told.state, told.tools) == ("kid", "failed", 0)
+            assert "again after it was restarted" in str(told.error)
+            assert s.states == {"kid": "failed", "pal": "ready"}
+            # It offers what one offers that never came up, and whoever looks is told.
+            assert {name[:3] for name in s.names} == {"pal"}
+            assert changes == [8]
+            # Who was shown its tools before may call them until the turn is over.
+            for tool in held:
+                assert tool is not None
+                found = await s.registry.call(tool, {"a": 1, "b": 2}, s.progress.append)
+                assert (found.kind, found.content) == ("transport_error", LOST)
+            assert len(s.heard) == 1
+            assert (await s.roster.connect(kid)).state == "ready"
             assert await s.text("kid__add", a=1, b=2) == "3"
+            assert s.states == {"kid": "ready", "pal": "ready"}
+
+    play(scene)
+
+
+@pytest.mark.requirement("M10")
+def test_a_server_that_cannot_be_started_again_is_one_that_failed(tmp_path: Path) -> None:
+    program = tmp_path / "program"
+    argv = " ".join(stdio().entry.command)
+    program.write_text(f"#!/bin/sh\nexec {argv}\n")
+    program.chmod(0o755)
+
+    async def scene() -> None:
+        async with roster(command(str(program))) as s:
+            program.rename(tmp_path / "elsewhere")
+            await s.call("kid__crash")
+            assert s.states == {"kid": "ready"}
+            assert "cannot start" in (await s.call("kid__add", a=1, b=2)).content
+            assert "cannot start" in str(s.registry.failure("kid"))
+            assert (
+                "cannot start" in (await error_of(s.roster.connect(command(str(program))))).message
+            )
+            (tmp_path / "elsewhere").rename(program)
+            await s.roster.connect(command(str(program)))
+            assert await s.text("kid__add", a=1, b=2) == "3"
+
+    play(scene)
+
+
+@pytest.mark.requirement("M10")
+def test_a_server_that_is_let_go_during_a_call_is_not_one_that_was_lost() -> None:
+    async def scene() -> None:
+        async with roster(stdio()) as s:
+            s.heard.clear()
+            await s.call("kid__crash")
+            kinds: list[str] = []
+
+            async def call() -> None:
+                kinds.append((await s.call("kid__sleep", ms=20_000)).kind)
+
+            assert await s.text("kid__add", a=1, b=2) == "3"
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(call)
+                await anyio.wait_all_tasks_blocked()
+                await s.roster.disconnect("kid")
+            assert (kinds, s.heard, s.states) == (["transport_error"], [], {})
 
     play(scene)
 

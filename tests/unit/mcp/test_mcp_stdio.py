@@ -99,6 +99,9 @@ def test_a_child_that_dies_is_restarted_once() -> None:
             assert gone.content == (
                 "[aish] tool transport error: the server ended again after it was restarted"
             )
+            # A run goes on with what it began with: each call fails, and that is all.
+            (info,) = s.registry.servers
+            assert (info.state, info.tools, len(s.names)) == ("ready", 8, 8)
 
     play(scene)
 
