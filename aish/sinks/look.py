@@ -19,6 +19,10 @@ _SGR: Mapping[Style, str] = {
     "cyan": "36",
 }
 _STYLES = re.compile(r"\x1b\[[0-9;]*m")
+# Terminals that do not fold anew what stands on them: xterm and screen say by a variable who
+# they are, for many others call themselves the same.
+_LEAVING = frozenset({"linux", "screen", "st", "vt100", "vt220"})
+_OF_LEAVING = ("XTERM_VERSION", "STY")
 _NARROWEST = 20
 _USUAL = 80
 
@@ -47,13 +51,18 @@ ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|
 
 @frozen
 class Look:
-    """How to draw on one terminal; `follows` if its width may change while it is drawn on."""
+    """How to draw on one terminal.
+
+    `follows` if its width may change while it is drawn on; `reflows` if it then folds anew what
+    stands on it, as most do.
+    """
 
     color: bool = False
     animate: bool = False
     width: int = _USUAL
     glyphs: Glyphs = Glyphs()
     follows: bool = False
+    reflows: bool = True
 
     def paint(self, style: Style, text: str) -> str:
         """The text in a style, where there is colour."""
@@ -90,12 +99,25 @@ def look_of(out: TextIO, environ: Mapping[str, str]) -> Look:
         width=_width(out, environ, is_terminal=is_terminal),
         glyphs=Glyphs() if (out.encoding or "").lower().startswith("utf") else ASCII,
         follows=is_terminal and not environ.get("COLUMNS"),
+        reflows=_reflows(environ),
     )
 
 
 def cells(text: str) -> int:
     """How many columns a text without control characters takes."""
     return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def rows_taken(line: str, width: int) -> int:
+    """How many rows a line takes that is written on a terminal of some width."""
+    shown = without_styles(line)
+    if shown.isascii():
+        return max(1, -(-len(shown) // width))
+    rows, used = 1, 0
+    for character in shown:
+        size = _cell(character)
+        rows, used = (rows + 1, size) if used + size > width else (rows, used + size)
+    return rows
 
 
 def without_styles(text: str) -> str:
@@ -110,6 +132,14 @@ def _cell(character: str) -> int:
     if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def _reflows(environ: Mapping[str, str]) -> bool:
+    """Not those that cut lines off, or leave them, when they are made narrower."""
+    if environ.get("TMUX"):
+        return True
+    named = environ.get("TERM", "").partition("-")[0]
+    return named not in _LEAVING and not any(environ.get(name) for name in _OF_LEAVING)
 
 
 def _forced(environ: Mapping[str, str]) -> bool:

@@ -12,15 +12,17 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import TextIO
 
-from aish.sinks.look import Look, cells, without_styles
+from aish.sinks.look import Look, rows_taken
 from aish.sinks.tally import seconds_text
 
 _PERIOD = 0.1
-_ERASE = "\r\x1b[2K"
+_ERASE_ROW = "\x1b[2K"
+_ERASE = f"\r{_ERASE_ROW}"
 _UP = "\x1b[1A"
-_REST_OF_LINE = "\x1b[K"
 _REST_OF_SCREEN = "\x1b[J"
 _USUAL_HEIGHT = 24
+# Frames for which a window has to keep its size before lines that it has folded are drawn anew.
+_STILL = 3
 # A wait shorter than this says nothing of its length.
 _WORTH_COUNTING = 1.0
 
@@ -52,6 +54,9 @@ class Screen:
         self._frame = 0
         self._drawn: tuple[str, ...] = ()
         self._drawn_at = (0, 0)
+        self._drawn_width = 0
+        self._last_size = (0, 0)
+        self._still = 0
         self._held = 0
         self._later: list[str] = []
         self._closed = False
@@ -135,8 +140,9 @@ class Screen:
         with self._changed:
             if (self._label is None and self._pinned is None) or self._held or not self._fresh:
                 return
-            size = self._size()
-            width, height = size
+            width, height = size = self._size()
+            if self._drawn and self._is_restless(size):
+                return
             lines: list[str] = []
             if self._pinned is not None:
                 lines += self._pinned(width, height - 2)
@@ -144,8 +150,7 @@ class Screen:
                 lines.append(self._spinner(width))
             # What stands there already is not written again; a new size may have folded it.
             if tuple(lines) != self._drawn or (lines and size != self._drawn_at):
-                self._drawn_at = size
-                self._draw(tuple(lines), width)
+                self._draw(tuple(lines), size)
 
     def close(self) -> None:
         """Take what moves away for good."""
@@ -157,6 +162,17 @@ class Screen:
         if self._thread is not None:
             self._thread.join()
 
+    def _is_restless(self, size: tuple[int, int]) -> bool:
+        """Whether the window has become narrower a moment ago, and may do so again.
+
+        While it is dragged its size is known too late, some of the time.
+        """
+        if size != self._last_size:
+            self._still = 0 if size[0] < self._last_size[0] else _STILL
+            self._last_size = size
+        self._still += 1
+        return self._still <= _STILL
+
     def _spinner(self, width: int) -> str:
         glyphs = self.look.glyphs
         waited = self._monotonic() - self._since
@@ -166,15 +182,24 @@ class Screen:
         # One cell is left free: a terminal that wraps would leave a line behind.
         return self.look.paint("dim", self.look.fit(f"{frame} {self._label}{long}", width - 1))
 
-    def _draw(self, lines: tuple[str, ...], width: int) -> None:
-        """Over what was drawn before, without a moment in which nothing is there."""
-        if len(lines) == 1 and len(self._drawn) <= 1:
-            shown = _ERASE + lines[0]
+    def _draw(self, lines: tuple[str, ...], size: tuple[int, int]) -> None:
+        """Over what was drawn before, without a moment in which nothing is there.
+
+        Lines that stay as they are are left alone, and what has only grown is written on: a
+        window that is being made narrower folds its lines before anybody knows, and whoever goes
+        up then goes too few rows.
+        """
+        before = self._drawn if size == self._drawn_at else ()
+        same = _same(before, lines)
+        last = len(before) - 1
+        if before and same >= last and len(lines) > last and lines[last].startswith(before[last]):
+            shown = "\n".join([lines[last][len(before[last]) :], *lines[last + 1 :]])
         else:
-            up = _UP * (self._rows(width) - 1)
-            body = f"{_REST_OF_LINE}\n".join(lines)
-            shown = f"\r{up}{body}{_REST_OF_LINE}{_REST_OF_SCREEN}"
+            same = max(0, min(same, len(lines) - 1))
+            rows = self._rows(self._drawn[same:], size[0])
+            shown = _over(lines[same:], rows)
         self._drawn = lines
+        self._drawn_at, self._drawn_width = size, size[0]
         self._out.write(shown)
         self._out.flush()
 
@@ -188,7 +213,8 @@ class Screen:
             shown = self._erasing() + text
             if text and fresh and keep and self._pinned is not None and self._drawn:
                 # What is pinned stays, below the new line.
-                shown += f"{_REST_OF_LINE}\n".join(self._drawn)
+                shown += "\n".join(self._drawn)
+                self._drawn_width = self._size()[0]
             else:
                 self._drawn = ()
             if shown:
@@ -202,14 +228,15 @@ class Screen:
             self._drawn = ()
 
     def _erasing(self) -> str:
-        if not self._drawn:
-            return ""
-        rows = self._rows(self._size()[0])
-        return _ERASE if rows == 1 else f"\r{_UP * (rows - 1)}{_REST_OF_SCREEN}"
+        return _over((), self._rows(self._drawn, self._size()[0])) if self._drawn else ""
 
-    def _rows(self, width: int) -> int:
-        """How many rows the last frame takes now: a window made narrower has folded its lines."""
-        return sum(max(1, -(-cells(without_styles(line)) // width)) for line in self._drawn) or 1
+    def _rows(self, lines: Sequence[str], width: int) -> int:
+        """How many rows these lines of the last frame take now.
+
+        A window that was made narrower since has folded them, or has left each where it was.
+        """
+        width = width if self.look.reflows else self._drawn_width
+        return sum(rows_taken(line, max(1, width)) for line in lines)
 
     def _begin(self) -> None:
         if self._thread is None:
@@ -239,3 +266,24 @@ class Screen:
             return self.look.width, _USUAL_HEIGHT
         columns = size.columns if self.look.follows else self.look.width
         return columns or self.look.width, size.lines or _USUAL_HEIGHT
+
+
+def _same(before: Sequence[str], lines: Sequence[str]) -> int:
+    """How many of the first lines are as they were."""
+    pairs = zip(before, lines, strict=False)
+    return next(
+        (at for at, (old, new) in enumerate(pairs) if old != new), min(map(len, (before, lines)))
+    )
+
+
+def _over(lines: Sequence[str], rows: int) -> str:
+    """Writes lines from `rows` rows up to the cursor on, and nothing else stays there.
+
+    Each row is erased whole before it is written: some terminals take one that was erased in part
+    for as long as it was, and fold the nothing at its end.
+    """
+    if rows <= 1 and len(lines) <= 1:
+        return _ERASE + "".join(lines)
+    *others, last = lines or ("",)
+    body = "".join(f"{_ERASE_ROW}{line}\n" for line in others)
+    return f"\r{_UP * (rows - 1)}{body}{_REST_OF_SCREEN}{last}"

@@ -18,6 +18,8 @@ class Cells:
     def __init__(self, width: int = 80) -> None:
         self.width = width
         self.rows: list[list[str]] = [[]]
+        self.wrapped = [False]
+        """Whether a row goes on in the next one."""
         self.row = 0
         self.column = 0
 
@@ -31,6 +33,31 @@ class Cells:
                 continue
             self._put(data[at])
             at += 1
+
+    def resize(self, width: int, *, reflows: bool) -> None:
+        """Another width; lines are folded anew, as most terminals do, or cut off."""
+        self.width = width
+        if not reflows:
+            for row in self.rows:
+                del row[width:]
+            self.column = min(self.column, width)
+            return
+        rows, wrapped, column = self.rows, self.wrapped, self.column
+        at, self.rows, self.wrapped = self.row, [[]], [False]
+        self.row = self.column = 0
+        here = (0, 0)
+        for number, row in enumerate(rows):
+            cursor = column if number == at else -1
+            for place, cell in enumerate(row):
+                if place == cursor:
+                    here = (self.row, self.column)
+                if cell:
+                    self._show(cell[0], max(1, cells(cell)))
+            if cursor >= len(row):
+                here = (self.row, self.column)
+            if not wrapped[number] and number + 1 < len(rows):
+                self._down()
+        self.row, self.column = here
 
     def text(self) -> str:
         """Everything that stands there, without the empty end."""
@@ -51,6 +78,7 @@ class Cells:
             row[-1] += character
             return
         if self.column + size > self.width:
+            self.wrapped[self.row] = True
             self._down()
             row = self.rows[self.row]
         row += [" "] * (self.column - len(row))
@@ -62,15 +90,21 @@ class Cells:
         self.column = 0
         if self.row == len(self.rows):
             self.rows.append([])
+            self.wrapped.append(False)
 
     def _obey(self, numbers: str, verb: str) -> None:
-        row = self.rows[self.row]
         if verb == "A":
             self.row = max(0, self.row - int(numbers or 1))
         elif verb == "K":
-            del row[0 if numbers == "2" else self.column :]
+            self._erase(0 if numbers == "2" else self.column)
         elif verb == "J" and not numbers:
-            del row[self.column :]
-            del self.rows[self.row + 1 :]
+            self._erase(self.column)
+            del self.rows[self.row + 1 :], self.wrapped[self.row + 1 :]
         elif verb != "m":
             raise AssertionError(f"the sequence {numbers}{verb} reached the terminal")
+
+    def _erase(self, start: int) -> None:
+        """A row that is erased in part stays as long as it was, as in tmux."""
+        row = self.rows[self.row]
+        row[start:] = [" "] * (len(row) - start) if start else []
+        self.wrapped[self.row] = False

@@ -7,9 +7,12 @@ from aish.sinks.screen import Screen
 from aish.sinks.talk.blocks import Block, Blocks
 from aish.sinks.talk.cleaning import Cleaner
 from aish.sinks.talk.folding import folded
+from aish.sinks.talk.unended import Unended
 from aish.text import for_terminal
 
 _INDENT = " " * 4
+# Of the screen, for what has not ended.
+_SHARE = 3
 
 
 class Answer(Protocol):
@@ -58,6 +61,7 @@ class Rendered:
         self._look = screen.look
         self._blocks = Blocks()
         self._cleaner = Cleaner()
+        self._unended = Unended()
         self._is_long = False
         screen.end_line()
         screen.pin(self._tail)
@@ -112,10 +116,13 @@ class Rendered:
         text = self._blocks.pending
         if self._is_long or not text.strip():
             return ()
-        indent = _INDENT if self._blocks.in_code else ""
-        recent = for_terminal(text[-width * height :].removesuffix("\r"))
-        rows = folded(recent, width - 1 - len(indent))
-        return [indent + row for row in rows[-max(1, height) :]]
+        most = max(1, height // _SHARE)
+        if self._blocks.in_code:
+            recent = for_terminal(text[-width * most :].removesuffix("\r"))
+            rows = folded(recent, width - 1 - len(_INDENT))
+            return [_INDENT + row for row in rows[-most:]]
+        shown = for_terminal(text.removesuffix("\r"))
+        return self._unended.rows(shown, width, most, gap=self._blocks.has_gap)
 
 
 def _indent(block: Block) -> str:

@@ -66,6 +66,11 @@ class Blocks:
         return "\n".join((*self._block, self._lines.partial))
 
     @property
+    def has_gap(self) -> bool:
+        """Whether what is pending will stand below an empty line."""
+        return self._gap and self._begun
+
+    @property
     def in_code(self) -> bool:
         """Whether the text goes on within a fence."""
         return self._fence is not None

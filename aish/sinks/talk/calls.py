@@ -49,11 +49,13 @@ def decided_lines(look: Look, event: ToolDecided) -> Iterator[str]:
         yield look.paint("dim", look.fit(for_line(f"    {said} {event.rule}"), look.width))
 
 
-def command_lines(look: Look, arguments: JsonValue) -> Iterator[str]:
-    """The command as it was given, folded and not cut."""
-    rows = folded(for_terminal(_command(arguments)), look.width - 2)
+def command_lines(look: Look, event: ToolDecided) -> Iterator[str]:
+    """The command as it was given, folded and not cut; a `$` stands before one that is run."""
+    rows = folded(for_terminal(_command(event.arguments)), look.width - 2)
+    runs = event.verdict in {"auto", "ask-yes"}
     for number, row in enumerate(rows):
-        yield look.paint("bold", f"{'  ' if number else '$ '}{row}")
+        mark = "$ " if runs and not number else "  "
+        yield look.paint("bold" if runs else "dim", f"{mark}{row}")
 
 
 def printed(output: JsonValue) -> Sequence[tuple[str, str]]:

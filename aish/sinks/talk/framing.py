@@ -39,7 +39,7 @@ class Framing:
         """A call, or a command, and who let it pass."""
         look = self.look
         if calls.is_command(event.tool):
-            lines = list(calls.command_lines(look, event.arguments))
+            lines = list(calls.command_lines(look, event))
         else:
             lines = [calls.call_line(look, event.tool, event.arguments)]
         for line in (*lines, *calls.decided_lines(look, event)):

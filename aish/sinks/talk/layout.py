@@ -20,15 +20,15 @@ class Run:
 def rows(runs: Sequence[Run], width: int) -> list[str]:
     """The rows of a text whose lines end where they were ended."""
     text = "".join([run.text for run in runs])
-    spans = list(_spans(text, max(1, width)))
+    placed = list(spans(text, width))
     if all(not run.codes for run in runs):
-        return [text[start:end] for start, end in spans]
-    return list(_painted(runs, spans))
+        return [text[start:end] for start, end in placed]
+    return list(_painted(runs, placed))
 
 
-def _painted(runs: Sequence[Run], spans: Sequence[tuple[int, int]]) -> Iterator[str]:
+def _painted(runs: Sequence[Run], placed: Sequence[tuple[int, int]]) -> Iterator[str]:
     at = index = 0
-    for start, end in spans:
+    for start, end in placed:
         row: list[str] = []
         while index < len(runs):
             run = runs[index]
@@ -44,8 +44,10 @@ def _painted(runs: Sequence[Run], spans: Sequence[tuple[int, int]]) -> Iterator[
         yield "".join(row)
 
 
-def _spans(text: str, width: int) -> Iterator[tuple[int, int]]:
+def spans(text: str, width: int) -> Iterator[tuple[int, int]]:
+    """Where each row of a text begins and ends."""
     start = 0
+    width = max(1, width)
     for line in text.split("\n"):
         if len(line) <= width and cells(line) <= width:
             yield start, start + len(line)

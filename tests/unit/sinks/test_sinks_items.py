@@ -403,9 +403,11 @@ def test_what_stands_on_the_screen_is_not_drawn_again(rows: list[str]) -> None:
     assert not drawn(), "it stands below what was written"
     pinned[0] = "other"
     assert drawn()
-    size[0] = 30
+    size[0] = 50
     assert drawn()
     assert not drawn()
+    size[0] = 30
+    assert [drawn() for _ in range(5)] == [False, False, False, True, False]
     with screen.hold():
         assert not drawn()
     assert drawn(), "somebody else had the terminal"
