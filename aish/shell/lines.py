@@ -68,7 +68,10 @@ class Lines(Protocol):
         ...
 
     def question(self) -> AbstractContextManager[None]:
-        """While somebody else asks at this terminal; within `busy`, `next` or neither."""
+        """While somebody else asks at this terminal; within `busy`, `next` or neither.
+
+        What was typed ahead is thrown away: it was not meant for a question nobody had seen (P2).
+        """
         ...
 
     def refresh(self) -> None:

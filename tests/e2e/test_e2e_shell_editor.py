@@ -108,6 +108,7 @@ def test_half_a_line_waits_until_the_editing_is_done(desk: Desk) -> None:
 def test_a_question_takes_the_line_away_and_gives_it_back(desk: Desk) -> None:
     window = desk.open()
     window.type("half")
+    window.wait_for("local> half")
     desk.command("ask")
     window.wait_for("sure?")
     assert window.echoes
@@ -270,8 +271,9 @@ def test_any_key_halts_and_is_not_kept(desk: Desk, key: str) -> None:
 
 
 @pytest.mark.requirement("P2")
-def test_a_question_while_busy_is_not_answered_by_what_was_typed_before(desk: Desk) -> None:
-    window = desk.open()
+@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
+def test_what_was_typed_before_a_question_is_thrown_away(desk: Desk, term: str) -> None:
+    window = desk.open(TERM=term)
     window.type(":busy\r")
     window.wait_for("\nbusy")
     window.type(":ask\rtyped ahead\r")
@@ -279,8 +281,11 @@ def test_a_question_while_busy_is_not_answered_by_what_was_typed_before(desk: De
     window.wait_for("sure?")
     window.wait_for(lambda: window.echoes)
     window.type("no\r")
-    window.wait_for('no\nanswered: "no')
-    window.wait_for('got: "typed ahead"')
+    window.wait_for('answered: "no')
+    assert "notice: what you typed before the question was thrown away" in window.text
+    window.type("next\r")
+    window.wait_for('got: "next"')
+    assert window.raw.count(b"got:") == 1
 
 
 def test_a_text_is_edited_and_typing_ahead_does_not_accept_it(desk: Desk) -> None:

@@ -22,8 +22,15 @@ class DumbEditor:
     A line that ends in a backslash goes on in the next one.
     """
 
-    def __init__(self, prompt: Callable[[], str], stdin: TextIO, stdout: TextIO) -> None:
+    def __init__(
+        self,
+        prompt: Callable[[], str],
+        notice: Callable[[str], None],
+        stdin: TextIO,
+        stdout: TextIO,
+    ) -> None:
         self._prompt = prompt
+        self._notice = notice
         self._descriptor = stdin.fileno()
         self._out = stdout
         self._keyboard = Keyboard(self._descriptor, _nothing, dumb=True)
@@ -67,6 +74,7 @@ class DumbEditor:
 
     def question(self) -> AbstractContextManager[None]:
         """See `Lines`."""
+        self._keyboard.throw_away(self._notice)
         return self._keyboard.cooked()
 
     def refresh(self) -> None:

@@ -113,6 +113,8 @@ class Editor:
     def question(self) -> Generator[None]:
         """See `Lines`; the line that is edited goes away meanwhile."""
         if not self._app.is_running or self._aside:
+            read = "".join(key.data for key in get_typeahead(self._input))
+            self._keyboard.throw_away(self._settings.notice, read)
             with self._keyboard.cooked():
                 yield
             return

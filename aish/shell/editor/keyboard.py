@@ -108,6 +108,23 @@ class Keyboard:
         with suppress(termios.error):
             termios.tcflush(self._descriptor, termios.TCIFLUSH)
 
+    def throw_away(self, notice: Callable[[str], None], read: str = "") -> None:
+        """Drop what was typed before a question, which it is no answer to, and say so (P2).
+
+        `read` are keys that somebody has taken from here already.
+        """
+        typed = self.typed.strip() or read.strip() or self._unread().strip()
+        self.forget()
+        if typed:
+            notice("what you typed before the question was thrown away")
+
+    def _unread(self) -> bytes:
+        """What the terminal has that nobody has read."""
+        with suppress(OSError):
+            if select.select([self._descriptor], [], [], 0)[0]:
+                return os.read(self._descriptor, _PIECE)
+        return b""
+
     def restore(self) -> None:
         """As the terminal was found."""
         self._set(self._found)

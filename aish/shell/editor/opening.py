@@ -52,7 +52,7 @@ def _restored_by_signals(lines: Lines) -> Generator[None]:
 
 def _editor(settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO) -> Lines:
     if environ.get("TERM", "") in {"", "dumb"}:
-        return DumbEditor(settings.prompt, stdin, stdout)
+        return DumbEditor(settings.prompt, settings.notice, stdin, stdout)
     # Costs a tenth of a second, which a dumb terminal need not wait for.
     from aish.shell.editor.editor import Editor
 
