@@ -7,6 +7,7 @@ stdout) is left to it, and only its line ends are kept track of. That sink has t
 one in the event log, so that the spinner is gone before it writes.
 """
 
+from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import assert_never
 
@@ -15,6 +16,7 @@ from aish.sinks.floor import Floor
 from aish.sinks.look import Look, Style
 from aish.sinks.progress.display import ItemDisplay
 from aish.sinks.screen import Screen
+from aish.sinks.sentences import hint_rows, parts_in_rows, sentence
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
 from aish.sinks.waits import Waits
 from aish.text import counted, for_line, for_terminal
@@ -97,10 +99,13 @@ class Console:
 
     def end(self) -> None:
         """Say what the run came to, and leave the screen to whoever has it."""
-        self._screen.rest()
-        self._screen.end_line()
+        self._rest()
         if self._end is not None:
             self._closing(self._end)
+
+    def _rest(self) -> None:
+        self._screen.rest()
+        self._screen.end_line()
 
     def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
         if isinstance(event, JournalOnly):
@@ -145,8 +150,7 @@ class Console:
                 self._step_finished(event)
             case RunFinished():
                 self._end = event
-                self._screen.rest()
-                self._screen.end_line()
+                self._rest()
             case TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished() | ToolOutput():
                 pass
             case _:
@@ -155,8 +159,8 @@ class Console:
     def _run_started(self, event: RunStarted) -> None:
         glyphs = self._look.glyphs
         parts = [f"{model.alias} ({model.model})" for model in event.models]
-        ready = (server for server in event.servers if server.state == "ready")
-        parts += [f"{server.alias} ({counted(server.tools, 'tool')})" for server in ready]
+        ready = (one for one in event.servers if one.state == "ready")
+        parts += [f"{one.alias} ({counted(one.tools, 'tool')})" for one in ready]
         title = for_line(event.pipeline)
         rest = self._look.fit(
             for_line("".join(f" {glyphs.dot} {part}" for part in parts)),
@@ -188,11 +192,10 @@ class Console:
         return self._floor.is_crowded or self._items.are_shown
 
     def _piece(self, event: TextDelta) -> None:
-        place = event.place
-        self._waits.over(place)
-        is_shared = place.step == self._elsewhere
-        if is_shared or self._floor.may_speak(place, crowded=self._is_crowded):
-            self._text(place, event.text)
+        self._waits.over(event.place)
+        is_shared = event.place.step == self._elsewhere
+        if is_shared or self._floor.may_speak(event.place, crowded=self._is_crowded):
+            self._text(event.place, event.text)
 
     def _text(self, place: Place, text: str) -> None:
         self._header(place)
@@ -216,8 +219,7 @@ class Console:
         if self._last_call != event.place:
             self._header(event.place)
             self._screen.line(frames.again_line(self._look, event.tool))
-        for line in frames.result_lines(self._look, event):
-            self._screen.line(line)
+        self._lines(frames.result_lines(self._look, event))
         self._last_call = None
 
     def _wait(self) -> None:
@@ -241,19 +243,26 @@ class Console:
         self._named(event.place)
         first, *rest = lines_of(event.text, event.code)
         self._note(_LEVELS[event.level], first)
-        for line in rest:
-            self._screen.line(for_line(f"  {line}"))
+        self._lines(for_line(f"  {line}") for line in rest)
 
     def _note(self, style: Style, text: str) -> None:
         glyph = self._look.glyphs.dot if style == "dim" else self._look.glyphs.warning
-        self._screen.line(self._look.paint(style, for_line(f"{glyph} {text}")))
+        self._say(f"{glyph} {text}", style)
+
+    def _say(self, text: str, style: Style | None = None) -> None:
+        """A line of ours, folded between its words."""
+        for row in sentence(for_line(text), self._screen.width):
+            self._screen.line(self._look.paint(style, row) if style else row)
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._screen.line(line)
 
     def _step_finished(self, event: StepFinished) -> None:
         step = for_line(event.place.step or "")
         self._floor.leave(event.place.step)
         self._waits.step_over(event.place.step)
-        self._screen.rest()
-        self._screen.end_line()
+        self._rest()
         self._items.step_finished(event)
         if event.status == "skipped":
             why = for_line(f": {event.error.message}" if event.error else "")
@@ -263,30 +272,28 @@ class Console:
             said = event.error.message if event.error else event.status
             # What does not hold has been said in full; the error is the first of it in short.
             for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
-                mark = f"{self._look.glyphs.no} {step}: {for_line(first)}"
-                self._screen.line(self._look.paint("red", mark))
-                for line in rest:
-                    self._screen.line(self._look.fit(for_line(line), self._look.width))
+                self._say(f"{self._look.glyphs.no} {step}: {first}", "red")
+                self._lines(self._look.fit(for_line(line), self._look.width) for line in rest)
             if event.error and event.error.hint:
                 self._hint = event.error.hint
-                self._screen.line(f"  hint: {for_line(event.error.hint)}")
+                self._lines(hint_rows(for_line(event.error.hint), self._screen.width))
         self._unmet.clear()
 
     def _closing(self, event: RunFinished) -> None:
         self._screen.line()
         if event.exit.code:
             first, *rest = lines_of(event.exit.reason, event.exit.name)
-            said = f"exit {event.exit.code} ({event.exit.name}): {first}"
-            self._screen.line(self._look.paint("red", for_line(said)))
-            for line in rest:
-                self._screen.line(for_line(f"  {line}"))
+            self._say(f"exit {event.exit.code} ({event.exit.name}): {first}", "red")
+            self._lines(for_line(f"  {line}") for line in rest)
             if event.exit.hint and event.exit.hint != self._hint:
-                self._screen.line(f"  hint: {for_line(event.exit.hint)}")
+                self._lines(hint_rows(for_line(event.exit.hint), self._screen.width))
         status, *rest = self._tally.parts(event)
         # A line of its own: with the folder before it, it would not fit into one.
         used = rest.pop() if event.cassette is not None else None
-        tail = for_line("".join(f" {self._look.glyphs.dot} {part}" for part in rest))
+        parts = [status, *map(for_line, rest)]
         style: Style = "green" if event.exit.code == 0 else "red"
-        self._screen.line(self._look.paint(style, status) + tail)
+        first, *others = parts_in_rows(parts, self._look.glyphs.dot, self._screen.width)
+        self._screen.line(self._look.paint(style, status) + first.removeprefix(status))
+        self._lines(others)
         if used is not None:
-            self._screen.line(for_line(used))
+            self._say(used)

@@ -1,6 +1,9 @@
 """The first and the last line of a session, and what a turn came to: pure, events in, text out."""
 
+from collections.abc import Iterator
+
 from aish.sinks.look import Look
+from aish.sinks.sentences import parts_in_rows
 from aish.sinks.tally import seconds_text, tokens_text
 from aish.text import counted, dollars, for_line
 from aish.vocab.events import RunFinished, RunStarted, TurnFinished
@@ -19,14 +22,14 @@ def opening_text(look: Look, event: RunStarted) -> str:
     )
 
 
-def closing_text(look: Look, event: RunFinished, answers: int) -> str:
+def closing_rows(look: Look, event: RunFinished, answers: int) -> Iterator[str]:
     """What the session came to, and where it is kept."""
     parts = [counted(answers, "answer"), tokens_text(event.usage)]
     if event.cost_usd:
         parts.append(dollars(event.cost_usd))
     if event.folder:
         parts.append(event.folder)
-    return f" {look.glyphs.dot} ".join(filter(None, parts))
+    return parts_in_rows(list(map(for_line, parts)), look.glyphs.dot, look.width)
 
 
 def turn_text(look: Look, event: TurnFinished) -> str:

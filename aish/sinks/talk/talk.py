@@ -11,9 +11,10 @@ from typing import Literal, assert_never
 from aish.sinks.console import Console
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
+from aish.sinks.sentences import hint_rows, sentence
 from aish.sinks.talk.answer import Answer, Raw, Rendered
 from aish.sinks.talk.calls import is_command
-from aish.sinks.talk.ends import closing_text, opening_text, turn_text
+from aish.sinks.talk.ends import closing_rows, opening_text, turn_text
 from aish.sinks.talk.framing import Framing
 from aish.sinks.tally import lines_of, seconds_text
 from aish.sinks.waits import Waits
@@ -242,21 +243,25 @@ class Talk:
             # How a command ended is told by its frame.
             return
         said = event.error.message if event.error else event.status
-        mark = for_line(f"{self._look.glyphs.no} {said}")
-        self._screen.line(self._look.paint("red", mark))
+        self._say("red", f"{self._look.glyphs.no} {said}")
         if event.error and event.error.hint:
-            self._screen.line(f"  hint: {for_line(event.error.hint)}")
+            for row in hint_rows(for_line(event.error.hint), self._screen.width):
+                self._screen.line(row)
 
     def _finished(self, event: RunFinished) -> None:
         if event.exit.code:
-            said = for_line(f"{self._look.glyphs.no} {event.exit.reason or event.exit.name}")
-            self._screen.line(self._look.paint("red", said))
-        said = for_line(closing_text(self._look, event, self._answers))
-        self._screen.line(self._look.paint("dim", said))
+            self._say("red", f"{self._look.glyphs.no} {event.exit.reason or event.exit.name}")
+        for row in closing_rows(self._look, event, self._answers):
+            self._screen.line(self._look.paint("dim", row))
 
     def _note(self, style: Style, text: str) -> None:
         glyph = self._look.glyphs.dot if style == "dim" else self._look.glyphs.warning
-        self._screen.line(self._look.paint(style, for_line(f"{glyph} {text}")))
+        self._say(style, f"{glyph} {text}")
+
+    def _say(self, style: Style, text: str) -> None:
+        """A line of ours, folded between its words."""
+        for row in sentence(for_line(text), self._screen.width):
+            self._screen.line(self._look.paint(style, row))
 
     def _wait(self) -> None:
         if self._answer is not None:

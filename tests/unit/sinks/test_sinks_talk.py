@@ -477,3 +477,15 @@ def test_a_command_that_a_rule_let_pass_says_which() -> None:
     event = decided(RUN, "shell__run", {"command": "ls"}, rule="ls **")
 
     assert Scene().take(event).over().seen() == "$ ls\n    approved by ls **"
+
+
+@pytest.mark.requirement("S2", "S4")
+def test_a_command_that_was_declined_does_not_look_as_if_it_had_run() -> None:
+    said = "[aish] not run: declined by the user"
+    scene = Scene().take(
+        decided(RUN, "shell__run", {"command": "ls"}, verdict="ask-no", rule="the user"),
+        ToolFinished(RUN, "shell__run", "denied", said, None, 0.0),
+        step_finished("run-1", status="denied", output=None),
+    )
+
+    assert scene.over().seen() == "  ls\n  ✗ not run: declined by the user"
