@@ -21,7 +21,7 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Approver, Question
 from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import Tool
+from aish.vocab.tools import Tool, ToolName
 
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
 """All that is wrong with a value; the bounded checker of `system.schema`."""
@@ -32,6 +32,9 @@ Withdrawn = Callable[[Tool], str | None]
 Autonomy = Callable[[Tool], str | None]
 """By what a person lets a tool run unasked where no rule has matched, or `None`."""
 
+DECLINED = "[aish] not run: declined by the user"
+"""What is said of a local command, which is no call of a tool to those who read it."""
+_LOCAL = ToolName("shell", "run")
 THE_USER = "the user"
 THE_LOCK = "the lock file"
 NOBODY = "nobody to ask"
@@ -190,7 +193,7 @@ class Gate:
             return self._grant("ask-yes", who, digest, by_person=True)
         if answer == "yes":
             return self._grant("ask-yes", THE_USER, digest, by_person=True)
-        reply = "[aish] tool call denied by the user"
+        reply = DECLINED if tool.name == _LOCAL else "[aish] tool call denied by the user"
         return Decision("ask-no", THE_USER, digest, reply, by_person=True)
 
     def _always(self, tool: Tool, arguments: JsonObject) -> RuleEntry | None:

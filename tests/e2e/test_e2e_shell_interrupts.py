@@ -75,6 +75,20 @@ def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
     assert (end["status"], end["exit"]["code"]) == ("ok", 0)
 
 
+@pytest.mark.requirement("S1", "S2")
+def test_proposals_that_a_ctrl_c_skips_are_named(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    state = STATES["a proposal"]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        window.wait_for("`ls` and 1 more `CMD:` line are not run: interrupted")
+        assert leave(window) == 0
+    assert of_type(session_journal(project), "tool.decided") == []
+
+
 @pytest.mark.requirement("M9")
 def test_an_interrupted_call_is_cancelled_at_its_server(
     project: Project, model_endpoint: ModelEndpoints

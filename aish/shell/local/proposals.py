@@ -5,9 +5,11 @@ CommonMark says, as far as it concerns whole lines at the margin.
 """
 
 import re
+from collections.abc import Sequence
 
-from aish.text import counted
+from aish.text import counted, for_line
 
+_SHOWN = 80
 MARK = "CMD: "
 MOST = 20
 """Proposals of one answer that anybody is asked about."""
@@ -52,6 +54,19 @@ def too_many(count: int) -> str | None:
         return None
     lines = counted(count - MOST, "more `CMD:` line")
     return f"{lines} not run: at most {MOST} of an answer are asked about"
+
+
+def skipped(commands: Sequence[str]) -> str:
+    """What is said of proposals that nobody answered about, because of a Ctrl-C."""
+    first, *more = commands
+    others = f" and {counted(len(more), 'more `CMD:` line')}" if more else ""
+    verb = "are" if more else "is"
+    return f"`{brief(first)}`{others} {verb} not run: interrupted"
+
+
+def brief(command: str) -> str:
+    """A proposal in a line of ours."""
+    return for_line(command[:_SHOWN]) + ("…" if len(command) > _SHOWN else "")
 
 
 def _closes(line: str, fence: str) -> bool:

@@ -3,7 +3,8 @@
 Never within a round of tool calls: whoever holds the conversation calls this between two answers.
 """
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 import anyio.lowlevel
@@ -22,16 +23,13 @@ from aish.run.tools import AllTools
 from aish.run.unit import CUT_OFF
 from aish.shell.local.deciding import PROPOSED, Asking, Said, settle
 from aish.shell.local.handing import INTERRUPTED, cut_short, handed_over, not_run
-from aish.shell.local.proposals import MOST, proposals, refusal, too_many
+from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many
 from aish.shell.local.running import Output
-from aish.text import for_line
 from aish.vocab.event_parts import Failure, Place, StepStatus
 from aish.vocab.events import Event, Notice, StepStarted, ToolFinished, ToolStarted
 from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Answer, Emit
+from aish.vocab.protocols import Answer, Clock, Emit
 from aish.vocab.tools import Tool
-
-_SHOWN = 80
 
 
 @frozen
@@ -45,14 +43,21 @@ class Ran:
 
 @slotted
 class _Told:
-    """Passes events on, and knows whether the command has begun."""
+    """Passes events on, and knows since when the command runs."""
 
     emit: Emit
-    begun: bool = False
+    clock: Clock
+    begun: float | None = None
 
     def __call__(self, event: Event) -> None:
-        self.begun = self.begun or isinstance(event, ToolStarted)
+        if isinstance(event, ToolStarted):
+            self.begun = self.clock.monotonic()
         self.emit(event)
+
+    @property
+    def seconds(self) -> float:
+        """For how long it has run."""
+        return 0.0 if self.begun is None else self.clock.monotonic() - self.begun
 
 
 class LocalShell:
@@ -96,23 +101,36 @@ class LocalShell:
 
     async def propose(self, answer: str) -> tuple[Ran, ...]:
         """Ask about the commands of an answer, and run those that are approved, in order."""
-        found = proposals(answer) if self._cmd_lines else ()
+        left = deque(proposals(answer) if self._cmd_lines else ())
+        more = too_many(len(left))
+        try:
+            ran = await self._each(left)
+        except anyio.get_cancelled_exc_class():
+            if left:
+                self._tell(skipped(left))
+            raise
+        if more:
+            self._tell(more)
+            self._buffer.add(f"[aish] {more}")
+        return tuple(ran)
+
+    async def _each(self, left: deque[str]) -> Sequence[Ran]:
+        """Settle one proposal after the other; those are `left` that nobody answered about."""
         ran: list[Ran] = []
-        for command in found[:MOST]:
+        for command in list(left)[:MOST]:
             if why := refusal(command):
+                left.popleft()
                 self._refuse(command, why)
                 continue
             settled = await settle(command, self._equipment.gate.policy, self._asking)
             # Ctrl-C while the question stood is no yes, whatever was typed before.
             await anyio.lowlevel.checkpoint_if_cancelled()
+            left.popleft()
             ran.append(await self._run(settled.command, PROPOSED, settled.answer, hand_over=True))
-        if more := too_many(len(found)):
-            self._tell(more)
-            self._buffer.add(f"[aish] {more}")
-        return tuple(ran)
+        return ran
 
     def _refuse(self, command: str, why: str) -> None:
-        shown = for_line(command[:_SHOWN]) + ("…" if len(command) > _SHOWN else "")
+        shown = brief(command)
         self._tell(f"`{shown}` is not run: {why}")
         self._buffer.add(not_run(shown, f"[aish] not run: {why}"))
 
@@ -138,7 +156,7 @@ class LocalShell:
         self, command: str, tool: Tool, answer: Answer | None, step: Place, *, hand_over: bool
     ) -> tuple[StepRecord, str | None]:
         id, place = str(step.step), replace(step, call=f"{step.step}-1")
-        told = _Told(self._equipment.emit)
+        told = _Told(self._equipment.emit, self._equipment.clock)
         output = Output(place, told)
         arguments = command_arguments(command)
         try:
@@ -149,15 +167,16 @@ class LocalShell:
         except BaseException:
             # Ended from outside: the stream and the next question say how far it has come.
             output.close()
-            if told.begun:
+            seconds = told.seconds
+            if told.begun is not None:
                 name = str(tool.name)
-                told(ToolFinished(place, name, "handler_error", INTERRUPTED, None, 0.0))
+                told(ToolFinished(place, name, "handler_error", INTERRUPTED, None, seconds))
                 if hand_over:
                     self._buffer.add(
                         self._cut(cut_short(command, output.stdout, output.stderr), None)
                     )
             why = Failure(CUT_OFF, "the command was interrupted")
-            told(finished(_failed(id, why, ExitCode.OK), step))
+            told(finished(replace(_failed(id, why, ExitCode.OK), seconds=seconds), step))
             raise
         record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
         return record, self._cut(_text(command, used), used.full)

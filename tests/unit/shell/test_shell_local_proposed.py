@@ -7,7 +7,7 @@ import pytest
 from shell_local_scenes import Desk, Scene, words
 
 from aish.shell.local.shell import LocalShell, Ran
-from aish.vocab.events import Notice, ToolDecided, ToolStarted
+from aish.vocab.events import Event, Notice, ToolDecided, ToolOutput, ToolStarted
 from aish.vocab.rules import RuleEntry
 
 
@@ -35,7 +35,7 @@ def test_each_proposal_is_asked_about_and_run_in_order(tmp_path: Path) -> None:
     ]
     assert scene.waiting() == (
         "[local command: echo 1]\n1\n[exit code 0]\n\n"
-        "[local command: touch made]\n[aish] tool call denied by the user\n\n"
+        "[local command: touch made]\n[aish] not run: declined by the user\n\n"
         "[local command: echo 3]\n3\n[exit code 0]"
     )
 
@@ -236,8 +236,33 @@ def test_an_interrupted_question_runs_nothing_and_asks_no_more(tmp_path: Path) -
 
     scene.run(play)
 
-    assert (scene.events, len(desk.asked)) == ([], 1)
+    assert len(desk.asked) == 1
     assert not (tmp_path / "made").exists()
+    # Nothing is a step that was not decided on; what is skipped is told, and to nobody else.
+    (event,) = scene.events
+    assert isinstance(event, Notice)
+    assert event.text == "`touch made` and 1 more `CMD:` line are not run: interrupted"
+    assert not scene.waiting()
+
+
+@pytest.mark.requirement("S2")
+def test_after_an_interrupted_proposal_those_behind_it_are_named(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, desk=Desk(["yes"]))
+
+    async def play(shell: LocalShell) -> None:
+        with anyio.CancelScope() as scope:
+            scene.on_event = lambda event: scope.cancel() if _is_output(event) else None
+            await shell.propose("CMD: echo up; sleep 1000\nCMD: echo never")
+        assert scope.cancelled_caught
+
+    scene.run(play)
+
+    (notice,) = scene.told(Notice)
+    assert notice.text == "`echo never` is not run: interrupted"
+
+
+def _is_output(event: Event) -> bool:
+    return isinstance(event, ToolOutput)
 
 
 @pytest.mark.requirement("P10", "S2")
