@@ -3,6 +3,9 @@
 The one exception to P5, made by nobody but the person, for this session.
 """
 
+from collections.abc import Callable
+
+from aish.text import counted
 from aish.vocab.frozen import slotted
 from aish.vocab.tools import Tool
 
@@ -12,9 +15,19 @@ RULE = "`:norris on`"
 
 @slotted
 class Norris:
-    """Whether it is on, and how many calls it may still let through."""
+    """Whether it is on, and how many calls of those that it was `given` it may still let through.
+
+    `tell` is how the person hears that it has ended by itself.
+    """
 
     left: int = 0
+    given: int = 0
+    tell: Callable[[str], None] = lambda _: None
+
+    def begin(self, calls: int, tell: Callable[[str], None]) -> None:
+        """Turn it on for so many calls."""
+        self.left = self.given = calls
+        self.tell = tell
 
     @property
     def on(self) -> bool:
@@ -38,4 +51,6 @@ class Norris:
         if not self.lets(tool):
             return None
         self.left -= 1
+        if not self.left:
+            self.tell(f"norris has used its {counted(self.given, 'call')} and is off")
         return RULE

@@ -62,6 +62,7 @@ def test_a_rule_that_denies_holds_and_harmless_tools_run_until_the_steps_are_use
         window.wait_for("send this call? [y/N/a]")
         window.type("\r")
         window.wait_for("that is all")
+        assert window.text.count("! norris has used its 2 calls and is off") == 1
         answered(window, ":norris", "norris is off")
         assert leave(window) == 0
     echoed = [("s__echo", verdict) for verdict in ("auto", "auto", "ask-no")]
@@ -97,6 +98,25 @@ def test_any_key_halts_what_goes_on_by_itself(
         answered(window, "again", "fine")
         assert leave(window) == 0
     assert told(endpoint.asked[-1])[-1] == ("user", "again")
+
+
+@pytest.mark.requirement("P5", "S1")
+def test_that_the_last_call_was_used_is_told_also_where_a_key_stops_it(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([tool_reply([("c1", "s__sleep", '{"ms": 60000}')])])
+    project.uses(endpoint)
+    project.pipeline(file())
+    with sitting(project, rows=40) as window:
+        on(window, ":norris on 1")
+        ask(window, "go")
+        window.wait_for("! norris has used its 1 call and is off")
+        window.wait_for("s__sleep")
+        window.type("x")
+        window.wait_for("interrupted")
+        answered(window, ":norris", "norris is off")
+        assert leave(window) == 0
+    assert verdicts(project) == [("s__sleep", "auto")]
 
 
 @pytest.mark.requirement("P5", "S1")

@@ -12,6 +12,7 @@ from aish.shell.models import known_model
 from aish.shell.norris import STEPS
 from aish.shell.session import Session
 from aish.text import counted
+from aish.vocab.events import Notice
 
 _RULES = "`:approve GLOB`, or `mcp.auto_approve` in the file, approves without one"
 _MOST_STEPS = 10_000
@@ -56,7 +57,7 @@ async def _norris(session: Session, rest: str) -> None:
     if word == "on" and (not number or _is_count(number)):
         if not session.open.attended:
             raise UsageError("`:norris on` needs a person, who can halt it", hint=_RULES)
-        session.norris.left = int(number or STEPS)
+        session.norris.begin(int(number or STEPS), lambda text: _tell(session, text))
         session.open.out.show(_turned_on(session))
         return
     if not rest:
@@ -66,6 +67,10 @@ async def _norris(session: Session, rest: str) -> None:
         return
     hint = f"N is how many calls may run unasked, from 1 to {_MOST_STEPS:,}"
     raise UsageError("`:norris` takes `on`, `on N` or `off`", hint=hint)
+
+
+def _tell(session: Session, text: str) -> None:
+    session.emit(Notice(session.heard.place, "warning", "norris", text))
 
 
 def _is_count(text: str) -> bool:
