@@ -28,6 +28,7 @@ CANCELLED: JsonObject = {"action": "cancel"}
 BEGIN = "answer it? [y/N]"
 SEND = "send this? [y/N/e]"
 _AGAIN = frozenset({"e", "edit"})
+_GIVE_UP = "Ctrl-C gives up"
 _MOST_ROWS = 60
 
 
@@ -75,7 +76,7 @@ class TerminalElicitor:
 async def _filled_in(terminal: Terminal, fields: Sequence[Field]) -> JsonObject:
     """The answers of a person who wants to give some."""
     sent = f"{counted(len(fields), 'field')}; nothing is sent before you have seen all of it"
-    await terminal.show(words(sent, terminal.width))
+    await terminal.show(words(f"{sent}; {_GIVE_UP}", terminal.width))
     typed = await terminal.ask(BEGIN)
     while typed is not None and typed.strip().lower() in YES | _AGAIN:
         content: dict[str, JsonValue] = {}
@@ -107,13 +108,13 @@ async def _value(terminal: Terminal, one: Field) -> Mapping[str, JsonValue] | No
             try:
                 return {one.name: value_of(one, line)}
             except FieldError as error:
-                await terminal.show(words(str(error), terminal.width))
+                await terminal.show(words(f"{error}; {_GIVE_UP}", terminal.width))
         elif one.default is not None:
             return {one.name: one.default}
         elif not one.required:
             return {}
         else:
-            await terminal.show(words("it cannot be left out", terminal.width))
+            await terminal.show(words(f"it cannot be left out; {_GIVE_UP}", terminal.width))
 
 
 def _form_rows(server: str, message: str, width: int) -> Iterator[str]:

@@ -96,7 +96,7 @@ def _chosen(field: Field, typed: str) -> str:
 def _read_bool(_: Field, typed: str) -> JsonValue:
     said = typed.strip().lower()
     if said not in _YES | _NO:
-        raise FieldError("y or n is wanted")
+        raise FieldError("what is wanted: y or n")
     return said in _YES
 
 

@@ -11,6 +11,7 @@ from aish.terminal.sight import cells, visible
 
 BAR = "  │ "
 FOLD = "  ┆ "
+_GOES_ON = FOLD.lstrip()
 _LEAST_ROOM = 12
 _LONGEST_ESCAPE = 10
 _TOKEN = re.compile(r"\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|U[0-9a-f]{8}|.)|.")
@@ -18,6 +19,7 @@ _TOKEN = re.compile(r"\\(?:u[0-9a-f]{4}|x[0-9a-f]{2}|U[0-9a-f]{8}|.)|.")
 # that closes a text.
 _TEXT_LINE = re.compile(r"(?:[^\\]+|\\[^n]|\\n(?=\",?$))*(?:\\n|\\?$)")
 _NARROW = 40
+_SPACE = re.compile(r"(?<=[^ ]) (?=[^ ])")
 
 
 def barred(line: str, width: int) -> Iterator[str]:
@@ -29,18 +31,23 @@ def barred(line: str, width: int) -> Iterator[str]:
 def barred_text(text: str, width: int) -> Iterator[str]:
     """A stranger's text of any number of lines behind the bar, all of it visible."""
     for line in text.split("\n"):
-        yield from barred(visible(line), width)
+        for number, row in enumerate(folded(visible(line), width - len(BAR), at_spaces=True)):
+            yield (FOLD if number else BAR) + row
 
 
 def field(label: str, value: str, width: int) -> Iterator[str]:
-    """A label of ours and a value on one line or folded."""
+    """A label of ours and a value on one line, or folded between its words."""
     size = 8 if width >= _NARROW else len(label)
-    for number, row in enumerate(folded(value, width - size - 2)):
-        yield f"{'' if number else label:>{size}}: {row}"
+    for number, row in enumerate(folded(value, width - size - 2, at_spaces=True)):
+        yield f"{'':>{size}}{_GOES_ON}{row}" if number else f"{label:>{size}}: {row}"
 
 
-def folded(line: str, width: int) -> Iterator[str]:
-    r"""Rows that fit into `width` columns, and end after each `\n` that is spelled out."""
+def folded(line: str, width: int, *, at_spaces: bool = False) -> Iterator[str]:
+    r"""Rows that fit into `width` columns, and end after each `\n` that is spelled out.
+
+    `at_spaces` breaks them behind a space where there is one. That stays at the end of its row,
+    and is never one of several, which nobody could count there.
+    """
     # One column is kept free: terminals differ in what they do at the last one.
     room = max(width - 1, _LEAST_ROOM)
     rows = 0
@@ -48,6 +55,8 @@ def folded(line: str, width: int) -> Iterator[str]:
         part, start = found[0], 0
         while start < len(part):
             end = _cut(part, start, room)
+            if at_spaces and end < len(part):
+                end = _behind_a_space(part, start, end)
             yield part[start:end]
             start, rows = end, rows + 1
     if not rows:
@@ -65,6 +74,12 @@ def _cut(text: str, start: int, room: int) -> int:
         if used > room:
             return found.start()
     return len(text)
+
+
+def _behind_a_space(text: str, start: int, end: int) -> int:
+    """The last place to break a row at, or where it ends anyway."""
+    found = [place.end() for place in _SPACE.finditer(text, start + 1, end)]
+    return found[-1] if found else end
 
 
 def words(text: str, width: int) -> Iterator[str]:

@@ -218,3 +218,14 @@ def test_a_pattern_that_could_run_for_ever_is_not_run(person: PersonAtTerminal) 
     lines = (("\n>", "a" * 40 + "!\n"), ("\n>", "\x03"))
     assert asked(person, params, (BEGIN, "y\n"), *lines) == {"action": "cancel"}
     assert "the form's pattern is too complex" in person.seen
+
+
+@pytest.mark.requirement("M11")
+def test_a_form_says_how_to_give_it_up_before_and_after_a_value_that_does_not_fit(
+    person: PersonAtTerminal,
+) -> None:
+    lines = ((BEGIN, "y\n"), ("what is wanted: y or n; Ctrl-C gives up\n>", "\x03"))
+    again = (lines[0], ("\n>", "maybe\n"), lines[1])
+    assert asked(person, form(sure={"type": "boolean"}), *again) == {"action": "cancel"}
+    assert "you have seen all of it;" in person.seen
+    assert person.seen.split(BEGIN)[0].rstrip().endswith("Ctrl-C gives up")

@@ -5,8 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from aish.terminal.folding import field
 from aish.terminal.question import Sheet, sheet_of
-from aish.terminal.sight import visible
+from aish.terminal.sight import cells, visible
 from aish.vocab.event_parts import Place
 from aish.vocab.json import JsonObject
 from aish.vocab.protocols import Question
@@ -76,3 +77,34 @@ def test_keys_that_look_alike_are_told_apart() -> None:
 )
 def test_what_has_no_ink_is_spelled_out_and_what_people_write_is_not(text: str, shown: str) -> None:
     assert visible(text) == shown
+
+
+@pytest.mark.requirement("P2")
+def test_what_we_say_of_a_call_is_broken_between_words() -> None:
+    tool = Tool(ToolName("everything", "trigger-request"), "everything__trigger-request", "", {})
+    reason = "no rule approves everything__trigger-request, and nobody has said so before"
+    asked = Question(tool, {}, reason, Place(step="line-1"), "everything__trigger-request")
+
+    assert list(sheet_of(asked, 60).whole()[-1:]) == ["        ┆ this session"]
+    assert text_of(sheet_of(asked, 60)).split("\n")[5:7] == [
+        "     why: no rule approves everything__trigger-request, ",
+        "        ┆ and nobody has said so before",
+    ]
+
+
+@pytest.mark.requirement("P2", "X3")
+@given(
+    value=st.text(st.sampled_from("ab ­é漢\n:"), max_size=120).map(visible),
+    width=st.integers(10, 60),
+)
+def test_nothing_of_a_value_is_cut_where_it_is_folded(value: str, width: int) -> None:
+    first, *others = field("why", value, width)
+    size = first.index(": ") + 2
+    rows = [first[size:], *(row[size:] for row in others)]
+
+    assert "".join(rows) == value
+    assert all(row[:size] == f"{'':>{size - 2}}┆ " for row in others)
+    # Of several spaces none stands at the end of a row, where nobody could count them.
+    room = max(width - size - 1, 12)
+    short = [row for row in rows[:-1] if sum(map(cells, row)) < room - 1]
+    assert not [row for row in short if row.endswith("  ")]
