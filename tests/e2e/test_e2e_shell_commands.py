@@ -153,6 +153,11 @@ def test_a_tool_is_found_by_a_name_that_it_had_before(scene: Project) -> None:
 # What is typed, what is said of it, and what next.
 WRONG = (
     (":mcp lst", "there is no `:mcp lst`", "did you mean `:mcp list`"),
+    (
+        ":mcp frob",
+        "there is no `:mcp frob`",
+        "`:mcp list`, `:mcp tools`, `:mcp tool`, `:mcp connect`, `:mcp disconnect`",
+    ),
     (":mcp list all", "`:mcp list` takes nothing", ""),
     (":mcp tools kid", "has no `__`", "kid__*"),
     (":mcp tools a__b c__d", "takes one glob", ""),

@@ -167,7 +167,9 @@ def test_a_connection_that_hangs_is_given_up_and_nothing_has_changed(scene: Proj
         window.type(f":mcp connect http://127.0.0.1:{port}/mcp hung\r")
         accepted, _ = silent.accept()
         with accepted:
+            window.wait_for("waiting for hung to connect; Ctrl-C gives up")
             window.type(CTRL_C)
+            window.wait_for("hung is not connected: interrupted")
             window.wait_for(at_prompt(window))
             assert do(window, ":mcp list") == before
             assert leave(window) == 0

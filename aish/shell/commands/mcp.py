@@ -1,7 +1,10 @@
 """`:mcp`: the servers of the session and their tools; they come and go here (S5)."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+
+import anyio
 
 from aish.config.server_entry import ServerEntry
 from aish.errors import UsageError, did_you_mean
@@ -14,10 +17,14 @@ from aish.shell.known import known_tools, servers_known, still_connecting
 from aish.shell.norris import RULE
 from aish.shell.session import Session
 from aish.text import counted, for_line
+from aish.vocab.event_parts import NOWHERE
+from aish.vocab.events import Notice
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName
 
 _SHORT = 72
+_SOON = 1.0
+"""Seconds that a connection may take before that is told."""
 _CONDITIONAL = "* depends on the arguments: `:mcp tool ALIAS__NAME` tells the rules"
 _CONNECT = "`:mcp connect URL [ALIAS] [auth_env=NAME]` is the form"
 
@@ -26,8 +33,11 @@ async def _mcp(session: Session, rest: str) -> None:
     word, *after = rest.split(None, 1) or ["list"]
     form = next((form for form in FORMS if form.name == word), None)
     if form is None or form.run is None:
-        known = [f":mcp {form.name}" for form in FORMS]
-        hint = did_you_mean(f":mcp {word}", known) or ", ".join(f"`{one}`" for one in known)
+        known = tuple(dict.fromkeys(form.name for form in FORMS))
+        near = did_you_mean(word, known)
+        # What all begin with makes none of them any nearer.
+        hint = near and near.replace("`", "`:mcp ", 1)
+        hint = hint or ", ".join(f"`:mcp {one}`" for one in known)
         raise UsageError(f"there is no `:mcp {word}`", hint=hint)
     await form.run(session, after[0].strip() if after else "")
 
@@ -155,12 +165,26 @@ async def _connect(session: Session, rest: str) -> None:
         others = taken if alias else {*taken, *known}
         entry = server_of_url(words[0], alias, others, options.get("auth_env"))
         _require_own(session, entry)
-    info = await connect(session, entry)
+    info = await _patiently(session, entry)
     if known.get(info.alias, entry) != entry:
         # The one that had failed is not this one.
         _forget(session, info.alias)
     offered = counted(info.tools, "tool")
     session.open.out.show(for_line(f"{info.alias} is connected: {offered}, {info.address}"))
+
+
+async def _patiently(session: Session, entry: ServerEntry) -> ServerInfo:
+    """As `connect`; that it takes long, or was given up, is told."""
+    text = f"waiting for {entry.alias} to connect; Ctrl-C gives up"
+    notice = Notice(NOWHERE, "info", "connecting", text)
+    waiting = asyncio.get_running_loop().call_later(_SOON, session.emit, notice)
+    try:
+        return await connect(session, entry)
+    except anyio.get_cancelled_exc_class():
+        session.open.out.show(f"{entry.alias} is not connected: interrupted")
+        raise
+    finally:
+        waiting.cancel()
 
 
 def _require_own(session: Session, entry: ServerEntry) -> None:
