@@ -18,6 +18,7 @@ from aish.shell.shelf import ANEW, find_session
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import read_journal
+from aish.system.one_writer import BeingWrittenError
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import NOWHERE
 from aish.vocab.events import Notice
@@ -112,7 +113,11 @@ def find_earlier(
     """
     shelf, id = find_session(place, name, pipeline.name, stack)
     path = (shelf.path / id).resolve()
-    journal = stack.enter_context(hold_journal(path))
+    try:
+        journal = stack.enter_context(hold_journal(path))
+    except BeingWrittenError as error:
+        said = f"this session is open elsewhere, by {error.writer}"
+        raise UsageError(said, where=id, hint=f"leave it there first; {ANEW}") from error
     folder = reopen_folder(path, mask)
     scan = _Scan(path, folder)
     with read_journal(journal.path) as reading:
@@ -120,7 +125,8 @@ def find_earlier(
             scan.take(record)
     if scan.pipeline != pipeline.name:
         said = f"this is a session on `{scan.pipeline}`, not on `{pipeline.name}`"
-        raise UsageError(said, where=id, hint=ANEW)
+        hint = f"`aish shell FILE --resume {id}` with the file of `{scan.pipeline}` goes on with it"
+        raise UsageError(said, where=id, hint=hint)
     return scan.earlier(id, journal)
 
 

@@ -15,18 +15,27 @@ _PAUSE = 0.005
 _OWNER = 5
 
 
+class BeingWrittenError(UsageError):
+    """Another process writes a file that only one may write; `writer` says which."""
+
+    def __init__(self, path: Path, writer: str) -> None:
+        super().__init__(f"`{path}` is being written by {writer}")
+        self.writer = writer
+
+
 def take(descriptor: int, path: Path) -> None:
     """Be the only writer of an open file until its descriptor is closed, or the process ends.
 
     Raises:
-        UsageError: another process writes it, and which one; or the file system has no locks.
+        BeingWrittenError: another process writes it, and which one.
+        UsageError: the file system has no locks.
     """
     for last in (*[False] * (_TRIES - 1), True):
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             if last:
-                raise UsageError(f"`{path}` is being written by {writer(descriptor)}") from error
+                raise BeingWrittenError(path, writer(descriptor)) from error
             time.sleep(_PAUSE)
         except OSError as error:
             said = f"`{path}` cannot be locked: {error.strerror}"

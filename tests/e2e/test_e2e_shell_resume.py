@@ -481,7 +481,7 @@ def test_a_session_that_somebody_is_in_is_refused(
         (folder,) = session_folders(project)
         done = sit(project, "two", args=("--resume", folder.name))
         assert done.code == 2, done.stdout
-        assert "is writing" in done.stderr or "written by" in done.stderr, done.stderr
+        assert "this session is open elsewhere, by process" in done.stderr
         window.type(f":resume {folder.name}\r")
         window.wait_for("the session that you are in")
         window.type(":resume nonesuch\r")

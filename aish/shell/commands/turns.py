@@ -6,6 +6,7 @@ from aish.shell.asking import ask
 from aish.shell.command import Command
 from aish.shell.session import Session
 from aish.text import for_line
+from aish.vocab.messages import ToolTurn
 
 _NOTHING = "nothing was asked yet in this conversation"
 _SHOWN = 60
@@ -41,12 +42,13 @@ def _take_back(session: Session, why: str) -> None:
 async def _undo(session: Session, rest: str) -> None:
     del rest
     session.look_back()
-    text = _last(session)
+    text, before = _last(session), session.history.turns
     _take_back(session, "undone")
+    gone = before[len(session.history.turns) :]
     session.look_back()
-    session.open.out.show(
-        for_line(f"left out, with its answer: {_short(text)}") + "\nwhat tools did is not undone"
-    )
+    session.open.out.show(for_line(f"left out, with its answer: {_short(text)}"))
+    if any(isinstance(turn, ToolTurn) for turn in gone):
+        session.open.out.show("what tools did is not undone")
     if session.attached.names:
         names = ", ".join(session.attached.names)
         session.open.out.show(for_line(f"goes out with the next line again: {names}"))

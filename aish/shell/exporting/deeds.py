@@ -19,7 +19,8 @@ from aish.vocab.json import JsonObject
 from aish.vocab.turn_events import HistoryReplaced, OutputWaits, QuestionAsked, TurnAdded
 
 # How `session.replace` says that the last question is not in the conversation any more.
-_TAKEN_BACK = frozenset({"taken back", "undone", "asked again", "asked another way"})
+_UNANSWERED = "taken back"
+_TAKEN_BACK = frozenset({_UNANSWERED, "undone", "asked again", "asked another way"})
 
 
 @frozen
@@ -71,17 +72,19 @@ class Line:
 class Deeds:
     """`lines` are the questions that stand, `answers` all answers with the step of each.
 
-    `shortened` says that the model was not told the whole conversation all the time.
+    `shortened` says that the model was not told the whole conversation all the time. `unanswered`
+    are questions that had no answer at all, and were not asked again with one.
     """
 
     lines: tuple[Line, ...]
     answers: tuple[tuple[str, Said], ...]
     shortened: bool
     events: tuple[Event, ...]
+    unanswered: tuple[Line, ...] = ()
 
     def left_out(self) -> tuple[Line, ...]:
-        """Questions in the conversation whose answers did not come to their end."""
-        return tuple(line for line in self.lines if not line.whole)
+        """Questions whose answers did not come to their end, or did not come."""
+        return (*self.unanswered, *(line for line in self.lines if not line.whole))
 
     def kept(self) -> tuple[Line, ...]:
         """Questions that can be asked again."""
@@ -110,6 +113,7 @@ class _Fold:
     def __init__(self) -> None:
         # A question that was summarised stands in one user turn with those after it.
         self._standing: list[list[Line]] = []
+        self._unanswered: list[Line] = []
         self._lines: dict[str, Line] = {}
         self._waiting: tuple[Waited, ...] = ()
         self._given_back: tuple[Waited, ...] = ()
@@ -149,7 +153,15 @@ class _Fold:
     def deeds(self) -> Deeds:
         """All of them."""
         lines = tuple(line for group in self._standing for line in group)
-        return Deeds(lines, tuple(self._answers), self._shortened, tuple(self._events))
+        texts = {line.text for line in lines}
+        unanswered = {line.text: line for line in self._unanswered if line.text not in texts}
+        return Deeds(
+            lines,
+            tuple(self._answers),
+            self._shortened,
+            tuple(self._events),
+            tuple(unanswered.values()),
+        )
 
     def _stands(self, line: Line, turn: JsonObject) -> None:
         line.waited, self._waiting = self._waiting, ()
@@ -160,10 +172,13 @@ class _Fold:
         questions = sum(turn.get("role") == "user" for turn in turns)
         if reason == "cleared":
             self._standing.clear()
+            self._unanswered.clear()
             self._waiting, self._shortened = (), False
         elif reason in _TAKEN_BACK:
             gone = [line for group in self._standing[questions:] for line in group]
             del self._standing[questions:]
+            if reason == _UNANSWERED:
+                self._unanswered += gone
             self._given_back = gone[-1].waited if gone else ()
         else:
             self._shortened = True

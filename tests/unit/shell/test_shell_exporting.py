@@ -99,6 +99,18 @@ def test_what_was_undone_does_not_stand() -> None:
     assert not deeds.shortened
 
 
+def test_questions_that_were_never_answered_are_left_out_and_named_once() -> None:
+    journal = Journal()
+    for text in ("refused", "refused", "asked again", "given up"):
+        journal.ask(text, status="failed")
+        journal.replaced("taken back")
+    journal.ask("asked again")
+
+    assert [line.text for line in deeds_of(journal.records).left_out()] == ["refused", "given up"]
+    journal.replaced("cleared")
+    assert deeds_of(journal.records).left_out() == ()
+
+
 def test_a_new_conversation_is_all_that_stands() -> None:
     journal = Journal()
     journal.ask("one")
