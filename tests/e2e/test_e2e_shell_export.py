@@ -358,7 +358,9 @@ def test_what_has_no_answer_is_no_pipeline(
     [
         ("p.yaml", "is there already"),
         ("missing/x.yaml", "No such file"),
-        ("data", "ends in `.yaml`"),
+        ("data", "ends in `.yaml`\n  hint: `:export data.yaml`"),
+        ("a/q.txt", "ends in `.yaml`\n  hint: `:export a/q.yaml`"),
+        ("..", "ends in `.yaml`\n  hint: `:export session.yaml`"),
         ("link.yaml", "is there already"),
         ("taken.yaml", "is there already"),
         ("/proc/x.yaml", "cannot write it"),

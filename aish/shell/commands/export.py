@@ -17,7 +17,8 @@ async def _export(session: Session, rest: str) -> None:
         raise UsageError("`:export FILE` is the form", hint="for example `:export triage.yaml`")
     path = Path(os.path.expanduser(rest))  # ruff: ignore[os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
     if path.suffix not in {".yaml", ".yml"}:
-        raise UsageError("a pipeline file ends in `.yaml`", hint=f"`:export {rest}.yaml`")
+        named = path.with_suffix(".yaml") if path.name not in {"", ".."} else "session.yaml"
+        raise UsageError("a pipeline file ends in `.yaml`", hint=f"`:export {named}`")
     done = await export(session, path)
     for note in done.notes:
         session.open.out.show(for_line(f"note: {note}"))
