@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from aish.sinks.look import cells
 
+_NARROW = 40
 _WORDS = re.compile(r" *[^ ]+")
 
 
@@ -43,4 +44,4 @@ def parts_in_rows(parts: Sequence[str], dot: str, width: int) -> Iterator[str]:
 
 def hint_rows(hint: str, width: int) -> Iterator[str]:
     """What to do next, below what went wrong."""
-    return sentence(f"  hint: {hint}", width, " " * 8)
+    return sentence(f"  hint: {hint}", width, " " * (8 if width >= _NARROW else 2))
