@@ -3,10 +3,15 @@
 However it ends, the conversation is legal afterwards, and the person is back at the prompt.
 """
 
+from collections.abc import Sequence
+from itertools import takewhile
+
 import anyio
 
 from aish.errors import AishError, BudgetError, UnavailableError
 from aish.loop.converse import Ask, Outcome, converse
+from aish.loop.wording import INTERRUPTED as CALL_INTERRUPTED
+from aish.loop.wording import NOT_RUN_INTERRUPTED
 from aish.run.final import failure_of
 from aish.run.resources import missing_server, require_lock
 from aish.run.stage import EXIT_OF_STATUS
@@ -17,7 +22,7 @@ from aish.shell.steps import finish
 from aish.vocab.event_parts import Failure, Place, StepStatus
 from aish.vocab.events import Notice, StepStarted
 from aish.vocab.frozen import frozen
-from aish.vocab.messages import AssistantTurn, ToolTurn, UserTurn
+from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.vocab.turn_events import QuestionAsked
 
 _SOON = 1.0
@@ -29,7 +34,8 @@ _TAKEN_BACK = Failure(
     "interrupted before anything was said: the question is taken back",
     hint="`:retry` asks it again",
 )
-_STOPPED = Failure("interrupted", "interrupted: what was said so far stays")
+_STOPPED = "what was said so far stays"
+_SHOWN_CALLS = 3
 
 
 @frozen
@@ -158,6 +164,30 @@ def _answered(outcome: Outcome) -> Answer:
     return Answer(outcome.status, outcome.text, cut, outcome.failure)
 
 
+def _stopped(turns: Sequence[Turn]) -> Failure:
+    """An answer that Ctrl-C ended: what became of calls that were open then, if any were."""
+    *before, _ours = turns
+    calls = [turn for turn in takewhile(_is_call, reversed(before)) if isinstance(turn, ToolTurn)]
+    unsent = [one.tool for one in reversed(calls) if one.content == NOT_RUN_INTERRUPTED]
+    begun = [one.tool for one in reversed(calls) if one.content == CALL_INTERRUPTED]
+    verb = "was" if len(unsent) == 1 else "were"
+    told = (
+        f"{_named(unsent)} {verb} not sent" if unsent else "",
+        f"whether {_named(begun)} took effect is not known" if begun else "",
+    )
+    return Failure("interrupted", f"interrupted: {'; '.join(filter(None, told)) or _STOPPED}")
+
+
+def _is_call(turn: Turn) -> bool:
+    return isinstance(turn, ToolTurn)
+
+
+def _named(tools: Sequence[str]) -> str:
+    rest = len(tools) - _SHOWN_CALLS
+    shown = ", ".join(tools[:_SHOWN_CALLS])
+    return f"{shown} and {rest} more" if rest > 0 else shown
+
+
 def _finish(
     session: Session, place: Place, question: _Question, answer: Answer, seconds: float
 ) -> None:
@@ -169,7 +199,7 @@ def _finish(
     why = INTERRUPTED if failure is None else f"[aish] stopped: {failure.message}"
     stays = question.settle(said, why)
     if failure is None and answer.status != "ok":
-        failure = _STOPPED if stays else _TAKEN_BACK
+        failure = _stopped(session.history.turns) if stays else _TAKEN_BACK
     # What the journal calls answered can be exported.
     settle(session.open.around.tape)
     finish(session, place, answer.status, answer.text or said or None, seconds, failure)

@@ -2,11 +2,12 @@
 
 import os
 import signal
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_file, wait_gone
-from model_endpoint import Reply, text_reply
+from model_endpoint import Reply, text_reply, tool_reply
 from shell_states import STATES, half, reach, set_the_scene
 from shell_terminal import (
     CTRL_C,
@@ -73,6 +74,44 @@ def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
     assert [told(body) for body in endpoint.asked[asked:]] == [[*BEFORE[name], ("user", "next")]]
     (end,) = of_type(session_journal(project), "run.finished")
     assert (end["status"], end["exit"]["code"]) == ("ok", 0)
+
+
+@pytest.mark.requirement("S1", "L15")
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("an approval", "✗ interrupted: s__fail was not sent"),
+        ("a tool", "✗ interrupted: whether s__sleep took effect is not known"),
+    ],
+)
+def test_a_call_that_a_ctrl_c_stops_is_named(
+    project: Project, model_endpoint: ModelEndpoints, name: str, said: str
+) -> None:
+    state = STATES[name]
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        window.wait_for(said)
+        assert leave(window) == 0
+    (end,) = of_type(session_journal(project), "step.finished")
+    assert end["error"]["message"] == said.removeprefix("✗ ")
+
+
+@pytest.mark.requirement("S1", "L15")
+def test_of_several_calls_each_is_named_as_what_became_of_it(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    asked = [("c1", "s__fail", "{}"), ("c2", "s__sleep", "{}"), ("c3", "s__fail", "{}")]
+    calls = [*asked, ("c4", "s__sleep", "{}")]
+    state = replace(STATES["an approval"], replies=lambda: (tool_reply(calls),))
+    endpoint = set_the_scene(project, model_endpoint, state)
+    with sitting(project) as window:
+        reach(window, endpoint, state)
+        window.type(CTRL_C)
+        window.wait_for("interrupted: s__fail, s__sleep, s__fail and 1 more were not sent")
+        answered(window, "next", "next answer")
+        assert leave(window) == 0
 
 
 @pytest.mark.requirement("S1", "S2")
@@ -251,9 +290,8 @@ runpy.run_module("aish", run_name="__main__", alter_sys=True)
 
 
 @pytest.mark.requirement("S1")
-@pytest.mark.parametrize(("term", "taken"), [("xterm-256color", b"\x1b[?2004l"), ("dumb", b"\n")])
 def test_ctrl_c_behind_the_first_question_stops_it_while_the_session_is_being_opened(
-    project: Project, model_endpoint: ModelEndpoints, term: str, taken: bytes
+    project: Project, model_endpoint: ModelEndpoints
 ) -> None:
     endpoint = model_endpoint(hanging_at_hello)
     project.uses(endpoint)
@@ -261,9 +299,9 @@ def test_ctrl_c_behind_the_first_question_stops_it_while_the_session_is_being_op
     # The session is not there before somebody writes to this.
     os.mkfifo(project.folder / "opens")
     project.aish.python = (*project.aish.python, os.fspath(project.write("late.py", LATE)))
-    with sitting(project, env={"TERM": term}) as window:
+    with sitting(project) as window:
         window.type("hello\r")
-        window.wait_for_raw(taken)
+        window.wait_for_raw(b"\x1b[?2004l")
         window.type(CTRL_C)
         (project.folder / "opens").write_bytes(b"")
         window.wait_for("interrupted")
