@@ -3,11 +3,12 @@
 import json
 import os
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 from e2e_project import Project, http_server, of_type, stdio
-from model_endpoint import ModelEndpoint, json_reply, text_reply
+from mcp_emulators import Legacy, McpEndpoint, accepted, event
+from model_endpoint import Gate, ModelEndpoint, Recorded, Reply, json_reply, text_reply
 from shell_scene import obedient, piped, told, with_servers
 from shell_terminal import answered, leave, session_journal, sitting
 
@@ -275,6 +276,60 @@ def test_a_server_of_the_file_comes_back_by_its_alias(scene: Project, model: Mod
     assert "kid is connected: 8 tools" in done.stdout
     without, again = (_offered(request.json) for request in model.requests)
     assert again - without == {name for name in again if name.startswith("kid__")} != set()
+
+
+class EndsAtCalls:
+    """A server of 2024's transport whose stream of events ends with each call."""
+
+    def __init__(self) -> None:
+        self.gates: list[Gate] = []
+        self.answers: list[bytes] = []
+
+    def __call__(self, request: Recorded) -> Reply:
+        if request.method == "GET":
+            self.gates, self.answers = [Gate() for _ in range(8)], []
+            stream = self._stream(self.gates, self.answers)
+            return Reply(stream, headers={"content-type": "text/event-stream"})
+        if request.path == "/mcp":
+            return Reply(status=405, framing="length")
+        if "id" in request.json:
+            body = Legacy(version="2024-11-05").usual(request).parts
+            is_call = request.json["method"] == "tools/call"
+            data = b"".join(part for part in body if isinstance(part, bytes))
+            self.answers.append(b"" if is_call else b"event: message\ndata: " + data + b"\n\n")
+            self.gates[len(self.answers) - 1].open()
+        return accepted()
+
+    @staticmethod
+    def _stream(gates: list[Gate], answers: list[bytes]) -> Iterator[bytes | Gate]:
+        yield event("/messages", name="endpoint")
+        for number, gate in enumerate(gates):
+            yield gate
+            if not answers[number]:
+                return
+            yield answers[number]
+
+
+@pytest.mark.requirement("P6", "M10")
+def test_what_was_approved_of_a_lost_server_is_not_approved_of_another_that_takes_its_alias(
+    scene: Project, model: ModelEndpoint
+) -> None:
+    call = 'CALL web__echo {"text": "heard"}'
+    with McpEndpoint(EndsAtCalls()) as old, http_server() as new:
+        done = piped(
+            scene,
+            f":mcp connect {old.url} web",
+            ":approve web__echo",
+            call,
+            call,
+            f":mcp connect {new} web",
+            call,
+        )
+
+    assert "mcp server `web` is missing (`:mcp connect web` tries again)" in done.stderr
+    assert done.stdout.count("web is connected: 8 tools") == 2
+    assert "what you approved of it is asked about again (1 rule)" in done.stdout
+    assert told(model.requests[-1].json)[-1][1].startswith("[aish] tool call denied: no rule")
 
 
 def test_a_required_server_that_is_let_go_is_not_asked_for_any_more(
