@@ -17,9 +17,7 @@ from aish.sinks.tally import seconds_text
 
 _PERIOD = 0.1
 _ERASE_ROW = "\x1b[2K"
-_ERASE = f"\r{_ERASE_ROW}"
 _UP = "\x1b[1A"
-_REST_OF_SCREEN = "\x1b[J"
 _USUAL_HEIGHT = 24
 # Frames for which a window has to keep its size before lines that it has folded are drawn anew.
 _STILL = 3
@@ -279,11 +277,10 @@ def _same(before: Sequence[str], lines: Sequence[str]) -> int:
 def _over(lines: Sequence[str], rows: int) -> str:
     """Writes lines from `rows` rows up to the cursor on, and nothing else stays there.
 
-    Each row is erased whole before it is written: some terminals take one that was erased in part
-    for as long as it was, and fold the nothing at its end.
+    Row by row, each erased whole: tmux takes one that was erased in part for as long as it was,
+    and keeps what it is told to erase from the top of the screen on.
     """
-    if rows <= 1 and len(lines) <= 1:
-        return _ERASE + "".join(lines)
-    *others, last = lines or ("",)
-    body = "".join(f"{_ERASE_ROW}{line}\n" for line in others)
-    return f"\r{_UP * (rows - 1)}{body}{_REST_OF_SCREEN}{last}"
+    spare = max(0, rows - max(1, len(lines)))
+    up = f"{_ERASE_ROW}{_UP}" * spare + _UP * (rows - 1 - spare)
+    body = "\n".join(f"{_ERASE_ROW}{line}" for line in lines or ("",))
+    return f"\r{up}{body}"

@@ -374,12 +374,14 @@ def test_a_window_made_narrower_leaves_nothing_behind() -> None:
     screen.pin(lambda width, _: ["x" * (width - 1), "y" * (width - 1)])
     screen.tick()
     size[0] = 20
-    out.truncate(0)
-    screen.tick()
-    screen.close()
+    before = out.tell()
+    for _ in range(4):
+        screen.tick()
 
-    # The two rows are four now: the cursor goes up over three of them.
-    assert "\x1b[1A" * 3 in out.getvalue()
+    # The two rows are four now: the cursor goes up over three of them, and erases all.
+    drawn = out.getvalue()[before:]
+    assert (drawn.count("\x1b[1A"), drawn.count("\x1b[2K")) == (3, 4)
+    screen.close()
 
 
 @pytest.mark.parametrize("rows", [["only"], ["one", "two"]], ids=["one", "several"])

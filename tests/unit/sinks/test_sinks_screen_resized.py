@@ -1,6 +1,7 @@
 """What moves on the last lines of a window that changes its size: no part of it is left behind."""
 
 import io
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -70,6 +71,8 @@ def test_a_paragraph_stands_once_however_the_window_was_resized_in_it(
 
     shown = sight.end(said).replace("\n", " ")
     assert " ".join(shown.split()) == f"above {said.strip()}"
+    # What is erased from the top of the screen on, tmux keeps; a row erased in part stays long.
+    assert not re.search(r"\x1b\[[0-9]*J|\x1b\[K", sight.scene.written)
 
 
 @pytest.mark.requirement("S4")
