@@ -38,7 +38,7 @@ def dask_cluster(folder: Path, env: Mapping[str, str], workers: int) -> Generato
     with ExitStack() as stack:
         where = ["--scheduler-file", str(found)]
         _start(stack, ["dask_scheduler", *scheduler, *common, *where], folder, env)
-        wait_file(found)
+        wait_file(found, whole=True)
         for _ in range(workers):
             _start(stack, ["dask_worker", *worker, *common, *where], folder, env)
         address = json.loads(found.read_text())["address"]

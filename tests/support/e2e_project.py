@@ -27,6 +27,7 @@ REPO = Path(__file__).resolve().parents[2]
 MODEL = 'models: {m: {base_url: "${MODEL_URL}", model: scripted}}'
 
 _APPEARS = 0x100 | 0x80  # IN_CREATE, IN_MOVED_TO
+_CLOSED = 0x8 | 0x80  # IN_CLOSE_WRITE, IN_MOVED_TO
 _VOLATILE = (
     (re.compile(r"\d{8}T\d{6}Z-([a-z0-9-]+)-[a-z0-9]{4}\b"), r"<run>-\1"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
@@ -146,13 +147,17 @@ def wait_gone(pid: int) -> None:
             os.close(descriptor)
 
 
-def wait_file(path: Path) -> None:
-    """Block until there is a file of this name; inotify tells, nothing is polled."""
+def wait_file(path: Path, *, whole: bool = False) -> None:
+    """Block until there is a file of this name; inotify tells, nothing is polled.
+
+    A file that is not moved there is `whole` once something is in it and its writer has closed it.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = libc.inotify_init1(os.O_CLOEXEC)
     try:
-        assert libc.inotify_add_watch(descriptor, os.fsencode(path.parent), _APPEARS) >= 0
-        while not path.exists():
+        events = _CLOSED if whole else _APPEARS
+        assert libc.inotify_add_watch(descriptor, os.fsencode(path.parent), events) >= 0
+        while not path.exists() or (whole and not path.stat().st_size):
             ready, _, _ = select.select([descriptor], [], [], PATIENCE)
             assert ready, f"{path} did not appear"
             os.read(descriptor, 65536)

@@ -99,6 +99,7 @@ def test_a_key_that_a_server_spells_over_several_lines_is_found() -> None:
     assert looked_through("\n".join(map(json.dumps, said))) == ["text as random as a key"]
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("C8", "C11")
 def test_a_large_picture_costs_little() -> None:
     """The CPU for 5 MB, in which no shape and no entropy has to be looked for letter by letter."""

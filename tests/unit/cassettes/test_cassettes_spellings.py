@@ -203,6 +203,7 @@ def deltas_of(interaction: Interaction) -> list[str]:
     return [line.removeprefix("data: ") for line in lines if line]
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("C8", "C11")
 @pytest.mark.parametrize(
     "text", ["\\" * 400_000, "%5" * 200_000, '\\"' * 200_000, "%25" * 130_000, "sk-" * 130_000]

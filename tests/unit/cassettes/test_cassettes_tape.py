@@ -274,6 +274,7 @@ def test_a_folder_that_a_model_spells_in_pieces_is_found() -> None:
     assert said == ["in /elsewhere", "", "/x.txt"]
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("C11")
 def test_a_long_conversation_is_replayed_within_its_time() -> None:
     """200 turns, each with all that was said before; the CPU of the tape's part alone."""

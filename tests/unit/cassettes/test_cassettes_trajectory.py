@@ -104,6 +104,7 @@ def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(comparison_lines(compare(before, after))) == snapshot
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("C10", "X2", "X3")
 def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
     evil = "\x1b]0;own\x07\u202e\x9b2J\r" + "é" * 1_000_000

@@ -164,6 +164,7 @@ def test_a_record_that_is_no_turn_is_refused_with_its_number(record: Any) -> Non
     assert raised.value.where == "record 7"
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("S6")
 def test_ten_thousand_turns_come_back_in_time_that_does_not_grow_with_their_square() -> None:
     def seconds(count: int) -> float:

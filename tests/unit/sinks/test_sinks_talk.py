@@ -247,6 +247,7 @@ def test_a_terminal_made_narrower_gets_narrower_blocks() -> None:
     assert max(len(row) for row in rows[3:]) <= 40 + len("\r\x1b[2K")
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.parametrize("plain", [False, True], ids=["markdown", "plain"])
 def test_five_megabytes_without_a_line_end_cost_no_more_than_their_length(*, plain: bool) -> None:
     piece = "Lorem ipsum dolor sit amet " * 40

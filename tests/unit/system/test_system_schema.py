@@ -1,7 +1,5 @@
-import gc
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -98,14 +96,6 @@ def whole_schemas(draw: st.DrawFn) -> Any:
 
 def oracle(schema: Any) -> Any:
     return jsonschema.Draft202012Validator(schema, registry=Registry())
-
-
-@pytest.fixture
-def our_time_only() -> Iterator[None]:
-    """No garbage of other tests is collected meanwhile: in a long run that takes a while."""
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.mark.requirement("L17")

@@ -121,6 +121,7 @@ def test_comments_without_end_are_no_event_that_grows() -> None:
     assert reader.feed(b"data: a\n\n") == [SseEvent("a")]
 
 
+@pytest.mark.usefixtures("our_time_only")
 def test_a_long_event_in_tiny_pieces_costs_no_square_of_its_length() -> None:
     def seconds(length: int) -> float:
         reader = SseReader()

@@ -231,6 +231,7 @@ def test_a_history_that_was_rewritten_is_encoded_anew() -> None:
     ]
 
 
+@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("L12")
 def test_a_turn_costs_no_more_in_a_long_conversation() -> None:
     def seconds(length: int) -> float:
