@@ -95,7 +95,7 @@ def command(
     Lines are for the model, `:help` lists commands. Without a terminal lines come from stdin,
     answers go to stdout, and what needs asking is denied.
 
-    Example: aish shell pipelines/quickstart.yaml
+    Example: aish shell pipelines/enrich.yaml
     """
     environ = dict(os.environ)
     pipeline = load(session_file(file), beginning.overrides, quiet=showing.quiet)
