@@ -1,0 +1,80 @@
+"""What a package index shows of README, and where the placeholder of its address is explained."""
+
+import importlib.util
+import re
+import subprocess
+import sys
+import tomllib
+from email.parser import Parser
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+from docs_pages import ROOT
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_PLACEHOLDER = "github.com/OWNER/aish"
+
+
+def _project() -> dict[str, object]:
+    found: dict[str, object] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    return found
+
+
+def _as_shown_on_an_index() -> str:
+    """README after the substitutions of the build."""
+    tool = _project()["tool"]
+    assert isinstance(tool, dict)
+    shown = (ROOT / "README.md").read_text("utf-8")
+    for one in tool["hatch"]["metadata"]["hooks"]["fancy-pypi-readme"]["substitutions"]:
+        shown = re.sub(one["pattern"], one["replacement"], shown)
+    return shown
+
+
+def test_on_an_index_page_every_link_of_the_readme_is_a_whole_address() -> None:
+    links = _LINK.findall(_as_shown_on_an_index())
+    ours = [link.partition("/blob/main/")[2] for link in links if _PLACEHOLDER in link]
+
+    assert [link for link in links if not link.startswith(("https://", "#"))] == []
+    assert len(ours) > 20
+    assert [path for path in ours if not (ROOT / path.partition("#")[0]).exists()] == []
+
+
+def test_the_package_cannot_be_put_on_an_index_while_its_address_is_a_placeholder() -> None:
+    project = _project()["project"]
+    assert isinstance(project, dict)
+    made_up = [url for url in project["urls"].values() if _PLACEHOLDER in url]
+
+    assert {"Homepage", "Documentation", "Changelog", "Issues", "Source"} <= set(project["urls"])
+    assert bool(made_up) == ("Private :: Do Not Upload" in project["classifiers"])
+
+
+def test_whoever_reads_the_placeholder_is_told_what_it_stands_for() -> None:
+    pages = [
+        ROOT / "README.md",
+        *ROOT.glob("docs/**/*.md"),
+    ]
+    named = {page for page in pages if "OWNER/aish" in page.read_text("utf-8")}
+
+    assert "`OWNER` is a placeholder" in (ROOT / "README.md").read_text("utf-8")
+    assert ROOT / "docs" / "guides" / "in-ci.md" in named
+    for page in named - {ROOT / "README.md"}:
+        assert "README.md#install" in page.read_text("utf-8"), page
+
+
+@pytest.mark.skipif(
+    not all(map(importlib.util.find_spec, ("hatchling", "hatch_fancy_pypi_readme"))),
+    reason="hatchling is missing; `make test` installs it",
+)
+def test_the_wheel_says_where_the_project_is(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
+
+    with ZipFile(next(tmp_path.glob("*.whl"))) as wheel:
+        name = next(name for name in wheel.namelist() if name.endswith("/METADATA"))
+        metadata = Parser().parsestr(wheel.read(name).decode("utf-8"))
+
+    urls = metadata.get_all("Project-URL") or []
+    assert f"Source, https://{_PLACEHOLDER}" in urls
+    assert metadata["Description-Content-Type"] == "text/markdown"
+    assert str(metadata.get_payload()).strip() == _as_shown_on_an_index().strip()
