@@ -13,6 +13,7 @@ from aish.errors import UsageError
 from aish.system.files import read_capped
 
 UNFINISHED = ".partial"
+FAILED = ".failed"
 _KEYS = re.compile(rb"^(\xef\xbb\xbf)?(metadata|interactions):", re.MULTILINE)
 _BEGINNING = 1 << 12
 LARGEST = 256 * 1024 * 1024
@@ -22,6 +23,11 @@ LARGEST = 256 * 1024 * 1024
 def partial(path: Path) -> Path:
     """Where a recording stands until it is complete."""
     return path.with_name(f"{path.name}{UNFINISHED}")
+
+
+def failed(path: Path) -> Path:
+    """Where the recording of a failure stands, so that the older cassette stays."""
+    return path.with_name(f"{path.name}{FAILED}")
 
 
 def require_cassette(path: Path) -> None:

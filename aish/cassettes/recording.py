@@ -41,7 +41,7 @@ class Recording:
         self._size = 0
         self._written: dict[int, tuple[Interaction, slice]] = {}
         with _said(path):
-            _refuse_others(path)
+            require_place(path)
             path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
             self._descriptor = _locked(path)
             os.ftruncate(self._descriptor, 0)
@@ -68,8 +68,10 @@ class Recording:
         self._write(data)
         self._written[id(interaction)] = interaction, slice(began, self._size)
 
-    def finish(self, head: Head, interactions: Iterable[Interaction]) -> None:
-        """Write everything anew, in the given order, and put it in its place.
+    def finish(
+        self, head: Head, interactions: Iterable[Interaction], place: Path | None = None
+    ) -> None:
+        """Write everything anew, in the given order, and put it in its place, or in another one.
 
         Raises:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
@@ -90,7 +92,12 @@ class Recording:
             self._write(data)
         with _said(self._path):
             os.fsync(self._descriptor)
-            partial(self._path).replace(self._path)
+            partial(self._path).replace(place or self._path)
+        self.close()
+
+    def discard(self) -> None:
+        """Take away what was written: nothing is left beside the cassette."""
+        self._is_empty = True
         self.close()
 
     def close(self) -> None:
@@ -131,7 +138,7 @@ class Recording:
                 rest = rest[written:]
 
 
-def _refuse_others(path: Path) -> None:
+def require_place(path: Path) -> None:
     """Nothing is lost by a typing error, not even a device.
 
     Raises:

@@ -7,6 +7,7 @@ writes: both are imported when they are needed.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Literal
 
 import anyio
@@ -233,8 +234,10 @@ class Tape:
         # Secrets first: with a folder's name in it, a secret would be another text.
         return hidden(redact(interaction, self._secrets, self._repeated), self._places)
 
-    def finish(self, head: Head) -> tuple[Interaction, ...]:
+    def finish(self, head: Head, place: Path | None = None) -> tuple[Interaction, ...]:
         """End every exchange that is still open, and write the cassette in the order of the run.
+
+        `place` is where it is put if not where it was opened for.
 
         Raises:
             CassetteFileError: something looks like a secret (C8), or it cannot be written.
@@ -252,8 +255,13 @@ class Tape:
             numbered = enumerate(done, 1)
             new = [(n, one) for n, one in numbered if id(one) not in self._looked_through]
             refuse_secrets(head, new, self.rules.allow, self._harmless)
-            self._recording.finish(head, done)
+            self._recording.finish(head, done, place)
         return done
+
+    def discard(self) -> None:
+        """Write no cassette, and leave nothing beside it of what was recorded."""
+        if self._recording is not None:
+            self._recording.discard()
 
     def _as_held(self, request: Request) -> Request:
         """A request as the cassette may hold it.

@@ -16,6 +16,7 @@ from aish.cli.options import (
     GitHubOption,
     InputOption,
     InputsOption,
+    KeepFailedOption,
     LockOption,
     LockUse,
     MaxCostOption,
@@ -216,6 +217,7 @@ class Taping:
             "--live-model", metavar="ALIAS", help="Replay the tools only, and compare this model."
         ),
     ] = None
+    keep_failed: KeepFailedOption = False
     pace: Annotated[ReplayPace, typer.Option("--pace", help="How fast recorded answers come.")] = (
         ReplayPace.FAST
     )

@@ -113,6 +113,13 @@ BroadRootOption = Annotated[
     bool,
     typer.Option("--allow-broad-root", help="Let a tool pack have `/` or your home as its root."),
 ]
+KeepFailedOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-failed",
+        help="Write the recording of a run that could not be done to CASSETTE.failed.",
+    ),
+]
 LockOption = Annotated[
     LockUse,
     typer.Option("--lock", help="What differs from the lock file: exit 7, or go on without it."),

@@ -40,11 +40,12 @@ def reel_of(pipeline: Pipeline, flags: Taping) -> Reel:
         live_tools=flags.live_tools,
         live_model=flags.live_model,
         paced=flags.pace is ReplayPace.RECORDED,
+        keep_failed=flags.keep_failed,
     )
     return load_reel(choice)
 
 
-def recording_of(pipeline: Pipeline, path: Path | None) -> Reel:
+def recording_of(pipeline: Pipeline, path: Path | None, *, keep_failed: bool = False) -> Reel:
     """What `aish record` records to: `path`, or what the file names.
 
     Raises:
@@ -54,7 +55,10 @@ def recording_of(pipeline: Pipeline, path: Path | None) -> Reel:
         said = "there is no place for the cassette"
         raise UsageError(said, hint=f"give one with `-o CASSETTE`, or {_OWN}")
     own = _settings(pipeline, path)
-    return Reel(TapeChoice(own.path, "all", ignore=own.ignore, allow=own.allow))
+    choice = TapeChoice(
+        own.path, "all", ignore=own.ignore, allow=own.allow, keep_failed=keep_failed
+    )
+    return Reel(choice)
 
 
 def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
@@ -72,7 +76,9 @@ def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
     if not given and flags.record_mode is None:
         raise UsageError(
             f"`{_needy(flags)}` needs a cassette",
-            hint="`--replay PATH` names one, `--record-mode none` takes the file's own",
+            hint="`--record PATH` names one, `--record-mode all` takes the file's own"
+            if _needy(flags) == "--keep-failed"
+            else "`--replay PATH` names one, `--record-mode none` takes the file's own",
         )
     if not given and pipeline.cassette is None:
         raise UsageError("no cassette is named", hint=f"add `--cassette PATH`, or {_OWN}")
@@ -98,12 +104,19 @@ def _check(flags: Taping, mode: Mode) -> None:
             "`--pace recorded` is about a replay, and nothing is replayed",
             hint="leave it out while recording",
         )
+    if flags.keep_failed and mode == "none":
+        raise UsageError(
+            "`--keep-failed` is about a recording, and nothing is recorded",
+            hint="leave it out in a replay",
+        )
 
 
 def _needy(flags: Taping) -> str:
     if flags.live_tools:
         return "--live-tools"
-    return "--live-model" if flags.live_model is not None else "--pace"
+    if flags.live_model is not None:
+        return "--live-model"
+    return "--keep-failed" if flags.keep_failed else "--pace"
 
 
 def _settings(pipeline: Pipeline, path: Path | None) -> CassetteSettings:

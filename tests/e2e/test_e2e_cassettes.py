@@ -11,6 +11,7 @@ from model_endpoint import Reply, json_reply, text_reply, tool_reply
 
 KEYED = 'models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: KEY}}\n'
 KEY = {"KEY": "sk-planted-0123456789"}
+FAILED = "c.yaml.failed"
 
 
 def told(done: Done, form: str) -> Any:
@@ -221,15 +222,15 @@ def test_what_a_run_that_failed_did_not_come_to_is_no_second_failure(
 
 @pytest.mark.requirement("C1", "C6")
 @pytest.mark.parametrize(
-    ("reply", "code"),
+    ("reply", "code", "place"),
     [
-        pytest.param(json_reply(400, {"error": {"message": "no"}}), 1, id="refused"),
-        pytest.param(json_reply(401, {"error": {"message": "no"}}), 5, id="no key"),
-        pytest.param(Reply(framing="raw"), 5, id="no answer"),
+        pytest.param(json_reply(400, {"error": {"message": "no"}}), 1, "c.yaml", id="refused"),
+        pytest.param(json_reply(401, {"error": {"message": "no"}}), 5, FAILED, id="no key"),
+        pytest.param(Reply(framing="raw"), 5, FAILED, id="no answer"),
     ],
 )
 def test_a_run_that_failed_fails_again_in_the_same_way(
-    project: Project, model_endpoint: ModelEndpoints, reply: Reply, code: int
+    project: Project, model_endpoint: ModelEndpoints, reply: Reply, code: int, place: str
 ) -> None:
     endpoint = model_endpoint(lambda _: reply)
     project.uses(endpoint)
@@ -237,13 +238,78 @@ def test_a_run_that_failed_fails_again_in_the_same_way(
         'models: {m: {base_url: "${MODEL_URL}", model: x, retry: {attempts: 2, max_delay: 1s}}}\n'
         "prompt: Say hello"
     )
-    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "--format", "json")
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "--format", "json", "--keep-failed")
     endpoint.close()
 
-    replayed = project.run("--replay", "c.yaml", "--format", "json")
+    replayed = project.run("--replay", place, "--format", "json")
 
     assert (recorded.code, replayed.code) == (code, code), replayed.stderr
+    assert json.loads(recorded.stdout)["cassette"]["path"] == place
     assert told(replayed, "json") == told(recorded, "json")
+
+
+@pytest.mark.requirement("C9", "exit-5")
+@pytest.mark.parametrize("flags", [("record", "p.yaml"), ("run", "p.yaml", "--record", "c.yaml")])
+def test_a_recording_on_a_bad_day_keeps_the_good_cassette(
+    project: Project, model_endpoint: ModelEndpoints, flags: tuple[str, ...]
+) -> None:
+    bad = json_reply(401, {"error": {"message": "no"}})
+    endpoint = model_endpoint([text_reply("good"), bad, bad])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello\ncassette: c.yaml")
+    assert project.aish(*flags).code == 0
+    good = (project.folder / "c.yaml").read_bytes()
+
+    done = project.aish(*flags)
+    left = sorted(path.name for path in project.folder.glob("c.yaml*"))
+    kept = project.aish(*flags, "--keep-failed")
+
+    assert (done.code, kept.code) == (5, 5)
+    assert "the run ended with 5 (unavailable), so `c.yaml` is kept as it was" in done.stderr
+    assert f"`--keep-failed` writes the recording to `{FAILED}`" in done.stderr
+    assert left == ["c.yaml"]
+    assert (project.folder / "c.yaml").read_bytes() == good
+    assert f"recorded 1 interaction to {FAILED}" in kept.stderr
+    assert project.run("--replay", "c.yaml").stdout == "good\n"
+    assert project.run("--replay", FAILED).code == 5
+
+
+@pytest.mark.requirement("C9", "exit-4")
+def test_a_run_that_ends_over_a_limit_is_a_recording_like_any_other(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("older"), tool_reply([("c1", "s__echo", "{}")])])
+    project.uses(endpoint)
+    project.pipeline(
+        f"""
+        cassette: c.yaml
+        limits: {{turns: 1}}
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__echo]}}
+        prompt: Say hello
+        """
+    )
+    codes = [project.aish("record", "p.yaml").code for _ in range(2)]
+
+    replayed = project.run("--replay", "c.yaml")
+
+    assert codes == [0, 4]
+    assert replayed.code == 4, replayed.stderr
+
+
+@pytest.mark.requirement("C9")
+def test_the_recording_of_a_failure_takes_the_place_of_nothing_else(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("good")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    project.write(FAILED, "precious: notes\n")
+
+    done = project.aish("record", "p.yaml", "-o", "c.yaml", "--keep-failed")
+
+    assert done.code == 2
+    assert f"`{FAILED}` is no cassette, and would be lost" in done.stderr
+    assert endpoint.requests == []
 
 
 @pytest.mark.requirement("C3")

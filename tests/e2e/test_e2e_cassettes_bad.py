@@ -285,6 +285,8 @@ CONTRADICTIONS = {
     "--cassette a.yaml --live-model m": "`--live-model` plays from a cassette and records none",
     "--record a.yaml --pace recorded": "`--pace recorded` is about a replay",
     "--replay a.yaml --live-model m --model m": "exclude each other",
+    "--replay a.yaml --keep-failed": "`--keep-failed` is about a recording",
+    "--keep-failed": "`--keep-failed` needs a cassette",
 }
 
 

@@ -8,7 +8,7 @@ import typer
 from aish.cli.grouping import grouped
 from aish.cli.loading import load
 from aish.cli.option_groups import Filling, Reporting, Ruling, Telling
-from aish.cli.options import FileArgument
+from aish.cli.options import FileArgument, KeepFailedOption
 from aish.cli.running import Asked, run_pipeline
 from aish.cli.taping import recording_of
 
@@ -25,11 +25,15 @@ def command(
         Path | None,
         typer.Option("-o", "--output", metavar="CASSETTE", help="Where; else what the file names."),
     ] = None,
+    keep_failed: KeepFailedOption = False,
 ) -> int:
     """Run a pipeline live and record it.
+
+    A run that ends with 0, 1, 3, 4 or 7 replaces the cassette. Any other, such as one whose
+    model could not be reached (5), leaves it as it is.
 
     Example: aish record pipelines/review.yaml -o tests/cassettes/review.yaml
     """
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
-    reel = recording_of(pipeline, cassette)
+    reel = recording_of(pipeline, cassette, keep_failed=keep_failed)
     return run_pipeline(pipeline, Asked(filling, ruling, telling, reporting=reporting), reel)

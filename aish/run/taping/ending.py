@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import partial, shown
+from aish.cassettes.file import failed, partial, shown
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import kind_of
 from aish.errors import AishError, ExitCode
-from aish.run.final import FinalState, decide_exit
+from aish.run.final import NAMES, FinalState, decide_exit
 from aish.run.surroundings import AnyTape
 from aish.run.taping.borders import tape_of
 from aish.run.taping.reel import RunTape
@@ -22,17 +22,6 @@ from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Emit
 from aish.vocab.run_parts import CassetteUse
 
-# However these ended, the recording has all of it.
-_WHOLE = frozenset(
-    {
-        ExitCode.OK,
-        ExitCode.FAILED,
-        ExitCode.DENIED,
-        ExitCode.BUDGET,
-        ExitCode.UNAVAILABLE,
-        ExitCode.LOCK,
-    }
-)
 _CUT_OFF = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL})
 _SHOWN = 5
 
@@ -114,16 +103,15 @@ def _with_more(miss: AishError, more: int) -> AishError:
 
 
 def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
-    path = tape.reel.choice.path
-    if code not in _WHOLE:
-        there = partial(path)
-        if there.exists():
-            said = f"what was recorded is in {shown(there)}"
-            emit(_notice("warning", "recording_incomplete", said))
-        return TapeEnd((), None)
+    choice = tape.reel.choice
+    place = choice.path
+    if code not in choice.accepted:
+        if not choice.keep_failed:
+            return _not_kept(tape, code, emit)
+        place = failed(place)
     left = tape.leftovers()
     try:
-        done = tape.finish(tape.head)
+        done = tape.finish(tape.head, place)
     except CassetteFileError as error:
         # In full, whatever else the run failed by; its reason is the first line.
         emit(_notice("error", NotRecordedError.code, str(error)))
@@ -131,7 +119,21 @@ def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
         return TapeEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
     if left:
         emit(_notice("warning", "unused_interactions", str(_leftover(tape, left))))
-    return TapeEnd((), CassetteUse(tape.reel.shown, "recorded", len(done)))
+    return TapeEnd((), CassetteUse(shown(place), "recorded", len(done)))
+
+
+def _not_kept(tape: RunTape, code: ExitCode, emit: Emit) -> TapeEnd:
+    """The older cassette stays; what was recorded only where the run was cut off (C9)."""
+    path, there = tape.reel.choice.path, partial(tape.reel.choice.path)
+    kept = f"`{tape.reel.shown}` is kept as it was" if path.exists() else "no cassette is written"
+    said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
+    if code not in _CUT_OFF:
+        tape.discard()
+        said += f"; `--keep-failed` writes the recording to `{shown(failed(path))}`"
+    elif there.exists():
+        said += f"; what was recorded is in `{shown(there)}`"
+    emit(_notice("warning", "recording_incomplete", said))
+    return TapeEnd((), None)
 
 
 def _leftover(tape: RunTape, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:

@@ -10,15 +10,16 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import load, shown
+from aish.cassettes.file import failed, load, shown
 from aish.cassettes.interaction import Cassette, Head, Interaction, Request
 from aish.cassettes.matching import Matching
 from aish.cassettes.numbering import in_order
 from aish.cassettes.places import Places
-from aish.cassettes.recording import Recording
+from aish.cassettes.recording import Recording, require_place
 from aish.cassettes.take import Take
 from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way
 from aish.config.models import ModelEntry
+from aish.errors import ExitCode
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
@@ -31,6 +32,11 @@ Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
 what the cassette does not hold; `all` records everything (vcrpy's names, C7)."""
 
+COMPLETE = frozenset(
+    {ExitCode.OK, ExitCode.FAILED, ExitCode.DENIED, ExitCode.BUDGET, ExitCode.LOCK}
+)
+"""A run that ended with one of these did all that it was to do, and is worth a replay."""
+
 _NO_CONVERSATION = b'{"messages":[]}'
 
 
@@ -42,6 +48,8 @@ class TapeChoice:
     and runs the tools; `live_model` is the alias that answers every prompt while the tools are
     replayed. `paced` replays with the recorded times. `answers_only` records requests to models
     without the conversation in them, which a long session would keep as often as it asks.
+    `accepted` are the exit codes of runs whose recording takes the place of an older cassette;
+    `keep_failed` puts the recording of any other run beside it.
     """
 
     path: Path
@@ -53,6 +61,8 @@ class TapeChoice:
     live_model: str | None = None
     paced: bool = False
     answers_only: bool = False
+    accepted: frozenset[ExitCode] = COMPLETE
+    keep_failed: bool = False
 
 
 @frozen
@@ -220,6 +230,8 @@ def open_tape(
         recording = None
         if reel.records:
             # What is not complete is never read, so it need not tell of any variable.
+            if choice.keep_failed:
+                require_place(failed(choice.path))
             opened = _Lasting(choice.path, replace(head, env={}))
             recording = stack.enter_context(opened)
         tape = RunTape(
