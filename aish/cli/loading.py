@@ -13,7 +13,8 @@ from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
 from aish.errors import PipelineError, Problem, UsageError
 from aish.run.options import RunOptions
-from aish.run.plan import load_checked, uses_stdin
+from aish.run.order import uses_stdin
+from aish.run.plan import load_checked
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
@@ -81,7 +82,6 @@ def run_options(
     allow: Sequence[str] | None,
     deny: Sequence[str] | None,
     timeout: str | None,
-    quiet: bool = False,
     lock: LockUse = LockUse.ENFORCE,
 ) -> RunOptions:
     """The options of one run, inputs checked against their schemas (F9)."""
@@ -92,9 +92,8 @@ def run_options(
             hint="give the inputs as a file or with `-i`",
         )
     stdin = read_stdin() if wants_stdin and not sys.stdin.isatty() else None
-    stdin = stdin or given.stdin
-    if wants_stdin and stdin is None and not quiet:
-        say("note: the file reads `{{ stdin }}` and nothing is piped in; it is empty")
+    if not stdin and given.stdin is not None:
+        stdin = given.stdin
     return RunOptions(
         inputs=collect_inputs(
             pipeline, given.inputs or (), given.inputs_file, read_stdin, given.earlier

@@ -30,6 +30,7 @@ from aish.config.pipeline import Pipeline
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
+from aish.run.order import require_stdin
 from aish.run.plan import Plan, Played, make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.stage import OpenCarrier
@@ -184,9 +185,9 @@ def _options(pipeline: Pipeline, asked: Asked, resumed: AnyResumption | None) ->
         allow=ruling.allow,
         deny=ruling.deny,
         timeout=ruling.timeout,
-        quiet=asked.telling.quiet,
         lock=ruling.lock,
     )
+    require_stdin(pipeline, options.stdin)
     return replace(
         options,
         max_cost_usd=ruling.max_cost_usd,

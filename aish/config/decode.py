@@ -46,6 +46,7 @@ def decode(
             for inputs in (top.part("inputs"),)
             for name in inputs.node.entries
         },
+        stdin="optional" if top.text("stdin") == "optional" else "required",
         env=top.texts("env"),
         secrets=top.texts("secrets"),
         models=decode_models(top.part("models")),

@@ -8,6 +8,7 @@ test holds the two together.
 from collections.abc import Mapping
 from dataclasses import field
 from pathlib import Path
+from typing import Literal
 
 from aish.config.expected import Case, CassetteSettings
 from aish.config.models import ModelEntry
@@ -19,6 +20,8 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import PolicyTest, RuleLists
 
+StdinUse = Literal["required", "optional"]
+
 
 @frozen
 class Pipeline:
@@ -28,13 +31,14 @@ class Pipeline:
     there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
     canonical JSON of the merged data, `files` has that of each prompt and schema by the name that
     the file has for it. `on_denied` is `None` where the file says nothing. `loop` and `context` are
-    the file's own bounds, which its steps already have.
+    the file's own bounds, which its steps already have. `stdin` counts where something reads it.
     """
 
     file: Path
     name: str
     description: str = ""
     inputs: Mapping[str, JsonObject] = field(default_factory=dict)
+    stdin: StdinUse = "required"
     env: tuple[str, ...] = ()
     secrets: tuple[str, ...] = ()
     models: Mapping[str, ModelEntry] = field(default_factory=dict)

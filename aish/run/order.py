@@ -125,3 +125,37 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
             raise UsageError(f"steps need each other in a circle: {circle}", where=pipeline.name)
         ordered.append(waiting.pop(ready))
     return tuple(ordered)
+
+
+def uses_stdin(pipeline: Pipeline) -> bool:
+    """Whether a template or a step's expectation reads `stdin` (F9)."""
+    of_outputs = (name for text in texts(pipeline.outputs or {}) for name in references(text))
+    of_steps = (name for step in pipeline.steps for name in reads(step))
+    return any(name.split(".")[0] == "stdin" for name in (*of_steps, *of_outputs))
+
+
+def lacks_stdin(pipeline: Pipeline, stdin: str | None) -> bool:
+    """Whether the file needs piped text and there is none; white space alone counts as none."""
+    if pipeline.stdin == "optional" or (stdin and not stdin.isspace()):
+        return False
+    return uses_stdin(pipeline)
+
+
+def require_stdin(pipeline: Pipeline, stdin: str | None, *, hint: str | None = None) -> None:
+    """Refuse to run on nothing: what should have written it has probably failed.
+
+    Raises:
+        UsageError: the file reads `stdin`, needs it, and it is empty.
+    """
+    if not lacks_stdin(pipeline, stdin):
+        return
+    if stdin is None:
+        said, check = "nothing is piped in", "pipe text into it"
+    else:
+        said = "what is piped in is empty"
+        check = "see that the command before the pipe succeeds (`set -o pipefail`)"
+    raise UsageError(
+        f"the file reads `{{{{ stdin }}}}`, and {said}",
+        where=str(pipeline.file),
+        hint=hint or f"{check}; `stdin: optional` in the file accepts no text",
+    )

@@ -30,10 +30,9 @@ from aish.run.inner_plans import inner_plans
 from aish.run.judges import judges_of
 from aish.run.locks.file import lock_of
 from aish.run.options import LockMode, RunOptions
-from aish.run.order import in_order, reads, texts
+from aish.run.order import in_order
 from aish.run.plan_checks import check_file, limit_check
 from aish.system.secrets import Secrets
-from aish.templates.references import references
 from aish.vocab.frozen import frozen
 
 
@@ -254,10 +253,3 @@ def used_models(
             found[alias] = None
             asked.extend(entries[alias].fallback)
     return tuple(found)
-
-
-def uses_stdin(pipeline: Pipeline) -> bool:
-    """Whether a template or a step's expectation reads `stdin` (F9)."""
-    of_outputs = (name for text in texts(pipeline.outputs or {}) for name in references(text))
-    of_steps = (name for step in pipeline.steps for name in reads(step))
-    return any(name.split(".")[0] == "stdin" for name in (*of_steps, *of_outputs))

@@ -1,6 +1,8 @@
 """Every exit code of a run, with the sentence, the place and what to do next."""
 
+import shlex
 import socket
+import subprocess
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
@@ -144,6 +146,70 @@ def test_bad_stdin_is_2(
 
     assert (done.code, done.stdout) == (2, "")
     assert said in done.stderr
+    assert endpoint.requests == []
+
+
+@pytest.mark.requirement("exit-2", "F9")
+@pytest.mark.parametrize(
+    ("stdin", "said"),
+    [
+        (b"", "what is piped in is empty"),
+        (b" \n\t\r\n", "what is piped in is empty"),
+        (None, "what is piped in is empty"),
+    ],
+    ids=["an empty pipe", "white space", "the null device"],
+)
+def test_no_text_where_the_file_reads_stdin_is_2(
+    project: Project, model_endpoint: ModelEndpoints, stdin: bytes | None, said: str
+) -> None:
+    endpoint = model_endpoint(lambda _: text_reply("nothing to review"))
+    project.uses(endpoint)
+    project.pipeline("prompt: 'Review {{ stdin }}'")
+
+    done = project.run("-q", stdin=stdin)
+
+    assert (done.code, done.stdout) == (2, "")
+    assert f"error: p.yaml: the file reads `{{{{ stdin }}}}`, and {said}\n" in done.stderr
+    assert "hint: see that the command before the pipe succeeds (`set -o pipefail`)" in done.stderr
+    assert endpoint.requests == []
+    assert not project.run_folders
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize("stdin", [b"", b"\n", None])
+def test_a_file_may_say_that_it_needs_no_stdin(
+    project: Project, model_endpoint: ModelEndpoints, stdin: bytes | None
+) -> None:
+    endpoint = model_endpoint(lambda _: text_reply("fine"))
+    project.uses(endpoint)
+    project.pipeline("stdin: optional\nprompt: 'Review {{ stdin }}.'")
+
+    done = project.run(stdin=stdin)
+
+    assert (done.code, done.stdout) == (0, "fine\n")
+    assert "stdin" not in done.stderr
+
+
+@pytest.mark.requirement("exit-2", "F9")
+def test_a_failed_command_before_the_pipe_is_no_green_run(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint()
+    project.uses(endpoint)
+    project.pipeline("prompt: 'Review {{ stdin }}'")
+    argv = shlex.join([*project.aish.python, "-m", "aish", "run", "p.yaml", "-q"])
+
+    done = subprocess.run(
+        ["sh", "-c", f"git diff nosuchbranch... | {argv}"],
+        cwd=project.folder,
+        env=project.aish.env,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "what is piped in is empty" in done.stderr
     assert endpoint.requests == []
 
 

@@ -33,11 +33,10 @@ def test_quiet_leaves_warnings_and_notes_out(odd: Project) -> None:
     assert f"warning: {FOUND}\n" in odd.run().stderr
     assert not odd.run("-q").stderr
 
-    # A terminal as stdin: nothing is piped in, which is worth a note and no more.
     odd.pipeline("prompt: Say {{ stdin }}.")
-    on_a_terminal(odd)
-    assert "nothing is piped in" in odd.run().stdout
-    assert odd.run("-q").stdout == "ok\r\n"
+    planned = odd.aish("plan", "p.yaml", "--offline")
+    assert planned.code == 0
+    assert "note: the file reads `{{ stdin }}`, which is empty here" in planned.stderr
 
 
 @pytest.mark.requirement("F11", "exit-2")
@@ -59,6 +58,17 @@ def test_a_plan_counts_requests_and_shows_the_time_limit(odd: Project) -> None:
     assert done.code == 0
     assert "time limit  90 s\n" in done.stdout
     assert "model requests  1 at least, 1 at most\n" in done.stdout, "there are no tools"
+
+
+@pytest.mark.requirement("F9")
+def test_at_a_terminal_a_file_that_reads_stdin_is_refused(odd: Project) -> None:
+    odd.pipeline("prompt: Say {{ stdin }}.")
+    on_a_terminal(odd)
+
+    seen = odd.run().stdout
+
+    assert "error: p.yaml: the file reads `{{ stdin }}`, and nothing is piped in\r\n" in seen
+    assert "hint: pipe text into it" in seen
 
 
 def test_in_ci_an_answer_is_not_mixed_into_the_log(odd: Project) -> None:

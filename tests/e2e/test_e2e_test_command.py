@@ -410,3 +410,15 @@ def test_a_reader_who_leaves_changes_nothing_about_the_end(tested: Project) -> N
 
     assert (done.code, done.stderr) == (1, "")
     assert (tested.folder / "report.xml").exists()
+
+
+@pytest.mark.requirement("C12", "F9")
+def test_a_case_without_the_stdin_that_its_file_needs_is_an_error(tested: Project) -> None:
+    reading = NOTES.replace("{{ inputs.word }}", "{{ inputs.word }}{{ stdin }}")
+    tested.pipeline(reading, "pipelines/notes.yaml")
+
+    done = tested.aish("test", "pipelines/notes.yaml")
+
+    assert done.code == 2
+    assert "the file reads `{{ stdin }}`, and nothing is piped in" in told(tested, done)
+    assert "give the case a `stdin:`" in told(tested, done)

@@ -32,6 +32,7 @@ from aish.cli.plan_text import plan_lines
 from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.run.looking import Look, look_at_lock
+from aish.run.order import lacks_stdin
 from aish.run.plan import make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.plan_view import plan_view
@@ -79,6 +80,8 @@ def command(
     require_steps(pipeline)
     given = Given(inputs, inputs_file, model, broad_root)
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
+    if lacks_stdin(pipeline, options.stdin):
+        say("note: the file reads `{{ stdin }}`, which is empty here: `aish run` would refuse that")
     options = replace(options, max_cost_usd=max_cost_usd, max_turns=max_turns)
     plan = make_plan(pipeline, options)
     found = look_at_lock(plan) if offline else looked_at(plan)

@@ -15,6 +15,7 @@ from aish.run.checks.schemas import broken_schema
 from aish.run.checks.tools import glob_complaints
 from aish.run.expectations.names import names_read
 from aish.run.expectations.result_path import parse_path
+from aish.run.order import lacks_stdin
 from aish.system.schema import check_schema, spell_path
 
 OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")
@@ -51,8 +52,20 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
         message = f"the test `{case.name}` has no cassette"
         yield Complaint(case.where, message, hint, warning=True)
     yield from _inputs(case, pipeline)
+    if _lacks_stdin(case, pipeline):
+        message = f"the test `{case.name}` has no `stdin`, and the file needs it"
+        hint = "give it one, or put `stdin: optional` at the top"
+        yield Complaint(case.where, message, hint, warning=True)
     for expectation in case.expect:
         yield from _expectation(expectation, pipeline, OF_RUN)
+
+
+def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
+    try:
+        return lacks_stdin(pipeline, case.stdin)
+    except UsageError:
+        # A template is broken, and that is complained of where templates are looked at.
+        return False
 
 
 def _ignored(settings: CassetteSettings, path: str) -> Iterator[Complaint]:

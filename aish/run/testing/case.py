@@ -19,6 +19,7 @@ from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.judges import judges_of
 from aish.run.options import RunOptions
+from aish.run.order import require_stdin
 from aish.run.plan import Plan, make_plan
 from aish.run.staging.wanted import stages
 from aish.run.surroundings import Surroundings
@@ -32,6 +33,7 @@ from aish.vocab.events import Event
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock
 
+_STDIN = "give the case a `stdin:`, or put `stdin: optional` in the file"
 _NO_CASSETTE = "the test has no cassette to run on"
 _NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
 _AGAIN = "if the change is meant, delete `{}` and run `aish test --record-missing`"
@@ -66,6 +68,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         raise UsageError(f"there is no cassette `{path}`", hint=_RECORD)
     strict = settings.strict is not False
     reel = load_reel(TapeChoice(path, mode, settings.ignore, settings.allow, strict))
+    require_stdin(job.pipeline, job.case.stdin, hint=_STDIN)
     options = RunOptions(inputs=_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
     judges = tuple(judges_of(job.case.expect))
     plan = make_plan(job.pipeline, options, reel=reel, judges=judges)

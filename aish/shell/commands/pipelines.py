@@ -12,6 +12,7 @@ from aish.errors import ExitCode, UsageError
 from aish.run.execute import execute
 from aish.run.folder import RunsPlace, open_folder
 from aish.run.options import RunOptions
+from aish.run.order import require_stdin
 from aish.run.plan import load_checked, make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.surroundings import Surroundings
@@ -54,6 +55,7 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     opened = session.open
     pipeline = _with_denials(load_checked(file, ()), session)
     require_steps(pipeline)
+    require_stdin(pipeline, None, hint="nothing can be piped into `:run`: use `aish run`")
     options = RunOptions(
         inputs=_inputs(pipeline, inputs),
         allow_broad_root=opened.options.allow_broad_root,

@@ -3,8 +3,7 @@ from pathlib import Path
 import pytest
 
 from aish.config.loader import load_pipeline
-from aish.run.order import in_order
-from aish.run.plan import uses_stdin
+from aish.run.order import in_order, uses_stdin
 from aish.run.plan_checks import check_file, cross_check
 
 HEAD = """\
@@ -283,3 +282,16 @@ def test_an_input_or_stdin_that_only_an_expectation_reads_is_used(tmp_path: Path
 
     assert problems(text, tmp_path) == []
     assert uses_stdin(load_pipeline(tmp_path / "p.yaml"))
+
+
+@pytest.mark.requirement("F9", "C12")
+@pytest.mark.parametrize("stdin", [None, "''", "' '"])
+def test_a_case_without_the_stdin_that_the_file_needs_is_odd(
+    tmp_path: Path, stdin: str | None
+) -> None:
+    case = "{name: a, cassette: c.yaml}" if stdin is None else f"{{name: a, stdin: {stdin}}}"
+    text = f"aish: 1\ncassette: c.yaml\nrun: [echo, '{{{{ stdin }}}}']\ntests: [{case}]\n"
+
+    (found,) = problems(text, tmp_path)
+    assert found.startswith("tests[0]: the test `a` has no `stdin`, and the file needs it")
+    assert problems(f"{text}stdin: optional\n", tmp_path) == []

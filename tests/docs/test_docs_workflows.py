@@ -1,0 +1,36 @@
+"""The workflows that the docs show do not turn a failed command into a green job."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from docs_pages import PAGES, ROOT, blocks
+from ruamel.yaml import YAML
+
+_FULL = {"fetch-depth": 0}
+
+
+def _jobs() -> Iterator[Any]:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language != "yaml" or "jobs:" not in block.text:
+                continue
+            jobs = YAML(typ="safe", pure=True).load(block.text)["jobs"]
+            for name, job in jobs.items():
+                yield pytest.param(job, id=f"{page.relative_to(ROOT)}:{block.line}:{name}")
+
+
+@pytest.mark.requirement("F9")
+@pytest.mark.parametrize("job", list(_jobs()))
+def test_a_workflow_notices_a_command_that_fails_before_a_pipe(job: Any) -> None:
+    default = job.get("defaults", {}).get("run", {}).get("shell")
+    for step in job["steps"]:
+        if "|" in step.get("run", ""):
+            assert step.get("shell", default) == "bash", f"{step['run']}: no pipefail"
+
+
+@pytest.mark.parametrize("job", list(_jobs()))
+def test_a_workflow_that_compares_with_a_branch_has_its_history(job: Any) -> None:
+    if any("origin/" in step.get("run", "") for step in job["steps"]):
+        (checkout,) = (one for one in job["steps"] if "checkout" in one.get("uses", ""))
+        assert checkout.get("with") == _FULL
