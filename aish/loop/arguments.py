@@ -15,6 +15,7 @@ from aish.vocab.json import JsonObject, JsonValue
 _MAX_DEPTH = 64
 
 _NOTHING = {"", "null"}
+_OPENING = frozenset('{["')
 
 _KINDS: Mapping[type, str] = {
     list: "an array",
@@ -80,7 +81,10 @@ def _strict(text: str) -> JsonValue:
         # An escaped half of a pair is JSON, but no encoder can send it on.
         (json.dumps(value, ensure_ascii=False) if "\\u" in text else text).encode()
     except json.JSONDecodeError as error:
-        raise ValueError(f"{error.msg} at line {error.lineno} column {error.colno}") from None
+        at = f"at line {error.lineno} column {error.colno}"
+        if error.msg == "Extra data" and text[error.pos] in _OPENING:
+            raise ValueError(f"a second value begins {at}, and only one is taken") from None
+        raise ValueError(f"{error.msg} {at}") from None
     except UnicodeEncodeError:
         raise ValueError("half of a surrogate pair") from None
     if text.count("{") + text.count("[") > _MAX_DEPTH and _is_deep(value):

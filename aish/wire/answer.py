@@ -1,22 +1,22 @@
-"""One answer in the making: what the chunks of a stream have said so far (L5, L6)."""
+"""An answer in the making: its choices, and how they become one turn (L5, quirk 28).
 
-from collections.abc import Collection
+An answer has one choice, as far as we ask. Some endpoints put the text into one and the calls
+into others.
+"""
+
+from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from aish.vocab.deltas import StreamNotice, Usage
-from aish.wire.content import REASONING_FIELDS, content_pieces, reasoning_text
+from aish.vocab.deltas import StreamNotice, TextPiece, Usage
+from aish.wire.choice import Choice
 from aish.wire.error_body import find_error
+from aish.wire.errors import LimitError, MalformedToolCallError
 from aish.wire.extras import merge_field
-from aish.wire.json_text import excerpt
-from aish.wire.speech import Speech
-from aish.wire.tool_call_slots import ToolCallSlots
+from aish.wire.finish import is_error, known_reason
 from aish.wire.usage import read_cost, read_usage
 
-# `annotations` and `audio` are documented as output only: endpoints do not take them back.
-_KNOWN_FIELDS: Final = frozenset(
-    {"role", "content", "refusal", "tool_calls", "function_call", "annotations", "audio"}
-    | set(REASONING_FIELDS)
-)
+# As many as endpoints send at most where they are asked for several.
+_MOST_CHOICES: Final = 128
 
 
 def plain_text(value: Any) -> str | None:
@@ -42,142 +42,165 @@ def _has_more(delta: dict[str, Any]) -> bool:
 
 
 class Answer:
-    """The state of one turn."""
+    """The state of one turn: the first choice, and others where they come.
 
-    __slots__ = (
-        "_noticed", "_reasoning", "_refusal", "_usage", "begun", "extras", "finish", "slots",
-        "speech", "whole",
-    )  # fmt: skip
+    After `settle` the first holds all that counts.
+    """
+
+    __slots__ = ("_known", "_others", "begun", "first", "slots", "speech")
 
     def __init__(self, known_tools: Collection[str]) -> None:
-        self.speech = Speech(remember=bool(known_tools))
-        self.slots = ToolCallSlots(known_tools)
-        self.extras: dict[str, Any] = {}
-        self.finish = ""
-        """The endpoint's own word for the end, the last it sent."""
-        self._usage: dict[str, Any] = {}
+        self.first = Choice(known_tools)
+        self.speech = self.first.speech
+        self.slots = self.first.slots
         self.begun = False
-        """Whether a choice has come that `take` was given."""
-        self.whole = False
+        """Whether a choice has come."""
+        self._known = known_tools
+        self._others: dict[str, Choice] = {}
+
+    @property
+    def over(self) -> bool:
+        """Whether every choice that counts has its finish reason."""
+        others = self._others.values()
+        if any(other.slots.all and not other.finish for other in others):
+            return False
+        first = self.first
+        return bool(first.finish) or (not first.begun and any(other.finish for other in others))
+
+    @property
+    def finish(self) -> str:
+        """The endpoint's own word for the end, the last it sent."""
+        return self.first.finish
+
+    @property
+    def whole(self) -> bool:
         """Whether it came in one piece, not as a stream (quirk 18)."""
-        self._reasoning: dict[str, list[str]] = {}
-        self._refusal: list[str] = []
-        self._noticed: set[str] = set()
+        return self.first.whole or any(other.whole for other in self._others.values())
 
     @property
     def usage(self) -> Usage:
         """The last counts that came."""
-        return read_usage(self._usage)
+        return read_usage(self.first.usage)
 
     @property
     def cost_usd(self) -> float | None:
         """What the endpoint says that it costs."""
-        return read_cost(self._usage)
+        return read_cost(self.first.usage)
 
     @property
     def refusal(self) -> str | None:
         """What the model says instead of an answer."""
-        return "".join(self._refusal) or None
-
-    @property
-    def thought(self) -> bool:
-        """Whether there is any thinking."""
-        return bool(self._reasoning)
+        return "".join(self.first.refusal) or None
 
     def notice(self, code: str, text: str) -> None:
         """Say of an oddity that it was tolerated; once a stream."""
-        if code not in self._noticed:
-            self._noticed.add(code)
-            self.speech.remark(StreamNotice(code, text))
+        self.first.notice(code, text)
 
     def take(self, value: dict[str, Any]) -> None:
         """Take a chunk of a stream, or a whole completion.
 
         Raises:
             InBandError: the endpoint reports an error.
+            MalformedToolCallError: what it says of calls is nothing that can be used.
+            LimitError: there are too many choices.
         """
         if error := find_error(value):
             raise error
         if usage := value.get("usage"):
-            self._count(usage)
+            self.first.count(usage)
         choices = value.get("choices")
+        first_taken = False
         for choice in choices if isinstance(choices, list) else ():
             if not isinstance(choice, dict):
                 continue
-            if choice.get("index"):
-                self.notice("other_choices", "the endpoint sends more than one answer")
+            self.begun = True
+            index = choice.get("index")
+            if index or (first_taken and "message" in choice):
+                self._other(str(index or f"another {len(self._others)}")).take(choice)
             else:
-                self._choice(choice)
+                self.first.take(choice)
+                first_taken = True
 
     def message_fields(self) -> dict[str, Any]:
         """The fields that go back to the same endpoint, under the names they came with."""
-        spoken = {name: "".join(parts) for name, parts in self._reasoning.items() if any(parts)}
-        return {**spoken, **self.extras}
+        reasoning = self.first.reasoning.items()
+        spoken = {name: "".join(parts) for name, parts in reasoning if any(parts)}
+        return {**spoken, **self.first.extras}
 
-    def _count(self, usage: Any) -> None:
-        """Counts may come again and again; they are totals, the last one wins (quirk 33)."""
-        if isinstance(usage, dict) and any(type(count) in {int, float} for count in usage.values()):
-            self._usage = usage
+    def settle(self) -> None:
+        """Nothing more will come: make one turn of what the choices say.
 
-    def _choice(self, choice: dict[str, Any]) -> None:
-        self.begun = True
-        if usage := choice.get("usage"):
-            self._count(usage)
-        delta, message = choice.get("delta"), choice.get("message")
-        if isinstance(delta, dict):
-            self._add(delta)
-        elif isinstance(message, dict):
-            self.whole = True
-            if not (self.speech.said or self.slots.all):
-                self._add(message, whole=True)
-        finish = choice.get("finish_reason")
-        if isinstance(finish, str) and finish:
-            self.finish = finish
+        Raises:
+            MalformedToolCallError: calls in several choices, of which each is a turn of its own.
+        """
+        first, others = self.first, list(self._others.values())
+        for choice in (first, *others):
+            choice.speech.finish()
+            choice.slots.settle()
+        calling = [other for other in others if other.slots.all]
+        if first.slots.all:
+            if any(not other.slots.repeat(first.slots) for other in calling):
+                raise MalformedToolCallError(
+                    "malformed tool call: the endpoint sends more than one answer,"
+                    " each with calls of its own"
+                )
+            self._pass_over(others)
+        elif calling:
+            self._end_as(calling)
+            self._join(others)
+        elif first.says_anything:
+            self._pass_over(others)
+        else:
+            speaking = [other for other in others if other.says_anything]
+            for chosen in speaking[:1]:
+                first.finish = first.finish or chosen.finish
+                self._join([chosen])
+            self._pass_over(speaking[1:])
 
-    def _add(self, delta: dict[str, Any], *, whole: bool = False) -> None:
-        self._add_reasoning(delta)
-        if content := delta.get("content"):
-            self._add_content(content)
-        if isinstance(refusal := delta.get("refusal"), str):
-            self._refusal.append(refusal)
-        if calls := delta.get("tool_calls"):
-            self._add_calls(calls, whole=whole)
-        for name, value in delta.items():
-            if name not in _KNOWN_FIELDS:
-                merge_field(self.extras, name, value)
+    def _other(self, key: str) -> Choice:
+        """The choice of that name beside the first."""
+        other = self._others.get(key)
+        if other is None:
+            if len(self._others) >= _MOST_CHOICES:
+                raise LimitError(f"the answer has over {_MOST_CHOICES} choices")
+            other = self._others[key] = Choice(self._known)
+        return other
 
-    def _add_content(self, content: Any) -> None:
-        for kind, text in content_pieces(content):
-            if kind == "text":
-                self.speech.say(text)
-            elif kind == "reasoning":
-                self.speech.think(text)
-            elif kind == "refusal":
-                self._refusal.append(text)
-            else:
-                self.notice("unknown_content", f"content of type `{excerpt(text)}` was left out")
+    def _pass_over(self, others: Sequence[Choice]) -> None:
+        """Leave choices out, which is told where they are answers of their own."""
+        if any(other.speech.said and other.speech.heard != self.speech.heard for other in others):
+            self.notice("other_choices", "the endpoint sends more than one answer")
 
-    def _add_reasoning(self, delta: dict[str, Any]) -> None:
-        """Thinking is kept by name, and shown once where two fields say the same."""
-        shown = False
-        for name in REASONING_FIELDS:
-            value = delta.get(name)
-            if not value:
-                continue
-            if not shown and (text := reasoning_text(value)):
-                self.speech.think(text)
-                shown = True
-            if isinstance(value, str):
-                self._reasoning.setdefault(name, []).append(value)
-            else:
-                merge_field(self.extras, name, value)
+    def _end_as(self, calling: Sequence[Choice]) -> None:
+        """End as the choices with the calls do, the worst end first."""
+        ends = [other.finish for other in calling]
+        failed = [end for end in (self.finish, *ends) if is_error(end)]
+        odd = [end for end in ends if known_reason(end) != "tool_calls"]
+        if failed:
+            self.first.finish = failed[0]
+        elif all(ends):
+            self.first.finish = (odd or ends)[0]
+        elif known_reason(self.finish) != "tool_calls":
+            self.first.finish = ""
 
-    def _add_calls(self, calls: Any, *, whole: bool) -> None:
-        add = self.slots.add_whole if whole else self.slots.add
-        if isinstance(calls, dict):
-            calls = [calls]
-        for item in calls if isinstance(calls, list) else ():
-            if isinstance(item, dict):
-                add(item)
-        if self.slots.guessed:
-            self.notice("missing_index", "pieces of tool calls come without an index")
+    def _join(self, others: Sequence[Choice]) -> None:
+        """Add what other choices say to the first, but no text a second time."""
+        first = self.first
+        heard = {first.speech.heard.strip()}
+        for other in others:
+            text = other.speech.heard.strip()
+            spoken = other.speech.take()
+            for delta in spoken:
+                if isinstance(delta, StreamNotice):
+                    first.notice(delta.code, delta.text)
+            left_out = (TextPiece, StreamNotice) if text in heard else StreamNotice
+            first.speech.adopt(delta for delta in spoken if not isinstance(delta, left_out))
+            heard.add(text)
+            first.slots.join(other.slots)
+            for name, parts in other.reasoning.items():
+                first.reasoning.setdefault(name, []).extend(parts)
+            for name, value in other.extras.items():
+                merge_field(first.extras, name, value)
+            first.refusal.extend(other.refusal)
+            first.usage = first.usage or other.usage
+            first.misplaced = first.misplaced or other.misplaced

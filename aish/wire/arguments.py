@@ -4,11 +4,15 @@ What the arguments are worth is decided in the loop (L17); the text itself passe
 """
 
 import json
-from typing import Final
+import re
+from typing import Any, Final
 
-from aish.wire.json_text import dump, parsed_object
+from aish.wire.json_text import dump, parsed_object, raw_decode
 
 NO_ARGUMENTS: Final = "{}"
+
+# Where a text of arguments may begin anew; most have no such place and need not be parsed.
+_BEGINS_ANEW: Final = re.compile(r'\}\s*\{|^\s*".*"\s*"', re.DOTALL)
 
 
 def is_whole(text: str) -> bool:
@@ -29,6 +33,41 @@ def legal_arguments(text: str) -> str:
 def as_text(value: object) -> str:
     """Arguments as text: a string as it is, anything else serialised once (quirk 49)."""
     return value if isinstance(value, str) else dump(value)
+
+
+def sent_once(text: str) -> str:
+    """The text without repetitions, where it is the same whole arguments again and again.
+
+    Gateways replay the last message after its pieces (quirk 41). Anything that is not the same as
+    JSON is left as it is, and no longer one value: such a call is never made (L17).
+    """
+    if _BEGINS_ANEW.search(text) is None:
+        return text
+    once, meaning, rest = "", "", text.strip()
+    while rest:
+        try:
+            value, end = raw_decode(rest)
+        except (ValueError, RecursionError):
+            return text
+        if once and _spelled(value) != meaning:
+            return text
+        if not once:
+            once, meaning = rest[:end], _spelled(value)
+        rest = rest[end:].lstrip()
+    return once if is_whole(once) else text
+
+
+def canonical(text: str) -> str:
+    """The text so that equal JSON is equal text; what is no JSON as it is."""
+    try:
+        return _spelled(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _spelled(value: Any) -> str:
+    # Not `==` of the values, which takes `true` for 1.
+    return json.dumps(value, sort_keys=True)
 
 
 def _inner(text: str) -> str | None:

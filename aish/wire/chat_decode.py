@@ -61,7 +61,7 @@ class ChatDecoder:
     @property
     def complete(self) -> bool:
         """Whether the answer is over, so that the end of the connection is no loss."""
-        return self.done or bool(self._answer.finish)
+        return self.done or self._answer.over
 
     def feed(self, chunk: bytes) -> list[Delta]:
         """What a piece of the body says, text within it merged.

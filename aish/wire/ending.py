@@ -43,7 +43,7 @@ def last_deltas(answer: Answer, setting: Setting, *, done: bool) -> list[Delta]:
     Raises:
         StreamError: there is no answer.
     """
-    answer.speech.finish()
+    answer.settle()
     if is_error(answer.finish):
         raise InBandError(f"finish reason `{excerpt(answer.finish)}`", code=answer.finish)
     if not (answer.finish or done or answer.whole):
@@ -109,6 +109,10 @@ def _may_stand(name: str, arguments: str, setting: Setting) -> bool:
 
 def _check_content(answer: Answer, reason: FinishReason, calls: list[ToolCall]) -> None:
     """Refuse an end that has nothing before it, unless the model said it was done."""
+    if answer.first.misplaced and not calls and reason != "refusal":
+        raise MalformedToolCallError(
+            f"malformed tool call: it came {answer.first.misplaced}, not among `tool_calls`"
+        )
     if calls or reason in {"refusal", "length"}:
         return
     if reason == "tool_calls":
@@ -116,7 +120,7 @@ def _check_content(answer: Answer, reason: FinishReason, calls: list[ToolCall]) 
             f"malformed tool call: finish reason `{excerpt(answer.finish)}` without a call"
         )
     plainly_done = answer.finish and reason == "stop"
-    if not (plainly_done or answer.speech.said or answer.thought):
+    if not (plainly_done or answer.speech.said or answer.first.thought):
         raise EmptyStreamError("the stream ended without an answer")
 
 

@@ -29,9 +29,10 @@ def find_error(value: dict[str, Any]) -> InBandError | None:
         return in_band_error(error or value)
     choices = value.get("choices")
     if choices:
-        first = choices[0] if isinstance(choices, list) else None
-        inner = first.get("error") if isinstance(first, dict) else None
-        return in_band_error(inner) if inner else None
+        for choice in choices if isinstance(choices, list) else ():
+            if isinstance(choice, dict) and (inner := choice.get("error")):
+                return in_band_error(inner)
+        return None
     if value.get("error_message") or value.get("error_type"):
         return in_band_error(value)
     if choices is None and (isinstance(value.get("message"), str) or value.get("detail")):

@@ -1,11 +1,14 @@
 """Text and thinking as they arrive: merged within a chunk, `<think>` apart, characters whole."""
 
+from collections.abc import Iterable
 from typing import Final
 
 from aish.vocab.deltas import Delta, ReasoningPiece, TextPiece
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"
+# Between texts that came in choices of their own.
+_APART: Final = "\n\n"
 
 
 class Speech:
@@ -17,13 +20,13 @@ class Speech:
 
     __slots__ = ("_deltas", "_heard", "_tags", "_text", "_thought", "said", "texts", "thoughts")
 
-    def __init__(self, *, remember: bool) -> None:
+    def __init__(self) -> None:
         self.texts: list[str] = []
         self.thoughts: list[str] = []
         self.said = False
         """Whether any text that is not thinking was said."""
         self._deltas: list[Delta] = []
-        self._heard: list[str] | None = [] if remember else None
+        self._heard: list[str] = []
         self._tags = ThinkTags()
         self._text = WholeText()
         self._thought = WholeText()
@@ -69,10 +72,22 @@ class Speech:
             if text:
                 self._deltas.append(kind(text))
 
+    def adopt(self, deltas: Iterable[Delta]) -> None:
+        """Add what another choice of the same answer said, once both are finished."""
+        apart = self.said
+        for delta in deltas:
+            if isinstance(delta, TextPiece):
+                if apart:
+                    self._deltas.append(TextPiece(_APART))
+                    apart = False
+                self.said = True
+                self._heard.append(delta.text)
+            self._deltas.append(delta)
+
     @property
     def heard(self) -> str:
-        """All text so far, where it was to be remembered."""
-        return "".join(self._heard or ())
+        """All text so far."""
+        return "".join(self._heard)
 
     def _settle_texts(self) -> None:
         texts = self.texts
@@ -102,8 +117,7 @@ class Speech:
         if text:
             self.said = True
             self._deltas.append(TextPiece(text))
-            if self._heard is not None:
-                self._heard.append(text)
+            self._heard.append(text)
 
 
 class ThinkTags:

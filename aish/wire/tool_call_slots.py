@@ -9,7 +9,7 @@ from dataclasses import field
 from typing import Any, Final
 
 from aish.vocab.frozen import frozen, slotted
-from aish.wire.arguments import as_text, is_whole
+from aish.wire.arguments import as_text, canonical, is_whole, sent_once
 from aish.wire.extras import merge_field
 
 _KNOWN_FIELDS: Final = frozenset({"index", "id", "type", "function"})
@@ -42,6 +42,10 @@ class Slot:
         self.looks += 1
         return is_whole(self.arguments)
 
+    def meaning(self) -> tuple[str, str]:
+        """Name and arguments, spelled so that equal JSON is equal text."""
+        return self.name, canonical(sent_once(self.arguments))
+
 
 @frozen
 class Fragment:
@@ -51,7 +55,6 @@ class Fragment:
     id: str
     name: str
     arguments: str
-    whole: bool
     extras: dict[str, Any]
 
 
@@ -84,6 +87,20 @@ class ToolCallSlots:
         """Take a call from an answer that is not streamed: each element is one call."""
         fragment = _read(item)
         self._fill(self._open(fragment), fragment)
+
+    def settle(self) -> None:
+        """Nothing more will come: arguments that were sent again count once (quirk 41)."""
+        for slot in self.all:
+            if len(slot.parts) > 1:
+                slot.parts[:] = [sent_once(slot.arguments)]
+
+    def join(self, others: "ToolCallSlots") -> None:
+        """Add the calls of another choice behind these."""
+        self.all.extend(others.all)
+
+    def repeat(self, others: "ToolCallSlots") -> bool:
+        """Whether these are the same calls, equal as JSON, whatever their ids."""
+        return [slot.meaning() for slot in self.all] == [slot.meaning() for slot in others.all]
 
     def _goes_on(self, item: dict[str, Any]) -> bool:
         """Take a fragment that is more arguments for a known index: nearly all of them are."""
@@ -140,14 +157,11 @@ class ToolCallSlots:
         """Whether a name after complete arguments opens a call, though the id does not say so."""
         if not fragment.name or not slot.name:
             return False
+        if fragment.name == slot.name:
+            return False  # the same call, told again (quirks 41, 44)
         if not slot.parts:
-            return (
-                fragment.name != slot.name
-                and slot.name in self._known
-                and fragment.name in self._known
-            )
-        differs = fragment.name != slot.name
-        return (differs or bool(fragment.arguments.strip())) and slot.is_whole()
+            return slot.name in self._known and fragment.name in self._known
+        return slot.is_whole()
 
     def _fill(self, slot: Slot, fragment: Fragment) -> None:
         if fragment.id and not slot.id:
@@ -155,9 +169,7 @@ class ToolCallSlots:
             self._by_id.setdefault(fragment.id, slot)
         if fragment.name:
             slot.name = self._name(slot, fragment.name)
-        if fragment.whole:
-            slot.parts[:] = [fragment.arguments]
-        elif fragment.arguments:
+        if fragment.arguments:
             slot.parts.append(fragment.arguments)
         for name, value in fragment.extras.items():
             merge_field(slot.extras, name, value)
@@ -186,7 +198,6 @@ def _read(item: dict[str, Any]) -> Fragment:
         id=_text(item.get("id")),
         name=_text(function.get("name")),
         arguments="" if arguments is None else as_text(arguments),
-        whole=arguments is not None and not isinstance(arguments, str),
         extras=extras,
     )
 

@@ -147,7 +147,7 @@ SECURITY: Mapping[str, str] = {
     "X12": "in doubt it fails closed and says so",
 }
 
-_QUIRKS_LEFT_OUT = {11, 28, 41}
+_QUIRKS_LEFT_OUT = {11}
 QUIRKS: Mapping[str, str] = {
     f"Q{number}": f"row {number} of the endpoint quirks"
     for number in range(1, 61)

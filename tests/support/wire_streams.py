@@ -27,6 +27,21 @@ def chunk(delta: Any, finish: Any = None, **more: Any) -> bytes:
     return event({"choices": [{"index": 0, "delta": delta, "finish_reason": finish}], **more})
 
 
+def other(delta: Any, finish: Any = None, index: Any = 1) -> bytes:
+    """An event with another choice than the first."""
+    return event({"choices": [{"index": index, "delta": delta, "finish_reason": finish}]})
+
+
+def completion(*messages: Any, finish: Any = "tool_calls") -> bytes:
+    """A whole answer with a choice for each message, numbered where the message has an index."""
+    choices = []
+    for message in messages:
+        at = {"index": message["index"]} if "index" in message else {}
+        fields = {key: value for key, value in message.items() if key != "index"}
+        choices.append({**at, "message": fields, "finish_reason": finish})
+    return json.dumps({"choices": choices}).encode()
+
+
 def said(text: str) -> bytes:
     """An event with a piece of text."""
     return chunk({"content": text})

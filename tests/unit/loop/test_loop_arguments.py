@@ -27,6 +27,7 @@ PATH: JsonObject = {
     [
         ('{"a": 1', "Expecting ',' delimiter at line 1 column 8"),
         ('{"a": 1} and more', "Extra data at line 1 column 10"),
+        ('{"a": 1}{"a": 2}', "a second value begins at line 1 column 9, and only one is taken"),
         ("{'a': 1}", "Expecting property name enclosed in double quotes at line 1 column 2"),
         ('{"a": 1, "a": 2}', "the key `a` is there twice"),
         ('{"b": {"a": 1, "a": 2}}', "the key `a` is there twice"),

@@ -14,13 +14,14 @@ from wire_streams import (
     ends,
     event,
     finished,
+    other,
     row,
     said,
 )
 
 from aish.vocab.deltas import Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
 from aish.vocab.tools import ToolCall
-from aish.wire.errors import EmptyStreamError, InBandError, UnreadableStreamError
+from aish.wire.errors import EmptyStreamError, InBandError, LimitError, UnreadableStreamError
 
 HELLO = (TextPiece("Hello"), finished())
 THOUGHT = ReasoningPiece("Hm.")
@@ -180,9 +181,23 @@ ROWS = [
         b'data: {"choices": [{"delta": {"content": "Hi \\ud83d"}}]}\n\n'
         b'data: {"choices": [{"delta": {"content": "\\ude00 \\ud83d"}}]}\n\n' + ends(),
         TextPiece("Hi \N{GRINNING FACE} \N{REPLACEMENT CHARACTER}"), finished()),
-    row("L5", "a second choice is not this answer",
-        event({"choices": [{"index": 1, "delta": {"content": "no"}}]}) + said("Hello") + ends(),
-        StreamNotice("other_choices", "the endpoint sends more than one answer"), *HELLO),
+    row("Q28 L5", "a second choice is not this answer",
+        other({"content": "no"}) + said("Hello") + ends(),
+        TextPiece("Hello"),
+        StreamNotice("other_choices", "the endpoint sends more than one answer"), finished()),
+    row("Q28", "a second choice with the same text",
+        said("Hello") + other({"content": "Hello"}, "stop") + ends(), *HELLO),
+    row("Q28", "the only choice is the second", other({"content": "Hello"}, "stop"), *HELLO),
+    row("Q28", "the first choice is empty",
+        chunk({"content": ""}) + other({"content": "Hel"}) + other({"content": "lo"}) + ends(),
+        *HELLO),
+    row("Q28", "an error in another choice",
+        said("Hello") + event({"choices": [{"index": 0, "delta": {}}, {"index": 1, "delta": {},
+            "error": {"message": "x", "code": 500}}]}) + ends(),
+        error("HTTP 500: x", 500, retryable=True)),
+    row("Q28 X6", "choices without end",
+        event({"choices": [{"index": at, "delta": {}} for at in range(130)]}),
+        Broken(LimitError, "over 128 choices", retryable=False), framings=("lf",)),
     row("L4", "an event that is a number", said("Hel") + event(5),
         Broken(UnreadableStreamError, "no object: 5", retryable=True)),
 ]  # fmt: skip
