@@ -173,7 +173,8 @@ class Outlets:
         assert self._shape.output is not None
         buffer.seek(0)
         try:
-            atomic_pieces(self._shape.output, pieces_for(self._shape.output, buffer))
+            pieces = pieces_for(self._shape.output, buffer)
+            atomic_pieces(self._shape.output, pieces, shared=True)
         except OSError as error:
             self._lose(f"{self._shape.output}: cannot write the result", error)
 

@@ -39,7 +39,7 @@ class EndReports:
         return None
 
     def _write(self) -> None:
-        from aish.reports.make import make_reports
+        from aish.reports.make import ReportFiles, make_reports
         from aish.run.past.telling import events
         from aish.sinks.journal_reader import read_journal
 
@@ -54,8 +54,8 @@ class EndReports:
                 # Told as far as the journal goes, whatever becomes of the other reports.
                 stack.callback(github.close)
             reading = stack.enter_context(read_journal(self.journal / "events.jsonl"))
-            paths = {"junit": asked.junit, "html": asked.html}
-            make_reports(events(reading), self._run, others=others, **paths)
+            files = ReportFiles(asked.junit, asked.html)
+            make_reports(events(reading), self._run, files, others)
 
 
 def _temporary(stack: ExitStack) -> Path:

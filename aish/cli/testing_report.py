@@ -57,7 +57,7 @@ def _case_json(tried: Tried) -> JsonValue:
 
 def write_junit(path: Path, session: Session) -> None:
     """Write the JUnit file, whole or not at all."""
-    atomic_write(path, junit_xml("aish test", _suites(session)))
+    atomic_write(path, junit_xml("aish test", _suites(session)), shared=True)
 
 
 def tell_github(session: Session) -> None:

@@ -19,6 +19,12 @@ _SCHEMA = (
 )
 
 
+class EndpointError(StepFailedError):
+    """A model's endpoint refused the request, or sent what is no answer."""
+
+    code = "endpoint_error"
+
+
 class AttemptError(Exception):
     """A failed try; `hint` is for the person, should no other try follow."""
 
@@ -30,7 +36,7 @@ class AttemptError(Exception):
 
     def final(self, alias: str, afterthought: str = "") -> AishError:
         """The error that leaves the room (exit 5, or exit 1 for a request that is no good)."""
-        kind = UnavailableError if self.advice.unavailable else StepFailedError
+        kind = UnavailableError if self.advice.unavailable else EndpointError
         error = kind(self.message + afterthought, where=f"model `{alias}`", hint=self.hint)
         # Refused credentials and a used-up quota are as they are until somebody does something.
         error.retryable = self.advice.unavailable and self.advice.retry

@@ -13,7 +13,8 @@ from typing import IO, Literal, Self
 
 from aish.reports.figures import iso_text
 from aish.reports.units import Unit, Units
-from aish.reports.verdicts import WORDS, Reason, State, reason_of, state_of
+from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
+from aish.sinks.json_text import json_text
 from aish.sinks.junit import CaseResult, Trouble, attributes, case_xml
 from aish.text import for_line
 from aish.vocab.events import ExpectChecked, Stamped
@@ -21,6 +22,10 @@ from aish.vocab.frozen import slotted
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9
+_LONGEST_ANSWER = 20_000
+# What a step over items ends with for the sake of its items.
+_OF_ITEMS = frozenset({"items", "items_stopped", "max_failures"})
+_BAD: frozenset[State] = frozenset({"failed", "error", "cut_off"})
 _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
     "ok": "error",
     "failed": "failure",
@@ -33,7 +38,10 @@ _TROUBLES: Mapping[State, Literal["failure", "error", "skipped"]] = {
 
 @slotted
 class _Place:
-    """Where the cases of a unit stand, and what they count for."""
+    """Where the cases of a unit stand, and what they count for.
+
+    `trouble` stands for how a unit that did not go well is told of by what it is a part of.
+    """
 
     offset: int
     size: int
@@ -42,6 +50,7 @@ class _Place:
     errors: int
     skipped: int
     seconds: float
+    trouble: int | None
 
 
 @slotted
@@ -100,7 +109,7 @@ class JUnitReport:
 
     def _add(self, units: Iterable[Unit]) -> None:
         for unit in units:
-            cases = list(_cases(unit))
+            cases = list(_cases(unit, told_within=self._told_within(unit)))
             data = _text("".join(piece for case in cases for piece in case_xml(case)))
             offset = self._file.seek(0, 2)
             self._file.write(data)
@@ -113,8 +122,31 @@ class JUnitReport:
                 errors=states["error"],
                 skipped=states["skipped"],
                 seconds=cases[0].seconds,
+                trouble=_trouble_of(unit),
             )
             self._suites.setdefault(unit.step, _Suite(unit.began)).places[unit.item] = place
+
+    def _told_within(self, unit: Unit) -> bool:
+        """Whether cases of its items, or of the steps of its pipeline, tell what went wrong."""
+        reason = reason_of(unit)
+        if reason is None:
+            return False
+        if unit.item is None and unit.step in self._suites:
+            found = (place.trouble for place in self._suites[unit.step].places.values())
+            own = _trouble_of(unit)
+            if any(one is not None and (reason.code in _OF_ITEMS or one == own) for one in found):
+                return True
+        # A pipeline ends as the step of it did that decided, and says which.
+        within = (suite for step, suite in self._suites.items() if step.startswith(f"{unit.step}/"))
+        inner = (suite.places.get(unit.item) for suite in within)
+        return any(place is not None and place.trouble == hash(reason.message) for place in inner)
+
+
+def _trouble_of(unit: Unit) -> int | None:
+    reason = reason_of(unit)
+    if unit.finished is None or reason is None or state_of(unit) not in _BAD:
+        return None
+    return hash(f"step `{unit.step}`: {reason.message}")
 
 
 def _counts(places: Iterable[_Place]) -> dict[str, str]:
@@ -130,29 +162,44 @@ def _counts(places: Iterable[_Place]) -> dict[str, str]:
     return {name: str(number) for name, number in numbers.items()} | {"time": f"{seconds:.3f}"}
 
 
-def _cases(unit: Unit) -> Iterator[CaseResult]:
-    """The unit, and each of what is expected of it."""
+def _cases(unit: Unit, *, told_within: bool) -> Iterator[CaseResult]:
+    """The unit, and each of what is expected of it; what went wrong is told by one case."""
     end = unit.finished
     seconds = unit.ended - unit.began if end is None else end.seconds
     name = unit.step if unit.item is None else unit.item
     state = state_of(unit)
     reason = reason_of(unit) or Reason(state, WORDS[state])
-    troubles = () if state == "ok" else (_trouble(state, reason),)
+    unmet = reason.code == "expectation" and any(not check.ok for check in unit.checks)
+    told = state == "ok" or (state in _BAD and (unmet or told_within))
+    troubles = () if told else (_trouble(state, reason),)
+    answer = _answer_text(unit) if state in _BAD else ""
     # Written as a number of so many digits; a journal may hold anything.
     took = min(max(seconds, 0.0), _LONGEST) if seconds == seconds else 0.0  # ruff: ignore[comparison-with-itself] - NaN
-    yield CaseResult(name, unit.step, took, troubles=troubles)
+    yield CaseResult(name, unit.step, took, troubles=troubles, system_out="" if unmet else answer)
     seen: Counter[str] = Counter()
     for check in unit.checks:
         seen[check.kind] += 1
-        yield _expectation(f"{name}: {check.kind} {seen[check.kind]}", unit.step, check)
+        yield _expectation(f"{name}: {check.kind} {seen[check.kind]}", unit.step, check, answer)
+        answer = answer if check.ok else ""
 
 
-def _expectation(name: str, classname: str, check: ExpectChecked) -> CaseResult:
+def _answer_text(unit: Unit) -> str:
+    """The answer of a unit, as a person reads it."""
+    answer = answer_of(unit)
+    if answer is None:
+        return ""
+    text = answer if isinstance(answer, str) else json_text(answer, indent=2)
+    left = len(text) - _LONGEST_ANSWER
+    return text if left <= 0 else f"{text[:_LONGEST_ANSWER]}\n… and {left} more characters"
+
+
+def _expectation(name: str, classname: str, check: ExpectChecked, answer: str) -> CaseResult:
+    """A case of its own; the first one that is not met has what was answered."""
     if check.ok:
         return CaseResult(name, classname, 0.0)
     first = check.message.partition("\n")[0]
     trouble = Trouble("failure", "expectation", first, check.message)
-    return CaseResult(name, classname, 0.0, troubles=(trouble,))
+    return CaseResult(name, classname, 0.0, troubles=(trouble,), system_out=answer)
 
 
 def _trouble(state: State, reason: Reason) -> Trouble:

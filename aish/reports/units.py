@@ -121,6 +121,7 @@ class Units:
         self.segments: list[Segment] = []
         self.notices: list[Notice] = []
         self._open: dict[Key, _Open] = {}
+        self._kinds: dict[str, StepKind] = {}
 
     def take(self, stamped: Stamped) -> Iterator[Unit]:
         """The units that end with this event."""
@@ -150,11 +151,11 @@ class Units:
         event, now = stamped.event, stamped.time
         key = step, event.place.item
         if isinstance(event, (StepStarted, ItemStarted)):
-            self._open[key] = _Open(_begun(event, key, now))
+            self._open[key] = _Open(self._begun(event, key, now))
             return
         held = self._open.get(key)
         if held is None:
-            held = self._open[key] = _Open(Unit(*key, now, now))
+            held = self._open[key] = _Open(Unit(*key, now, now, self._kinds.get(step)))
         held.unit.ended = now
         if isinstance(event, (StepFinished, ItemFinished)):
             held.unit.finished = event
@@ -163,14 +164,11 @@ class Units:
         else:
             _add(held, stamped)
 
-
-def _begun(event: StepStarted | ItemStarted, key: Key, now: float) -> Unit:
-    unit = Unit(*key, now, now)
-    if isinstance(event, StepStarted):
-        unit.kind, unit.count = event.kind, event.count
-    else:
-        unit.index = event.index
-    return unit
+    def _begun(self, event: StepStarted | ItemStarted, key: Key, now: float) -> Unit:
+        if isinstance(event, StepStarted):
+            self._kinds[key[0]] = event.kind
+            return Unit(*key, now, now, event.kind, count=event.count)
+        return Unit(*key, now, now, self._kinds.get(key[0]), event.index)
 
 
 def _add(held: _Open, stamped: Stamped) -> None:

@@ -4,6 +4,7 @@ from typing import Literal
 
 from aish.reports.units import Unit
 from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
 
 State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
 """`failed`: it was answered, and not well. `error`: something around it broke or ran out."""
@@ -12,6 +13,7 @@ State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
 _AROUND = frozenset(
     {
         "budget",
+        "endpoint_error",
         "internal",
         "interrupted",
         "invalid_cassette",
@@ -26,6 +28,7 @@ _AROUND = frozenset(
         "usage",
     }
 )
+_ANSWERING = frozenset({"prompt", "pipeline"})
 WORDS: dict[State, str] = {
     "ok": "ok",
     "failed": "failed",
@@ -65,3 +68,16 @@ def reason_of(unit: Unit) -> Reason | None:
     if end.error is not None:
         return Reason(end.error.code, end.error.message, end.error.hint)
     return None
+
+
+def answer_of(unit: Unit) -> JsonValue:
+    """What the unit answered: the value of a structured answer, else the text.
+
+    The output of a command or a tool call is not its answer: that is what it printed.
+    """
+    end = unit.finished
+    if end is None:
+        return None
+    if unit.kind in _ANSWERING and end.output is not None and not isinstance(end.output, str):
+        return end.output
+    return end.text or None

@@ -17,6 +17,9 @@ _MOST_TOLD = 8
 _LONGEST_TOLD = 300
 _FENCE = "```"
 _MOST_BRACKETS = 100
+_LONGEST_BEGINNING = 120
+# As the parser says of what does not even begin as JSON does.
+_NOTHING_LIKE_IT = "Expecting value: line 1 column 1 "
 _BRACKET = re.compile(r"[\[\]{}]")
 # What is meant as JSON and not as a bracket in a sentence.
 _MEANT = re.compile(r"[\[{]\s*[\"\[{]")
@@ -43,8 +46,7 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments) -> Judged:
     try:
         value = parse_answer(text)
     except ValueError as error:
-        why = _cut(str(error))
-        return Judged(None, f"the answer is not JSON: {why}", (f"it is not JSON: {why}",))
+        return Judged(None, _no_json(text, error), (f"it is not JSON: {_cut(str(error))}",))
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
@@ -55,6 +57,18 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments) -> Judged:
         told,
         mendable=all(problem.keyword != _OF_THE_CHECK for problem in problems),
     )
+
+
+def _no_json(text: str, error: ValueError) -> str:
+    """What a person is told of an answer that is not JSON: how it begins says most."""
+    if not text.strip():
+        return "the answer is empty"
+    said = text.strip()
+    more = "…" if len(said) > _LONGEST_BEGINNING else ""
+    begins = f"{for_line(said[:_LONGEST_BEGINNING])}{more}"
+    if str(error).startswith(_NOTHING_LIKE_IT):
+        return f'the answer is not JSON; it begins: "{begins}"'
+    return f'the answer is not JSON: {_cut(str(error))}; it begins: "{begins}"'
 
 
 def instruction(schema: JsonObject) -> str:

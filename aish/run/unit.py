@@ -94,12 +94,17 @@ async def _attempt(step: Step, stage: Stage) -> StepRecord:
 
 
 async def _told(step: Step, stage: Stage, began: float) -> StepRecord:
+    record: StepRecord | None = None
     try:
         record = await _WAYS[type(step)](step, stage)
         if step.expect and record.status == "ok":
             return await _held(step, record, stage, began)
     except AishError as error:
-        return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+        end = failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+        if record is None:
+            return end
+        # It has answered; what is not known is whether that is as it should be.
+        return replace(end, text=record.text, output=record.output, calls=record.calls)
     return record
 
 

@@ -26,13 +26,14 @@ class Trouble:
 
 @frozen
 class CaseResult:
-    """One case; `classname` is what groups it in most viewers."""
+    """One case; `classname` is what groups it in most viewers, `system_out` what it printed."""
 
     name: str
     classname: str
     seconds: float
     file: str | None = None
     troubles: tuple[Trouble, ...] = ()
+    system_out: str = ""
 
 
 @frozen
@@ -88,7 +89,7 @@ def case_xml(case: CaseResult) -> Iterator[str]:
     if case.file is not None:
         told["file"] = case.file
     opening = f"    <testcase{attributes(**told, time=_time(case.seconds))}"
-    if not case.troubles:
+    if not (case.troubles or case.system_out):
         yield f"{opening}/>\n"
         return
     yield f"{opening}>\n"
@@ -96,6 +97,8 @@ def case_xml(case: CaseResult) -> Iterator[str]:
         told_of = attributes(message=trouble.message, type=trouble.kind)
         text = for_xml(trouble.text[:_LONGEST])
         yield f"      <{trouble.state}{told_of}>{text}</{trouble.state}>\n"
+    if case.system_out:
+        yield f"      <system-out>{for_xml(case.system_out[:_LONGEST])}</system-out>\n"
     yield "    </testcase>\n"
 
 

@@ -15,6 +15,7 @@ from aish.errors import UsageError
 
 _CHUNK = 1 << 20
 _PRIVATE_FILE = 0o600
+_SHARED_FILE = 0o666
 _PRIVATE_FOLDER = 0o700
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -128,22 +129,25 @@ def read_capped(path: Path, limit: int) -> bytes:
     return b"".join(chunks)
 
 
-def atomic_write(path: Path, data: bytes) -> None:
+def atomic_write(path: Path, data: bytes, *, shared: bool = False) -> None:
     """Write a file whole or not at all, in the place of what stands there.
 
-    A link is replaced, not followed; a device or a pipe (`/dev/stdout`) is written to.
+    A link is replaced, not followed; a device or a pipe (`/dev/stdout`) is written to. The file
+    is private; where it is `shared`, the umask decides, or who may read the file it replaces.
     """
-    atomic_pieces(path, (data,))
+    atomic_pieces(path, (data,), shared=shared)
 
 
-def atomic_pieces(path: Path, pieces: Iterable[bytes]) -> None:
+def atomic_pieces(path: Path, pieces: Iterable[bytes], *, shared: bool = False) -> None:
     """The same for what comes piece by piece."""
     if _is_stream(path):
         _write_pieces(os.open(path, os.O_WRONLY | os.O_CLOEXEC), pieces, durable=False)
         return
     beside = path.with_name(f".{path.name[:100]}.{os.urandom(8).hex()}")
-    descriptor = os.open(beside, _NEW, _PRIVATE_FILE)
+    descriptor = os.open(beside, _NEW, _SHARED_FILE if shared else _PRIVATE_FILE)
     try:
+        if shared and (mode := _mode_of(path)) is not None:
+            os.fchmod(descriptor, mode)
         _write_pieces(descriptor, pieces, durable=True)
         beside.replace(path)
     except BaseException:
@@ -203,6 +207,15 @@ def _step(held: int, part: str, path: Path) -> int:
             return os.open(part, _FOLDER, dir_fd=held)
     except NotADirectoryError as error:
         raise UsageError(f"`{part}` in `{path}` is a link or no folder") from error
+
+
+def _mode_of(path: Path) -> int | None:
+    """Who may do what with the plain file at `path`, if there is one; no more than that."""
+    try:
+        status = path.lstat()
+    except OSError:
+        return None
+    return stat.S_IMODE(status.st_mode) & 0o777 if stat.S_ISREG(status.st_mode) else None
 
 
 def _is_stream(path: Path) -> bool:

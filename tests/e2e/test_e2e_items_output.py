@@ -89,7 +89,7 @@ def test_lines_of_json_have_the_items_too(project: Project, model_endpoint: Mode
     rows = [json.loads(line) for line in read(project.folder / "out.jsonl").splitlines()]
     assert [row["item"]["text"] for row in rows] == [f"row {number}" for number in range(COUNT)]
     assert rows[3]["output"] == {"shout": "ROW 3"}
-    assert rows[7]["error"]["code"] == "step_failed"
+    assert rows[7]["error"]["code"] == "endpoint_error"
     assert not (project.folder / ".aish").exists()
 
 

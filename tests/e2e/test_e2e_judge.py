@@ -118,10 +118,13 @@ def test_a_judge_without_a_verdict_is_no_pass(
     project.uses(model_endpoint(answering("Thank you", "Kind!", "Kind!", "Kind!")))
     project.pipeline(JUDGED)
 
-    done = project.run()
+    found = project.result()
 
-    assert done.code == 1
-    assert "the judge `critic` gives no verdict: the answer is not JSON" in done.stderr
+    assert found["exit"]["code"] == 1
+    assert "the judge `critic` gives no verdict: the answer is not JSON" in found["exit"]["reason"]
+    # What was to be judged is there all the same.
+    step = found["steps"]["main"]
+    assert (step["status"], step["text"], step["output"]) == ("failed", "Thank you", "Thank you")
 
 
 @pytest.mark.requirement("F12", "exit-5")

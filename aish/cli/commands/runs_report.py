@@ -21,7 +21,7 @@ from aish.cli.options import (
 from aish.cli.printing import print_json, print_text
 from aish.cli.writable import check_reports
 from aish.errors import UsageError
-from aish.reports.make import make_reports
+from aish.reports.make import ReportFiles, make_reports
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import PastJournal, events, find, open_past
 from aish.sinks.fanout import Sink
@@ -62,11 +62,13 @@ def command(
     with ExitStack() as stack:
         shelf, found = find(open_shelves(run_dir, stack), id)
         journal = _journal(shelf, found, stack)
-        if not asked.at_end and not asked.traced:
+        in_folder = not (asked.at_end or asked.traced)
+        if in_folder:
             html = shelf.path / found / _IN_FOLDER
         try:
             others = _others(asked, found, secrets, stack)
-            make_reports(events(journal.reading), found, junit=junit, html=html, others=others)
+            files = ReportFiles(junit, html, shared=not in_folder)
+            make_reports(events(journal.reading), found, files, others)
         except OSError as error:
             said = f"cannot write the report: {error.strerror}"
             raise UsageError(said, where=str(error.filename)) from error

@@ -30,7 +30,7 @@ def write_table(items: ItemsFile, step: str, path: Path) -> None:
         OSError: it cannot be written.
     """
     writer = WRITERS[path.suffix.lower()]
-    atomic_pieces(path, writer(partial(items.rows, step)))
+    atomic_pieces(path, writer(partial(items.rows, step)), shared=True)
 
 
 class ItemsOutlet:

@@ -1,5 +1,6 @@
 """A run as JUnit XML: a case for each step, item and expectation (B11, X3)."""
 
+import json
 import re
 import tracemalloc
 from collections.abc import Iterable, Iterator
@@ -50,11 +51,12 @@ ATTRIBUTES = {
     "failure": {"type", "message"},
     "error": {"type", "message"},
     "skipped": {"type", "message"},
+    "system-out": set(),
 }
 CHILDREN = {
     "testsuites": {"testsuite"},
     "testsuite": {"testcase"},
-    "testcase": {"failure", "error", "skipped"},
+    "testcase": {"failure", "error", "skipped", "system-out"},
 }
 SECONDS = re.compile(r"[0-9]*(\.[0-9]*)?")
 
@@ -84,9 +86,20 @@ def report_of(events: Iterable[Stamped]) -> ET.Element:
 def cases(events: Iterable[Stamped]) -> dict[str, tuple[str, str] | None]:
     """Each case with what befell it, and of what kind that is."""
     return {
-        case.get("name", ""): None if not len(case) else (case[0].tag, case[0].get("type", ""))
+        case.get("name", ""): next(
+            ((one.tag, one.get("type", "")) for one in case if one.tag != "system-out"), None
+        )
         for case in report_of(events).iter("testcase")
     }
+
+
+def printed(events: Iterable[Stamped]) -> dict[str, str]:
+    """What cases have as their output, of those that have some."""
+    found = {
+        case.get("name", ""): case.findtext("system-out")
+        for case in report_of(events).iter("testcase")
+    }
+    return {name: text for name, text in found.items() if text is not None}
 
 
 @pytest.mark.requirement("B11")
@@ -95,7 +108,7 @@ def test_the_report_of_a_run(snapshot: SnapshotAssertion) -> None:
 
 
 @pytest.mark.requirement("B11")
-def test_a_case_for_each_step_item_and_expectation() -> None:
+def test_one_unmet_expectation_is_one_failure_among_the_cases_of_a_batch() -> None:
     place = Place("sort", "b")
     events = timed(
         run_started(),
@@ -106,17 +119,106 @@ def test_a_case_for_each_step_item_and_expectation() -> None:
         ExpectChecked(place, "contains", ok=True, message="expected `x`"),
         ExpectChecked(place, "contains", ok=False, message="expected `y`"),
         item_finished("b", status="failed", error=Failure("expectation", "expected `y`")),
-        StepFinished(Place("sort"), "failed", None, None, Usage(), None, 2.0),
+        StepFinished(
+            Place("sort"), "failed", None, None, Usage(), None, 2.0, Failure("items", "1 of 2")
+        ),
         run_finished(),
     )
 
     assert cases(events) == {
         "a": None,
-        "b": ("failure", "expectation"),
+        "b": None,
         "b: contains 1": None,
         "b: contains 2": ("failure", "expectation"),
-        "sort": ("failure", "failed"),
+        "sort": None,
     }
+
+
+@pytest.mark.requirement("B11")
+def test_a_judge_that_could_not_be_asked_is_told_beside_what_is_not_met() -> None:
+    place = Place("go")
+    events = timed(
+        run_started(),
+        ExpectChecked(place, "contains", ok=False, message="expected `x`"),
+        step_finished("go", status="failed", error=Failure("unavailable", "nobody there")),
+        run_finished(),
+    )
+
+    assert cases(events) == {
+        "go": ("error", "unavailable"),
+        "go: contains 1": ("failure", "expectation"),
+    }
+
+
+@pytest.mark.requirement("B11")
+def test_a_step_that_ends_as_a_part_of_it_did_is_no_second_failure() -> None:
+    inner = Place("each/ask", "a")
+    said = Failure("endpoint_error", "HTTP 400: no")
+    whole = Failure("endpoint_error", "step `each/ask`: HTTP 400: no")
+    events = timed(
+        run_started(),
+        StepStarted(Place("each"), "pipeline", 1),
+        item_started("a", step="each"),
+        StepStarted(inner, "prompt"),
+        StepFinished(inner, "failed", None, None, Usage(), None, 1.0, said),
+        item_finished("a", step="each", status="failed", error=whole),
+        # What ends the run is the item's end again.
+        StepFinished(Place("each"), "failed", None, None, Usage(), None, 2.0, whole),
+        run_finished(),
+    )
+
+    report = report_of(events)
+    (error,) = report.iter("error")
+    assert error in {*report.iterfind("testsuite[@name='each/ask']/testcase/error")}
+
+
+@pytest.mark.requirement("B11")
+def test_the_answer_of_a_step_that_failed_is_what_its_case_printed() -> None:
+    answer = {"verdict": "fail", "findings": ["the first row is left out"]}
+    unmet = ExpectChecked(Place("gate"), "equals", ok=False, message="expected `pass`")
+    events = timed(
+        run_started(),
+        StepStarted(Place("ask"), "prompt"),
+        step_finished("ask", status="failed", text="Sure!", error=Failure("schema", "no JSON")),
+        StepStarted(Place("gate"), "prompt"),
+        ExpectChecked(Place("gate"), "max_seconds", ok=True, message="expected at most 3 s"),
+        unmet,
+        unmet,
+        step_finished(
+            "gate",
+            status="failed",
+            text=json.dumps(answer),
+            output=answer,
+            error=Failure("expectation", "expected `pass`"),
+        ),
+        StepStarted(Place("sh"), "run"),
+        step_finished(
+            "sh",
+            status="failed",
+            text="printed",
+            output={"exit_code": 1, "stdout": "printed", "stderr": ""},
+            error=Failure("handler_error", "it ended with 1"),
+        ),
+        StepStarted(Place("good"), "prompt"),
+        step_finished("good"),
+        run_finished(),
+    )
+
+    found = printed(events)
+    assert found == {
+        "ask": "Sure!",
+        "gate: equals 1": json.dumps(answer, indent=2),
+        "sh": "printed",
+    }
+
+
+@pytest.mark.requirement("B11", "X6")
+def test_of_a_long_answer_the_beginning_is_printed() -> None:
+    end = step_finished("go", status="failed", text="x" * 50_000, error=Failure("schema", "no"))
+
+    text = printed(timed(run_started(), end, run_finished()))["go"]
+
+    assert text == "x" * 20_000 + "\n… and 30000 more characters"
 
 
 @pytest.mark.requirement("B11")
@@ -129,6 +231,7 @@ def test_a_case_for_each_step_item_and_expectation() -> None:
         ("failed", "handler_error", "failure"),
         ("failed", "unavailable", "error"),
         ("failed", "transport_error", "error"),
+        ("failed", "endpoint_error", "error"),
         ("failed", "internal", "error"),
         ("failed", "interrupted", "error"),
         ("failed", "cassette_miss", "error"),

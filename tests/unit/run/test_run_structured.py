@@ -185,3 +185,39 @@ def test_an_answer_whose_schema_cannot_be_checked_is_not_asked_for_again() -> No
         False,
         "the answer does not fit its schema: schema took too long",
     )
+
+
+@pytest.mark.requirement("B9")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the answer is empty"),
+        (" \n", "the answer is empty"),
+        (
+            "Sure! Here is\nthe JSON.",
+            'the answer is not JSON; it begins: "Sure! Here is⏎the JSON."',
+        ),
+        ("x" * 200, f'the answer is not JSON; it begins: "{"x" * 120}…"'),
+        ("a\x1b[2Jb", 'the answer is not JSON; it begins: "a\\x1b[2Jb"'),
+        (
+            '{"kind": "bug",}',
+            (
+                "the answer is not JSON: Expecting property name enclosed in double quotes: line 1"
+                ' column 16 (char 15); it begins: "{"kind": "bug",}"'
+            ),
+        ),
+        (
+            "[1] [2]",
+            (
+                "the answer is not JSON: there are several JSON values, and one is expected;"
+                ' it begins: "[1] [2]"'
+            ),
+        ),
+    ],
+)
+def test_a_person_reads_how_an_answer_begins_that_is_not_json(text: str, why: str) -> None:
+    judged = anyio.run(judge, text, KINDS, check_here)
+
+    assert judged.why == why
+    # A model knows what it has said, and is told where it went wrong.
+    assert all("begins" not in told for told in judged.told)

@@ -37,6 +37,25 @@ def test_our_folders_and_files_are_private(tmp_path: Path) -> None:
     assert {mode_of(folder / name) for name in "abc"} == {0o600}
 
 
+@pytest.mark.parametrize("umask", [0o022, 0o027, 0o077])
+def test_a_file_to_share_is_as_the_umask_says(tmp_path: Path, umask: int) -> None:
+    before = os.umask(umask)
+    try:
+        atomic_write(tmp_path / "report", b"text", shared=True)
+    finally:
+        os.umask(before)
+    assert mode_of(tmp_path / "report") == 0o666 & ~umask
+
+
+def test_a_file_to_share_can_be_read_by_no_more_than_the_one_it_replaces(tmp_path: Path) -> None:
+    path = tmp_path / "report"
+    for mode in (0o600, 0o640, 0o664):
+        path.write_bytes(b"old")
+        path.chmod(mode)
+        atomic_write(path, b"new", shared=True)
+        assert (path.read_bytes(), mode_of(path)) == (b"new", mode)
+
+
 @pytest.mark.requirement("X9")
 def test_an_open_folder_of_ours_is_closed_to_others(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir(mode=0o755)
