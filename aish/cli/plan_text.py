@@ -29,6 +29,7 @@ def plan_lines(view: JsonObject) -> Iterator[str]:
         yield from (f"  {for_line(str(row))}" for row in overrides)
     yield from _section("models", view["models"], _model)
     yield from _section("servers", view["servers"], _server)
+    yield from _section("not set", view["missing"], _missing)
     if view["lock"] is not None:
         asked = any(row["state"] != "not asked" for row in _tables(view["servers"]))
         yield f"lock  {for_line(str(view['lock']))}" + ("" if asked else ", tools known from it")
@@ -118,6 +119,11 @@ def _server(row: JsonObject) -> str:
         state = f"{state}: {row['error']}"
     optional = "" if row["required"] else "  (optional)"
     return f"{row['alias']}  {row['where']}  {state}{optional}"
+
+
+def _missing(row: JsonObject) -> str:
+    what = "key" if row["key"] else "variable"
+    return f"{row['variable']}  {what}  {row['path']} ({row['file']}:{row['line']})"
 
 
 def _steps(steps: Sequence[JsonObject], prefix: str = "") -> Iterator[str]:

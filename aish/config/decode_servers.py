@@ -66,8 +66,6 @@ def _check_kind(table: Table) -> None:
     for key, kind in _BELONGS.items():
         if table.has(key) and kind != kinds[0]:
             table.problem(key, f"`{key}` is for servers with `{kind}`")
-    if table.has("auth_env") and table.has("auth_token"):
-        table.problem("auth_token", "a server has `auth_env` or `auth_token`, not both")
     if table.has("args") and isinstance(table.raw("command"), ListNode):
         table.problem("args", "`args` go with a `command` that is one program")
 

@@ -5,6 +5,7 @@ from dataclasses import fields
 from urllib.parse import urlsplit
 
 from aish import __version__
+from aish.config.environment import variables
 from aish.config.models import ModelEntry
 from aish.config.steps import Limits, LoopLimits
 from aish.run.options import RunOptions
@@ -53,9 +54,15 @@ def model_name(entry: ModelEntry) -> str:
 
 
 def origin(entry: ModelEntry) -> str:
-    """Scheme, host and port, or `embedded`; nothing that could carry a credential."""
+    """Scheme, host and port, or `embedded`; nothing that could carry a credential.
+
+    Of an address that is not known, only which variable it waits for.
+    """
     if entry.base_url is None or entry.embedded is not None:
         return "embedded"
+    for name, default in variables(entry.base_url):
+        if default is None:
+            return f"${{{name}}}"
     parts = urlsplit(entry.base_url)
     host = parts.hostname or ""
     port = f":{parts.port}" if parts.port else ""

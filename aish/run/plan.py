@@ -16,6 +16,7 @@ from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy
 from aish.run.credentials import (
+    Missing,
     ResolvedModel,
     ResolvedServer,
     Resolver,
@@ -41,7 +42,8 @@ class Plan:
     """A pipeline that can be run, with what the command line added.
 
     `variables` are those that are no secrets: of `env:`, and in the addresses of what is opened.
-    `inner` are the plans of its sub-pipelines, by the id of the step that runs them.
+    `inner` are the plans of its sub-pipelines, by the id of the step that runs them. `missing` are
+    variables that are not set, in a plan that is only looked at.
     """
 
     pipeline: Pipeline
@@ -58,6 +60,7 @@ class Plan:
     lock_mode: LockMode = "enforce"
     limits: Limits = Limits()
     inner: Mapping[str, "Plan"] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = ()
 
     def model_of(self, step: PromptStep) -> str:
         """The alias of the model that answers `step`."""
@@ -116,8 +119,11 @@ def make_plan(
     reel: Played | None = None,
     judges: Iterable[str] = (),
     secrets: Secrets | None = None,
+    offline: bool = False,
 ) -> Plan:
     """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
+
+    `offline` nothing will be opened: what is not set is in `Plan.missing`, and no error.
 
     `judges` are models that are asked beside those of the steps. A sub-pipeline is given the
     `secrets` of the whole. What a `reel` replays needs no key and sees recorded variables (F7, C6).
@@ -134,13 +140,17 @@ def make_plan(
     declared_secrets(pipeline.secrets, of_models)
     used = used_models(pipeline.models, steps, default, judges) if with_models else ()
     bounds = (limits, *(step.flow.limits for step in steps))
-    entries = {alias: bounded(pipeline.models[alias], bounds) for alias in used}
-    models = {alias: resolve_model(entry, of_models) for alias, entry in entries.items()}
+    models = {
+        alias: resolve_model(bounded(pipeline.models[alias], bounds), of_models) for alias in used
+    }
     servers = tuple(_servers(pipeline, options, of_servers))
-    finish((of_models, of_servers))
-    make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets)
+    missing = finish((of_models, of_servers), offline=offline)
+    make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets, offline=offline)
     inner = inner_plans(steps, pipeline, limits, options, make)
     variables = {**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain}
+    for one in inner.values():
+        variables |= one.variables
+        missing += one.missing
     return Plan(
         pipeline=pipeline,
         steps=steps,
@@ -154,8 +164,9 @@ def make_plan(
         allow_broad_root=options.allow_broad_root,
         lock=None if options.lock == "none" else lock_of(pipeline),
         lock_mode=options.lock,
-        variables=variables | {k: v for one in inner.values() for k, v in one.variables.items()},
+        variables=variables,
         inner=inner,
+        missing=missing,
     )
 
 

@@ -37,6 +37,16 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
             for alias, m in plan.models.items()
         ],
         "servers": _servers(plan, found),
+        "missing": [
+            {
+                "variable": one.name,
+                "path": one.problem.path,
+                "file": one.problem.position.file,
+                "line": one.problem.position.line,
+                "key": one.key,
+            }
+            for one in plan.missing
+        ],
         "lock": None if plan.lock is None else str(lock_path(pipeline)),
         "rules": [{"list": row.list, "rule": row.rule} for row in plan.policy.infos()],
         "on_denied": pipeline.on_denied or "fail",

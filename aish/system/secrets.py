@@ -17,11 +17,46 @@ from aish.errors import UsageError
 from aish.vocab.json import JsonValue
 
 SHORTEST = 8
+# Ends of names whose values are credentials, however short they are.
+_CREDENTIAL = re.compile(
+    r"(?:\A|_)(?:(?:API|ACCESS|AUTH)?KEY|(?:API|ACCESS|AUTH)?TOKEN|(?:CLIENT)?SECRET|PASSWORD"
+    r"|PASSWD|PASSPHRASE|PASS|PWD|PAT|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|JWT|BEARER)\Z"
+)
+_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+# What every machine has, under these names.
+_EVERYWHERE = frozenset(
+    {
+        *("CI", "COLUMNS", "DISPLAY", "EDITOR", "HOME", "HOST", "HOSTNAME", "LANG", "LANGUAGE"),
+        *("LINES", "LOGNAME", "OLDPWD", "PAGER", "PATH", "PORT", "PWD", "SHELL", "TEMP", "TERM"),
+        *("TMP", "TMPDIR", "TZ", "USER", "USERNAME", "VISUAL"),
+    }
+)
+_PATHS = re.compile(r"(?:PATH|(?:\A|_)(?:DIR|DIRS|FOLDER|HOME|ROOT))\Z")
+_PATH = re.compile(r"(?:/|~|\.\.?(?:/|\Z))[^\0\n]*")
 _SHORTEST_LINE = 16
 _NESTED = 3
 _DEEPEST = 200
 
 _Spelled = Callable[[str], Iterator[tuple[int, int, str]]]
+
+
+def names_credential(name: str) -> bool:
+    """Whether what a variable, a header or an option is called says that it holds a credential."""
+    words = re.sub(r"[^A-Za-z0-9]+", "_", _CAMEL.sub("_", name)).strip("_").upper()
+    return words != "PWD" and _CREDENTIAL.search(words) is not None
+
+
+def is_ordinary(name: str, value: str) -> bool:
+    """Whether a variable that is no declared secret holds none (F15).
+
+    So it is with what every machine has, with paths in variables that are named as paths, and with
+    what is too short to be masked, unless it is named like a credential.
+    """
+    if name in _EVERYWHERE or name.startswith(("LC_", "XDG_")):
+        return True
+    if _PATHS.search(name) and all(map(_PATH.fullmatch, filter(None, value.split(":")))):
+        return True
+    return len(value) < SHORTEST and not names_credential(name)
 
 
 class Secrets:

@@ -62,7 +62,9 @@ def command(
     timeout: TimeoutOption = None,
     max_cost_usd: MaxCostOption = None,
     max_turns: MaxTurnsOption = None,
-    offline: Annotated[bool, typer.Option("--offline", help="Do not ask the servers.")] = False,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Do not ask the servers; no key is needed.")
+    ] = False,
     strict: StrictOption = False,
     format_: Annotated[
         PlanReport, typer.Option("--format", help="What stdout carries.")
@@ -71,7 +73,8 @@ def command(
 ) -> int:
     """Show what would run and what would be asked.
 
-    Servers are asked for their tools; no model is called.
+    Servers are asked for their tools; no model is called. Variables and keys that are not set are
+    errors, and `--offline` lists them instead.
 
     Example: aish plan pipelines/review.yaml --offline
     """
@@ -83,7 +86,7 @@ def command(
     if lacks_stdin(pipeline, options.stdin):
         say("note: the file reads `{{ stdin }}`, which is empty here: `aish run` would refuse that")
     options = replace(options, max_cost_usd=max_cost_usd, max_turns=max_turns)
-    plan = make_plan(pipeline, options)
+    plan = make_plan(pipeline, options, offline=offline)
     found = look_at_lock(plan) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)

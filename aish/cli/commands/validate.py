@@ -1,5 +1,8 @@
 """`aish validate FILE…`, also called `check`."""
 
+import os
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +12,11 @@ from aish.cli.boundary import say
 from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.config.loader import lookup_position
+from aish.config.nodes import in_file_order
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
+from aish.run.credentials import unset_references
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool
 from aish.run.plan_checks import check_file, lock_check
@@ -27,9 +32,9 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Check pipeline files; no network.
+    """Check pipeline files; no network, and no keys.
 
-    Against the schema, and the rules no schema can say.
+    Against the schema, and the rules no schema can say. A `${VAR}` that is not set is a warning.
 
     Example: aish validate pipelines/*.yaml
     """
@@ -37,7 +42,7 @@ def command(
     code = ExitCode.OK
     rows: list[JsonValue] = []
     for path in paths:
-        problems = problems_of(path, tuple(overrides or ()))
+        problems = problems_of(path, tuple(overrides or ()), os.environ)
         bad = any(strict or not problem.warning for problem in problems)
         if bad:
             code = ExitCode.USAGE
@@ -50,8 +55,13 @@ def command(
     return int(code)
 
 
-def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
-    """Everything that is wrong with a file, in its order."""
+def problems_of(
+    path: Path, overrides: tuple[str, ...], environ: Mapping[str, str] | None = None
+) -> tuple[Problem, ...]:
+    """Everything that is wrong with a file, in its order.
+
+    With an environment, a `${VAR}` that is not set there is odd.
+    """
     pipeline, found = check_file(path, overrides)
     if pipeline is None or any(not problem.warning for problem in found):
         return found
@@ -60,8 +70,9 @@ def problems_of(path: Path, overrides: tuple[str, ...]) -> tuple[Problem, ...]:
     names = [tool_name(test.tool) for test in tests]
     known = filter(None, (known_tool(name, pipeline, lock) for name in names))
     failed = check_policy_tests(tests, compile_policy(pipeline.rules), known)
+    unset = () if environ is None else unset_references(pipeline, environ)
     return (
-        *found,
+        *in_file_order((*found, *(replace(one, warning=True) for one in unset)), str(path)),
         *lock_check(pipeline, stale=True),
         *(
             Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)

@@ -61,6 +61,9 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
         message = "a token stands in the file"
         hint = "`auth_env: NAME` takes it from the environment"
         yield Complaint(f"{path}.auth_token", message, hint, warning=True)
+        if entry.auth_env is not None:
+            message = "`auth_env` is not used: `auth_token` stands beside it"
+            yield Complaint(f"{path}.auth_env", message, "remove one of the two", warning=True)
     if not entry.verify_tls:
         message = "the certificate of this server is not checked"
         yield Complaint(f"{path}.verify_tls", message, warning=True)
