@@ -3,7 +3,14 @@
 from typing import cast
 
 from aish.config.documents import Documents
-from aish.config.expected import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
+from aish.config.expected import (
+    Case,
+    CaseRows,
+    CassetteSettings,
+    Expectation,
+    ExpectKind,
+    ToolMatch,
+)
 from aish.config.nodes import MappingNode, Node, ScalarNode
 from aish.config.reading import Table
 
@@ -17,6 +24,25 @@ _WANTED = {
     "schema": "schema",
     "snapshot": "file",
 }
+# What the templates of expectations call something else.
+_TAKEN = frozenset(
+    [
+        "inputs",
+        "env",
+        "steps",
+        "stdin",
+        "outputs",
+        "index",
+        "key",
+        "text",
+        "output",
+        "status",
+        "tool_calls",
+        "usage",
+        "cost_usd",
+        "seconds",
+    ]
+)
 _LONG_FORM = frozenset({"path", "schema"})
 
 
@@ -43,7 +69,7 @@ def decode_cassette(table: Table) -> CassetteSettings | None:
     """The `cassette` in `table`, if there is one."""
     path = table.absolute("cassette")
     if path is not None:
-        return CassetteSettings(path)
+        return CassetteSettings(path, name=table.text("cassette") or "")
     settings = table.child("cassette")
     path = None if settings is None else settings.absolute("path")
     if settings is None or path is None:
@@ -53,6 +79,7 @@ def decode_cassette(table: Table) -> CassetteSettings | None:
         ignore=settings.texts("ignore"),
         strict=settings.flag("strict", default=True) if settings.has("strict") else None,
         allow=settings.texts("allow"),
+        name=settings.text("path") or "",
     )
 
 
@@ -64,7 +91,22 @@ def _case(table: Table, documents: Documents) -> Case:
         cassette=decode_cassette(table),
         expect=decode_expect(table, documents),
         where=table.path,
+        rows=_rows(table),
     )
+
+
+def _rows(table: Table) -> CaseRows | None:
+    source = table.child("foreach")
+    file = None if source is None else source.text("file")
+    if source is None or file is None:
+        for key in ("as", "key"):
+            if table.has(key):
+                table.problem(key, f"`{key}` is for tests with `foreach`")
+        return None
+    name = table.text("as") or "item"
+    if name in _TAKEN:
+        table.problem("as", f"`{name}` is what templates call something else")
+    return CaseRows(file, source.folder_of("file"), name, table.text("key"))
 
 
 def _expectation(table: Table, documents: Documents) -> Expectation | None:
@@ -89,7 +131,10 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
         node = table.node.entries[kind]
         tool = _tool_match(node, table.place(kind), table)
         return Expectation(kind, where=table.path, tools=(tool,))
-    return Expectation(kind, table.data(kind), where=table.path)
+    value = table.data(kind)
+    if kind.startswith("max_") and isinstance(value, str) and "{{" not in value:
+        table.problem(kind, f"expected a number or a template of one, found `{value}`")
+    return Expectation(kind, value, where=table.path)
 
 
 def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expectation:
@@ -99,9 +144,12 @@ def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expe
     if form is not None and (kind != "schema" or set(form.node.entries) == _LONG_FORM):
         inner, key, path = form, _WANTED[kind], form.text("path")
     if kind == "snapshot":
-        return Expectation(kind, where=table.path, path=path, file=inner.absolute(key))
-    value = documents.schema(inner, key) if kind == "schema" else inner.data(key)
-    return Expectation(kind, value, where=table.path, path=path)
+        file = inner.absolute(key)
+        return Expectation(kind, inner.text(key), where=table.path, path=path, file=file)
+    if kind == "schema":
+        value = documents.schema(inner, key)
+        return Expectation(kind, value, where=table.path, path=path, file=inner.absolute(key))
+    return Expectation(kind, inner.data(key), where=table.path, path=path)
 
 
 def _sequence(table: Table) -> Expectation:

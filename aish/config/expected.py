@@ -44,8 +44,9 @@ class Expectation:
 
     `value` is the text, the regex, the expression, the number, or the JSON Schema (already read).
     `path` leads into the result (`outputs.notes`); `None` means the text. `tools` and `exact` are
-    those of the `tool_*` kinds. `file` is where a `snapshot` is kept, absolute. `model` is the
-    alias of a `judge`, whose `value` is the rubric.
+    those of the `tool_*` kinds. `file` is where a `snapshot` is kept, or where a `schema` was read
+    from, absolute. `model` is the alias of a `judge`, whose `value` is the rubric. Every text but
+    an expression is a template, rendered when the expectation is checked.
     """
 
     kind: ExpectKind
@@ -62,13 +63,28 @@ class Expectation:
 class CassetteSettings:
     """`cassette`, at the top or in a test: a path alone, or this; `path` is absolute (C4, C5, C8).
 
-    `strict` of `None` means what the command has as its default.
+    `strict` of `None` means what the command has as its default. `name` is the path as the file
+    has it, a template where it is that of a test with `foreach`.
     """
 
     path: Path
     ignore: tuple[str, ...] = ()
     strict: bool | None = None
     allow: tuple[str, ...] = ()
+    name: str = ""
+
+
+@frozen
+class CaseRows:
+    """`foreach` of a test: a file whose rows are cases, relative to `folder`.
+
+    Templates call the row `name` (`as` in the file); `key` is an expression for a row's name.
+    """
+
+    file: str
+    folder: Path
+    name: str = "item"
+    key: str | None = None
 
 
 @frozen
@@ -76,6 +92,8 @@ class Case:
     """One item of `tests` (C12). `where` is its place in the file: `tests[0]`.
 
     `inputs` are those the file gives, without defaults. A `cassette` of `None` means the file's.
+    With `rows` it stands for many cases, and its texts are templates; `names` are what those of a
+    case that was made of a row see.
     """
 
     name: str
@@ -84,3 +102,5 @@ class Case:
     cassette: CassetteSettings | None = None
     expect: tuple[Expectation, ...] = ()
     where: str = ""
+    rows: CaseRows | None = None
+    names: Mapping[str, JsonValue] = field(default_factory=dict)

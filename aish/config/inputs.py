@@ -88,6 +88,14 @@ def as_typed(text: str, schema: JsonObject) -> JsonValue:
     return value
 
 
+def takes_text(schema: JsonObject) -> bool:
+    """Whether a text may be the value, by what the schema says of types and choices."""
+    choices = schema.get("enum", [schema["const"]] if "const" in schema else None)
+    if isinstance(choices, Sequence):
+        return "" in choices
+    return not (wanted := _wanted(schema)) or "string" in wanted
+
+
 def _parsed_value(text: str) -> JsonValue:
     # JSON is tried first: a large list in YAML takes minutes.
     if text.lstrip()[:1] in {"{", "["}:

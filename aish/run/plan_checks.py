@@ -143,6 +143,15 @@ def check_file(
     return reading.pipeline, in_file_order(found, str(path))
 
 
+def row_check(pipeline: Pipeline) -> list[Problem]:
+    """What is wrong with the rows that the tests of a file are made of, which are read for that."""
+    if all(case.rows is None for case in pipeline.tests):
+        return []
+    from aish.run.checks.rows import row_complaints
+
+    return list(_placed(pipeline, row_complaints(pipeline)))
+
+
 def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tuple[Problem, ...]:
     """What is wrong with sub-pipelines, and with what they are given (F2)."""
     from aish.run.checks.inner import circle_complaint, inner_complaints

@@ -19,7 +19,7 @@ from aish.policy.rules import compile_policy
 from aish.run.credentials import unset_references
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool
-from aish.run.plan_checks import check_file, lock_check
+from aish.run.plan_checks import check_file, lock_check, row_check
 from aish.text import counted
 from aish.vocab.json import JsonValue
 
@@ -74,6 +74,7 @@ def problems_of(
     return (
         *in_file_order((*found, *(replace(one, warning=True) for one in unset)), str(path)),
         *lock_check(pipeline, stale=True),
+        *row_check(pipeline),
         *(
             Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
             for row in failed

@@ -11,6 +11,7 @@ from aish.cassettes.scan import scan, scan_text
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.errors import AishError
+from aish.run.case_rows import with_rows
 from aish.run.cassette_check.staleness import Staleness, staleness
 from aish.vocab.frozen import frozen
 
@@ -38,9 +39,13 @@ class Checked:
 
 
 def named_in(pipeline: Pipeline) -> tuple[Subject, ...]:
-    """The cassettes that a pipeline and its tests name, each once."""
+    """The cassettes that a pipeline and its tests name, each once.
+
+    Raises:
+        UsageError: the rows of a test cannot be read.
+    """
     settings: dict[Path, CassetteSettings] = {}
-    for one in (pipeline.cassette, *(case.cassette for case in pipeline.tests)):
+    for one in (pipeline.cassette, *(case.cassette for case in with_rows(pipeline).tests)):
         if one is not None:
             known = settings.get(one.path, one)
             allow = tuple(dict.fromkeys((*known.allow, *one.allow)))

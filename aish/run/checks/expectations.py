@@ -2,7 +2,7 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.inputs import fits
@@ -12,15 +12,22 @@ from aish.run.checks.complaint import Complaint, within
 from aish.run.checks.expressions import no_expression
 from aish.run.checks.reading import undefined
 from aish.run.checks.schemas import broken_schema
+from aish.run.checks.templates import item_names, sources_in
 from aish.run.checks.tools import glob_complaints
-from aish.run.expectations.names import names_read
+from aish.run.expectations.names import names_read, path_read
+from aish.run.expectations.rendering import template_sources
 from aish.run.expectations.result_path import parse_path
 from aish.run.order import lacks_stdin
 from aish.system.schema import check_schema, spell_path
+from aish.templates.plain import is_template
+from aish.templates.references import references, references_of_expression
+from aish.vocab.json import JsonValue
 
 OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")
 OF_RUN = (*OF_STEP, "outputs")
 
+_SAID = frozenset({"title", "description", "$comment", "examples", "default"})
+_MOST_SHOWN = 60
 _ONE_SNAPSHOT = "a snapshot holds one result, and this step has one for each item"
 _SNAPSHOT_OF_ALL = "let a test have the snapshot, of what `outputs` makes of all items"
 
@@ -28,13 +35,15 @@ _SNAPSHOT_OF_ALL = "let a test have the snapshot, of what `outputs` makes of all
 def expect_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     """About the expectations of steps, about tests and cassettes."""
     for step in pipeline.steps:
+        seen = (*OF_STEP, *item_names(step))
         for expectation in step.expect:
-            yield from _expectation(expectation, pipeline, OF_STEP)
+            yield from _expectation(expectation, pipeline, seen)
             if expectation.kind == "snapshot" and step.flow.foreach is not None:
                 where = within(expectation.where, expectation.kind)
                 yield Complaint(where, _ONE_SNAPSHOT, _SNAPSHOT_OF_ALL)
     if pipeline.cassette is not None:
         yield from _ignored(pipeline.cassette, "cassette")
+        yield from _plain_name(pipeline.cassette, "cassette", pipeline)
     names: dict[str, int] = {}
     for index, case in enumerate(pipeline.tests):
         if case.name in names:
@@ -51,13 +60,83 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
         hint = "name one under `cassette:`, here or at the top; `aish record` writes it"
         message = f"the test `{case.name}` has no cassette"
         yield Complaint(case.where, message, hint, warning=True)
-    yield from _inputs(case, pipeline)
     if _lacks_stdin(case, pipeline):
         message = f"the test `{case.name}` has no `stdin`, and the file needs it"
         hint = "give it one, or put `stdin: optional` at the top"
         yield Complaint(case.where, message, hint, warning=True)
+    names: tuple[str, ...] = OF_RUN
+    if case.rows is None:
+        yield from _inputs(case, pipeline)
+        yield from _plain_case(case, pipeline)
+    else:
+        names = (*OF_RUN, *(own := (case.rows.name, "index", "key")))
+        yield from _row_templates(case, own)
     for expectation in case.expect:
-        yield from _expectation(expectation, pipeline, OF_RUN)
+        yield from _expectation(expectation, pipeline, names)
+
+
+def _plain_name(settings: CassetteSettings, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
+    if "{{" in settings.name:
+        message = f"`{settings.name}` is not rendered here"
+        hint = "the `cassette` of a test with `foreach` may be a template"
+        yield Complaint(_part(path, "path", pipeline), message, hint)
+
+
+def _plain_case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
+    """Without `foreach` there is no row, and the texts of a case are what they are."""
+    if case.cassette is not None:
+        yield from _plain_name(case.cassette, f"{case.where}.cassette", pipeline)
+    of_row = ("item", "index", "key")
+    texts = (("name", case.name), ("stdin", case.stdin), ("inputs", dict(case.inputs)))
+    for key, value in texts:
+        for place, source in sources_in(value, f"{case.where}.{key}"):
+            if any(name.split(".")[0] in of_row for name in _read(source)):
+                message = f"`{source[:_MOST_SHOWN]}` is not rendered: the test has no `foreach`"
+                yield Complaint(
+                    place, message, "`foreach: {file: cases.csv}` makes a case of each row"
+                )
+
+
+def _read(source: str) -> frozenset[str]:
+    """What a text would read if it were a template; nothing where it cannot be one."""
+    try:
+        return references(source)
+    except UsageError:
+        return frozenset()
+
+
+def _row_templates(case: Case, names: Sequence[str]) -> Iterator[Complaint]:
+    """About the templates of a test with `foreach`; what they give is seen when rows are read."""
+    cassette = None if case.cassette is None else case.cassette.name
+    texts = (
+        ("name", case.name),
+        ("stdin", case.stdin),
+        ("cassette", cassette),
+        ("inputs", dict(case.inputs)),
+    )
+    for key, value in texts:
+        for path, source in sources_in(value, f"{case.where}.{key}"):
+            broken = tuple(_template(source, path))
+            yield from broken
+            for name in () if broken else sorted(references(source)):
+                yield from _of_row(name, path, names)
+    if case.rows is not None and case.rows.key is not None:
+        path = f"{case.where}.key"
+        try:
+            read = references_of_expression(case.rows.key)
+        except UsageError as error:
+            yield no_expression(case.rows.key, path, error)
+            return
+        for name in sorted(read):
+            yield from _of_row(name, path, names[:-1])
+
+
+def _of_row(name: str, path: str, names: Sequence[str]) -> Iterator[Complaint]:
+    root = name.split(".", maxsplit=1)[0]
+    if root not in names:
+        listed = ", ".join(f"`{one}`" for one in names)
+        hint = did_you_mean(root, names) or f"there is no run yet, only {listed}"
+        yield Complaint(path, f"`{root}` is not defined", hint)
 
 
 def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
@@ -107,13 +186,24 @@ def _expectation(
     expectation: Expectation, pipeline: Pipeline, names: Sequence[str]
 ) -> Iterator[Complaint]:
     where = within(expectation.where, expectation.kind)
+    templates = tuple(template_sources(expectation))
+    broken = False
+    for key, source in templates:
+        for complaint in _template(source, _template_path(where, key, pipeline)):
+            broken = True
+            yield complaint
+    if broken:
+        return
     yield from _names(expectation, where, pipeline, names)
-    if expectation.kind == "matches":
+    if expectation.kind == "matches" and not is_template(str(expectation.value)):
         yield from _regex(str(expectation.value), _part(where, "regex", pipeline))
     elif expectation.kind == "schema" and isinstance(expectation.value, dict):
         # The path of a schema in a longer form is given only with a path into the result.
         path = where if expectation.path is None else _part(where, "schema", pipeline)
-        yield from broken_schema(expectation.value, path, "the expected schema")
+        if expectation.file is not None:
+            yield from _unrendered(expectation.value, path)
+        if not any(key.startswith("schema") for key, _ in templates):
+            yield from broken_schema(expectation.value, path, "the expected schema")
     elif expectation.kind == "judge" and expectation.model not in pipeline.models:
         known = ", ".join(f"`{alias}`" for alias in pipeline.models)
         hint = (
@@ -129,7 +219,7 @@ def _names(
     expectation: Expectation, where: str, pipeline: Pipeline, names: Sequence[str]
 ) -> Iterator[Complaint]:
     path = _part(where, "path", pipeline)
-    if expectation.path is not None:
+    if expectation.path is not None and not is_template(expectation.path):
         try:
             parse_path(expectation.path)
         except ValueError as error:
@@ -141,8 +231,46 @@ def _names(
     except UsageError as error:
         yield no_expression(str(expectation.value), where, error)
         return
+    led = path_read(expectation)
     for name in sorted(read):
-        yield from undefined(name, path if expectation.path else where, pipeline, names)
+        yield from undefined(name, path if name in led else where, pipeline, names)
+
+
+def _template(source: str, path: str) -> Iterator[Complaint]:
+    try:
+        references(source)
+    except UsageError as error:
+        at = f" in {error.where}" if error.where else ""
+        yield Complaint(path, f"not a template{at}: {error.message}", error.hint)
+
+
+def _template_path(where: str, key: str, pipeline: Pipeline) -> str:
+    """Where a template of an expectation stands; its key is one of the longer form."""
+    first = re.match(r"\w+", key)
+    rest = key[first.end() :] if first else key
+    return next((p for p in (f"{where}.{key}", f"{where}{rest}") if p in pipeline.positions), where)
+
+
+def _unrendered(schema: JsonValue, path: str) -> Iterator[Complaint]:
+    """A schema in a file of its own is not rendered: braces in it are a mistake."""
+    found = next((text for text in _asserted(schema) if "{{" in text), None)
+    if found is not None:
+        message = f"`{found[:_MOST_SHOWN]}` is not rendered: the schema is in a file of its own"
+        hint = "write the schema into the expectation; a pattern has `\\{` for a brace"
+        yield Complaint(path, message, hint)
+
+
+def _asserted(schema: JsonValue) -> Iterator[str]:
+    """The texts in a schema, without those that only say something to people."""
+    if isinstance(schema, str):
+        yield schema
+    elif isinstance(schema, Mapping):
+        for key, inner in schema.items():
+            if key not in _SAID or isinstance(inner, Mapping):
+                yield from _asserted(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            yield from _asserted(inner)
 
 
 def _regex(source: str, path: str) -> Iterator[Complaint]:
@@ -158,7 +286,8 @@ def _regex(source: str, path: str) -> Iterator[Complaint]:
 
 
 def _tool(match: ToolMatch, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
-    yield from glob_complaints(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
+    if not is_template(match.tool):
+        yield from glob_complaints(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
 
 
 def _tool_path(expectation: Expectation, where: str, index: int, pipeline: Pipeline) -> str:

@@ -63,7 +63,7 @@ def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str, Sequence[
             yield path, source, item_names(step)
         if step.flow.foreach is not None and step.flow.foreach.file is not None:
             yield within(own, "foreach.file"), step.flow.foreach.file, ()
-    for path, source in _texts(pipeline.outputs or {}, "outputs"):
+    for path, source in sources_in(pipeline.outputs or {}, "outputs"):
         yield path, source, ()
 
 
@@ -104,13 +104,13 @@ def _of_step(step: Step, path: str, pipeline: Pipeline) -> Iterator[tuple[str, s
                 yield within(path, "system"), step.system
             yield from _attached(step, path, pipeline)
         case CallStep():
-            yield from _texts(step.arguments, within(path, "with"))
+            yield from sources_in(step.arguments, within(path, "with"))
         case PipelineStep():
-            yield from _texts(step.inputs, within(path, "with"))
+            yield from sources_in(step.inputs, within(path, "with"))
         case RunStep(run=str(line)):
             yield within(path, "run"), line
         case RunStep():
-            yield from _texts(list(step.run), within(path, "run"))
+            yield from sources_in(list(step.run), within(path, "run"))
 
 
 def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[tuple[str, str]]:
@@ -126,7 +126,7 @@ def _of_prompt(
     prompt: Prompt | ServerPrompt, path: str, pipeline: Pipeline
 ) -> Iterator[tuple[str, str]]:
     if isinstance(prompt, ServerPrompt):
-        yield from _texts(dict(prompt.arguments), f"{path}.arguments")
+        yield from sources_in(dict(prompt.arguments), f"{path}.arguments")
         return
     part = f"{path}.file" if prompt.file is not None else f"{path}.user"
     yield (part if part in pipeline.positions else path), prompt.user
@@ -134,15 +134,16 @@ def _of_prompt(
         yield f"{path}.system", prompt.system
 
 
-def _texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
+def sources_in(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
+    """Every text in a value, with its place."""
     if isinstance(value, str):
         yield path, value
     elif isinstance(value, Mapping):
         for key, inner in value.items():
-            yield from _texts(inner, join(path, key))
+            yield from sources_in(inner, join(path, key))
     elif isinstance(value, Sequence):
         for index, inner in enumerate(value):
-            yield from _texts(inner, at(path, index))
+            yield from sources_in(inner, at(path, index))
 
 
 def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Complaint]:

@@ -15,11 +15,13 @@ from aish.config.expected import Expectation, ExpectKind
 from aish.loop.equipment import CheckArguments
 from aish.run.expectations.bounds import max_cost_usd, max_seconds, max_tokens, max_tool_calls
 from aish.run.expectations.calls import tool_called, tool_not_called, tool_sequence
+from aish.run.expectations.rendering import UnusableError, rendered
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.snapshot import Mask, snapshot
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.texts import contains, equals, expression, matches, not_contains, schema
 from aish.run.expectations.words import about, as_text
+from aish.templates.explain import TemplateError
 from aish.vocab.frozen import frozen
 
 Grade = Callable[[Expectation, str], Awaitable[tuple[bool, str]]]
@@ -41,6 +43,9 @@ class Checked:
     ok: bool
     message: str
     where: str
+
+
+_UNRENDERED = "a template that gives a usable value"
 
 
 async def check_all(
@@ -73,7 +78,9 @@ async def check(
     Raises:
         AishError: a judge could not be asked, or gave no verdict.
     """
+    wanted, got = _UNRENDERED, None
     try:
+        expectation = rendered(expectation, subject.names)
         if expectation.kind == "judge":
             wanted, got = await judge(expectation, subject, grade)
         else:
@@ -81,6 +88,10 @@ async def check(
     except NotThereError as error:
         wanted = f"something at `{expectation.path}`" if expectation.path else "a text"
         got = str(error)
+    except UnusableError as error:
+        got = str(error)
+    except TemplateError as error:
+        got = f"an error: {error.message}"
     message = f"expected {wanted}" + ("" if got is None else f"; got {got}")
     return Checked(expectation.kind, got is None, message, expectation.where)
 

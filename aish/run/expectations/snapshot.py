@@ -16,6 +16,8 @@ from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.words import about, instead
 from aish.system.files import atomic_write
+from aish.templates.context import ProjectNames
+from aish.templates.plain import is_template
 from aish.text import safe_utf8
 from aish.vocab.json import JsonValue
 
@@ -30,6 +32,12 @@ def snapshot(expectation: Expectation, subject: Subject, mask: Mask) -> tuple[st
     file = _file(expectation)
     words = f"{about(expectation.path)} to be that of the snapshot `{file.name}`"
     got = snapshot_text(_value(expectation, subject), mask)
+    if is_template(str(expectation.value)) and isinstance(subject.names, ProjectNames):
+        # A row or an answer may have chosen the name: it must not show what lies elsewhere.
+        try:
+            _check_place(file, project_of(subject.names.root / "_"))
+        except UsageError as error:
+            return words, error.message
     try:
         kept = _even(read_text(file, REFERENCED_LIMIT))
     except UnreadableError as error:

@@ -54,7 +54,7 @@ def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subjec
     told = {"seconds": record.seconds, "cost_usd": record.cost_usd}
     own = {**fields, **told, "steps": {**before, record.id: view}}
     return Subject(
-        names=_with(context, own),
+        names=with_names(context, own),
         text=record.text,
         value=record.output,
         calls=record.calls,
@@ -92,7 +92,7 @@ def run_subject(
         "seconds": seconds,
     }
     return Subject(
-        names=_with(context, own),
+        names=with_names(context, own),
         text=last.text if last else None,
         value=outputs if outputs is not None or last is None else last.output,
         calls=tuple(call for row in rows for call in row.calls),
@@ -102,9 +102,9 @@ def run_subject(
     )
 
 
-def _with(
+def with_names(
     context: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
 ) -> Mapping[str, JsonValue]:
-    """More names, and the same folder for `readfile`."""
+    """The names with more, and the same folder for `readfile`."""
     names = {**context, **own}
     return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

@@ -11,6 +11,7 @@ from aish.run.structured import parse_whole
 from aish.system.schema_problem import SchemaProblem
 from aish.templates.references import references_of_expression
 from aish.templates.render import evaluate
+from aish.templates.values import text_of
 from aish.vocab.json import JsonValue
 
 _MOST_NAMES = 3
@@ -18,7 +19,7 @@ _MOST_NAMES = 3
 
 def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """The text holds a text; a list holds it as an item."""
-    wanted = str(expectation.value)
+    wanted = expectation.value
     words = f"{about(expectation.path)} to contain {short(wanted)}"
     value = subject.at(expectation.path)
     held = _holds(value, wanted)
@@ -29,7 +30,7 @@ def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | Non
 
 def not_contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """The opposite, of what is there."""
-    unwanted = str(expectation.value)
+    unwanted = expectation.value
     words = f"{about(expectation.path)} not to contain {short(unwanted)}"
     value = subject.at(expectation.path)
     held = _holds(value, unwanted)
@@ -99,12 +100,12 @@ def expression(expectation: Expectation, subject: Subject) -> tuple[str, str | N
     return words, "; ".join((short(value), *_read(source, subject)))
 
 
-def _holds(value: JsonValue, wanted: str) -> bool | None:
+def _holds(value: JsonValue, wanted: JsonValue) -> bool | None:
     """Whether it is in there; `None` where nothing can be in it."""
     if isinstance(value, str):
-        return wanted in value
+        return text_of(wanted) in value
     if isinstance(value, list):
-        return any(item == wanted for item in value)
+        return any(same_json(item, wanted) for item in value)
     return None
 
 
@@ -112,12 +113,13 @@ def _no_text(value: JsonValue) -> str:
     return "no text at all" if value is None else f"{kind_of(value)} and no text: {short(value)}"
 
 
-def _around(value: JsonValue, unwanted: str) -> str:
+def _around(value: JsonValue, unwanted: JsonValue) -> str:
     """The text around what should not be there."""
     if not isinstance(value, str):
         return short(value)
-    at = value.index(unwanted)
-    begin, end = max(at - 40, 0), at + len(unwanted) + 40
+    word = text_of(unwanted)
+    at = value.index(word)
+    begin, end = max(at - 40, 0), at + len(word) + 40
     return short(f"{'…' if begin else ''}{value[begin:end]}{'…' if end < len(value) else ''}")
 
 

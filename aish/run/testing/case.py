@@ -86,7 +86,9 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
             tape=tape,
             staging=_unkept(plan, folder.id),
         )
-        examiner = Examiner(_looked_at(job, mode), update_snapshots=update_snapshots)
+        examiner = Examiner(
+            _looked_at(job, mode), job.case.names, update_snapshots=update_snapshots
+        )
         look = examiner if mode == "none" or judges else None
         end = anyio.run(execute, plan, options, around, look)
     verdict = verdict_of(ExitCode(end.code), examiner.checked)

@@ -1,6 +1,6 @@
 """What a case expects, checked on the finished run; its snapshots renewed on demand (F12)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import monotonic
 
@@ -8,22 +8,34 @@ from aish.cassettes.file import shown
 from aish.config.expected import Expectation
 from aish.run.expect_step import grader
 from aish.run.expectations.check import Checked, check_all
+from aish.run.expectations.rendering import UnusableError, rendered
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.snapshot import project_of, write_snapshot
-from aish.run.expectations.subject import Subject, run_subject, step_subject
+from aish.run.expectations.subject import Subject, run_subject, step_subject, with_names
 from aish.run.plan import Plan
 from aish.run.stage import Stage
+from aish.templates.explain import TemplateError
 from aish.vocab.event_parts import NOWHERE
 from aish.vocab.json import JsonValue
 
 
 class Examiner:
-    """Looks at a run that has succeeded; `checked` and `written` say what it found and did."""
+    """Looks at a run that has succeeded; `checked` and `written` say what it found and did.
 
-    def __init__(self, expect: Sequence[Expectation], *, update_snapshots: bool) -> None:
+    `names` are what the templates of the case see beside the others: those of its row.
+    """
+
+    def __init__(
+        self,
+        expect: Sequence[Expectation],
+        names: Mapping[str, JsonValue],
+        *,
+        update_snapshots: bool,
+    ) -> None:
         self.checked: tuple[Checked, ...] = ()
         self.written: tuple[str, ...] = ()
         self._expect = expect
+        self._names = names
         self._update = update_snapshots
         self._begun = monotonic()
 
@@ -35,6 +47,7 @@ class Examiner:
         """
         plan, seconds = stage.plan, monotonic() - self._begun
         subject = run_subject(stage.context(), stage.records, outputs, seconds=seconds)
+        subject = replace(subject, names=with_names(subject.names, self._names))
         if self._update:
             self.written = tuple(dict.fromkeys(self._renewed(stage, subject)))
         fits = stage.resources.equipment.check_arguments
@@ -67,11 +80,13 @@ def _has_snapshot(expect: Sequence[Expectation]) -> bool:
 def _written(expect: Sequence[Expectation], subject: Subject, plan: Plan) -> Iterator[str]:
     project = project_of(plan.pipeline.file)
     for one in expect:
-        if one.kind != "snapshot" or one.file is None:
+        if one.kind != "snapshot":
             continue
         try:
-            if write_snapshot(one, subject, project, plan.secrets.mask):
-                yield shown(one.file)
-        except NotThereError:
-            # There is nothing to keep; the check says so.
+            named = rendered(one, subject.names)
+            if write_snapshot(named, subject, project, plan.secrets.mask):
+                assert named.file is not None
+                yield shown(named.file)
+        except (NotThereError, UnusableError, TemplateError):
+            # There is nothing to keep, or no name for it; the check says so.
             continue

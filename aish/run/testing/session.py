@@ -11,7 +11,8 @@ from typing import NoReturn, Protocol
 
 from aish.cassettes.file import shown
 from aish.errors import ExitCode, UsageError
-from aish.run.plan_checks import check_file, no_step
+from aish.run.case_rows import with_rows
+from aish.run.plan_checks import check_file, no_step, row_check
 from aish.run.testing.case import run_case
 from aish.run.testing.files import Search, may_have_tests, orphans
 from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
@@ -205,7 +206,9 @@ def _file(path: Path) -> PipelineFile:
     if pipeline is not None and not wrong:
         wrong += no_step(pipeline)
     if pipeline is not None and not wrong:
-        return PipelineFile(shown(path), path, pipeline)
+        wrong += row_check(pipeline)
+    if pipeline is not None and not wrong:
+        return PipelineFile(shown(path), path, with_rows(pipeline))
     said = tuple(f"{one}\n  hint: {one.hint}" if one.hint else str(one) for one in wrong)
     return PipelineFile(shown(path), path, None, said)
 

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,18 @@ def test_a_whole_file_has_its_tests_and_expectations() -> None:
     pipeline = load_pipeline(GOOD / "release.yaml")
 
     assert pipeline.cassette == CassetteSettings(
-        GOOD / "cassettes/release.yaml", ("$.seed",), strict=False, allow=("sk-example-*",)
+        GOOD / "cassettes/release.yaml",
+        ("$.seed",),
+        strict=False,
+        allow=("sk-example-*",),
+        name="cassettes/release.yaml",
     )
     first, second = pipeline.tests
     schema = {"type": "object", "required": ["sections"]}
     assert first.expect == (
         Expectation("tool_called", where="tests[0].expect[0]", tools=(ToolMatch("repo__git_log"),)),
         Expectation("matches", "^# ", "tests[0].expect[1]", path="outputs.notes.markdown"),
-        Expectation("schema", first.expect[2].value, "tests[0].expect[2]", path="outputs.notes"),
+        replace(first.expect[2], kind="schema", where="tests[0].expect[2]", path="outputs.notes"),
         Expectation(
             "tool_sequence",
             where="tests[0].expect[3]",
@@ -29,14 +34,19 @@ def test_a_whole_file_has_its_tests_and_expectations() -> None:
             exact=True,
         ),
         Expectation("max_tool_calls", 4, "tests[0].expect[4]"),
-        Expectation("snapshot", where="tests[0].expect[5]", file=GOOD / "snapshots/notes.md"),
+        Expectation(
+            "snapshot",
+            "snapshots/notes.md",
+            where="tests[0].expect[5]",
+            file=GOOD / "snapshots/notes.md",
+        ),
     )
     assert isinstance(first.expect[2].value, dict)
     assert set(first.expect[2].value) >= set(schema) - {"required"}
     assert second == Case(
         name="says nothing of what it does not know",
         stdin="some text",
-        cassette=CassetteSettings(GOOD / "cassettes/unknown.yaml"),
+        cassette=CassetteSettings(GOOD / "cassettes/unknown.yaml", name="cassettes/unknown.yaml"),
         expect=(Expectation("equals", None, "tests[1].expect[0]", path="outputs.notes"),),
         where="tests[1]",
     )
@@ -73,9 +83,9 @@ def test_paths_are_relative_to_the_file_they_stand_in(tmp_path: Path) -> None:
 
     pipeline = load_pipeline(tmp_path / "p.yaml")
 
-    assert pipeline.cassette == CassetteSettings(base / "c.yaml")
+    assert pipeline.cassette == CassetteSettings(base / "c.yaml", name="c.yaml")
     (case,) = pipeline.tests
-    assert case.cassette == CassetteSettings(base / "t/c.yaml")
+    assert case.cassette == CassetteSettings(base / "t/c.yaml", name="t/c.yaml")
     assert case.expect[0].value == {"type": "object"}
     assert case.expect[1].file == base / "s.md"
 
@@ -100,7 +110,7 @@ def test_a_value_of_a_test_is_replaced_from_the_command_line(
         ),
     )
 
-    assert pipeline.cassette == CassetteSettings(tmp_path / "d.yaml", strict=True)
+    assert pipeline.cassette == CassetteSettings(tmp_path / "d.yaml", strict=True, name="d.yaml")
     assert pipeline.tests[1].stdin == "text"
     assert pipeline.tests[0].expect[0].value == "y"
 
@@ -135,8 +145,11 @@ def test_a_value_of_a_test_is_replaced_from_the_command_line(
             ["expect[0].equals: text or a mapping is expected here, and this is the number 3"],
         ),
         ("{contains: {path: a}}", ["expect[0].contains: the key `value` is missing"]),
-        ("{max_tokens: 1.5}", ["expect[0].max_tokens: a whole number is expected here"]),
-        ("{max_seconds: 5s}", ["expect[0].max_seconds: a number is expected here"]),
+        ("{max_tokens: 1.5}", ["expect[0].max_tokens: a whole number or text is expected here"]),
+        (
+            "{max_seconds: 5s}",
+            ["expect[0].max_seconds: expected a number or a template of one, found `5s`"],
+        ),
         ("{tool_sequence: []}", ["expect[0].tool_sequence: an empty list is of no use here"]),
         ("{schema: nowhere.json}", ["expect[0].schema: the file `nowhere.json` is not there"]),
         (

@@ -295,3 +295,83 @@ def test_a_case_without_the_stdin_that_the_file_needs_is_odd(
     (found,) = problems(text, tmp_path)
     assert found.startswith("tests[0]: the test `a` has no `stdin`, and the file needs it")
     assert problems(f"{text}stdin: optional\n", tmp_path) == []
+
+
+@pytest.mark.requirement("F11", "F12")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        (
+            "contains: '{{ inputs.sinc }}'",
+            "contains: `inputs.sinc` is not defined (did you mean `inputs.since`)",
+        ),
+        (
+            "equals: {path: text, value: [a, '{{ itm }}']}",
+            "equals: `itm` is not defined",
+        ),
+        (
+            "tool_called: {tool: repo__a, with: {path: '{{ inputs.since'}}",
+            (
+                "tool_called.with.path: not a template in line 1: unexpected end of template, "
+                "expected 'end of print statement'"
+            ),
+        ),
+        (
+            "matches: '{% if %}'",
+            (
+                "matches: not a template in line 1: Expected an expression, got "
+                "'end of statement block'"
+            ),
+        ),
+        (
+            "judge: {model: '{{ inputs.since }}', rubric: good}",
+            "judge.model: unknown model `{{ inputs.since }}` (models: `local`)",
+        ),
+        (
+            "schema: kept.json",
+            (
+                "schema: `{{ item.title }}` is not rendered: the schema is in a file of its own "
+                "(write the schema into the expectation; a pattern has `\\{` for a brace)"
+            ),
+        ),
+        (
+            "max_tokens: many",
+            "max_tokens: expected a number or a template of one, found `many`",
+        ),
+    ],
+)
+def test_braces_that_are_never_rendered_are_found(text: str, found: str, tmp_path: Path) -> None:
+    schema = '{"title": "{{ x }}", "properties": {"a": {"const": "{{ item.title }}"}}}'
+    (tmp_path / "kept.json").write_text(schema)
+    file = tmp_path / "p.yaml"
+    file.write_text(in_test("{" + text + "}"))
+
+    _, problems = check_file(file)
+
+    said = [
+        f"{one.path}: {one.message}" + (f" ({one.hint})" if one.hint else "") for one in problems
+    ]
+    assert [one for one in said if one.startswith("tests[0]")] == [f"tests[0].expect[0].{found}"]
+
+
+@pytest.mark.requirement("F11", "F12")
+def test_the_expectations_of_items_see_the_item(tmp_path: Path) -> None:
+    text = in_step("{contains: '{{ row.word }}'}, {expression: 'row.n > index'}").replace(
+        "    expect:", "    foreach: '[1, 2]'\n    as: row\n    expect:", 1
+    )
+    text = text.replace("{{ steps.ask.text }}", "{{ steps.ask }}")
+
+    assert problems(text, tmp_path) == []
+    assert problems(text.replace("as: row", "as: line"), tmp_path) != []
+
+
+@pytest.mark.requirement("F3", "F12")
+def test_a_step_waits_for_what_its_expectations_name(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "aish: 1\nsteps:\n"
+        "  - {id: late, run: ls, expect: [{contains: '{{ steps.first.text }}'}]}\n"
+        "  - {id: first, run: ls}\n"
+    )
+
+    assert [step.id for step in in_order(load_pipeline(file))] == ["first", "late"]

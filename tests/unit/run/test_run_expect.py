@@ -1,3 +1,4 @@
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ from expect_scenes import call, checked, expectation, record, run
 
 from aish.run.expectations.check import check_all
 from aish.run.expectations.subject import Subject
+from aish.templates.context import ProjectNames
 from aish.vocab.deltas import Usage
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -340,3 +342,121 @@ def test_all_are_checked_in_their_order(tmp_path: Path) -> None:
         ("max_seconds", True),
         ("contains", True),
     ]
+
+
+TEMPLATES = [
+    "contains: 'Fixed: the {{ item.noun }}'",
+    "contains: {path: 'outputs.notes.{{ item.list }}', value: '{{ item.noun }}'}",
+    "contains: {path: outputs.notes.numbers, value: '{{ item.count }}'}",
+    "not_contains: '{{ item.list }}x'",
+    "equals: {path: outputs.notes.count, value: '{{ item.count }}'}",
+    "equals: {path: outputs.notes.tags, value: [fix, '{{ item.noun }}']}",
+    "matches: '(?m)^{{ item.verb }}:'",
+    "schema: {path: outputs.notes, schema: {properties: {count: {const: '{{ item.count }}'}}}}",
+    "expression: item.noun in text",
+    "tool_called: 'repo__{{ item.tool }}'",
+    "tool_called: {tool: repo__file_read, with: {lines: '{{ item.lines }}'}}",
+    "tool_not_called: 'repo__{{ item.noun }}'",
+    "tool_sequence: ['repo__{{ item.tool }}', {tool: '*__*', with: {lines: '{{ item.lines }}'}}]",
+    "max_tool_calls: '{{ item.lines }}'",
+    "max_tokens: '{{ item.tokens }}'",
+    "max_seconds: '{{ inputs.most | default(2) }}'",
+]
+ROW: JsonValue = {
+    "noun": "door",
+    "verb": "Fixed",
+    "list": "tags",
+    "tool": "git_log",
+    "count": 3,
+    "lines": 4,
+    "tokens": "490",
+    "none": "",
+    "many": [1],
+}
+
+
+def of_row(row: JsonValue = ROW) -> Subject:
+    found = subject()
+    outputs = found.names["outputs"]
+    assert isinstance(outputs, dict)
+    assert isinstance(outputs["notes"], dict)
+    notes: JsonValue = {**outputs["notes"], "numbers": [1, 3]}
+    names = {**found.names, "item": row, "outputs": {"notes": notes}}
+    return replace(found, names=names)
+
+
+@pytest.mark.requirement("F12")
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_a_template_in_any_value_sees_the_row(text: str, tmp_path: Path) -> None:
+    found = checked(expectation(text, tmp_path), of_row())
+
+    assert found.ok, found.message
+    assert "{{" not in found.message
+
+
+@pytest.mark.requirement("F12")
+@pytest.mark.parametrize("text", TEMPLATES)
+def test_a_template_that_gives_something_else_does_not_hold(text: str, tmp_path: Path) -> None:
+    other: JsonValue = {
+        "noun": "git_log" if "not_called" in text else "window",
+        "verb": "Added",
+        "list": "none",
+        "tool": "git_push",
+        "count": 5,
+        "lines": 1,
+        "tokens": "1",
+        "greeting": "Hello",
+    }
+    text = text.replace("default(2)", "default(1)").replace(
+        "{{ item.list }}x", "{{ item.greeting }}"
+    )
+
+    assert not checked(expectation(text, tmp_path), of_row(other)).ok
+
+
+@pytest.mark.requirement("F12")
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("contains: '{{ item.none }}'", "`{{ item.none }}`, which gives an empty text"),
+        ("not_contains: '{{ item.gone }}'", "`item.gone` is not defined"),
+        ("matches: '{{ item.none }}'", "gives an empty text"),
+        ("matches: '({{ item.noun }}'", "`(door`, which is not a valid regular expression"),
+        ("tool_not_called: '{{ item.none }}'", "gives an empty text"),
+        ("max_tool_calls: '{{ item.many }}'", "`{{ item.many }}`, which gives no number"),
+        ("max_tokens: '{{ item.noun }}'", "gives no number"),
+        ("schema: {path: text, schema: {const: '{{ item.gone }}'}}", "is not defined"),
+        ("snapshot: '{{ item.none }}'", "gives an empty text"),
+        ("snapshot: '../../{{ item.noun }}.md'", "a snapshot is kept in its project"),
+    ],
+)
+def test_a_template_that_gives_nothing_to_expect_does_not_hold(
+    text: str, said: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "a" / "b"
+    place.mkdir(parents=True)
+    (place / ".git").mkdir()
+    found = of_row()
+    names = ProjectNames(found.names, place)
+
+    outcome = checked(expectation(text, place), replace(found, names=names))
+
+    assert not outcome.ok
+    assert said in outcome.message
+
+
+@pytest.mark.requirement("F12", "F6")
+def test_what_a_template_puts_in_is_no_template(tmp_path: Path) -> None:
+    found = checked(expectation("contains: '{{ item }}'", tmp_path), of_row("{{ gone }}"))
+
+    assert "expected the text to contain `{{ gone }}`; got" in found.message
+
+
+@pytest.mark.requirement("F12")
+def test_a_snapshot_is_named_by_the_row(tmp_path: Path) -> None:
+    (tmp_path / "door.md").write_text("Hello world\nFixed: the door\n", "utf-8")
+    (tmp_path / ".git").mkdir()
+    found = of_row()
+    named = replace(found, names=ProjectNames(found.names, tmp_path))
+
+    assert checked(expectation("snapshot: '{{ item.noun }}.md'", tmp_path), named).ok
