@@ -59,8 +59,10 @@ def shown(path: Path) -> str:
     return os.path.normpath(path)
 
 
-def load(path: Path, *, unfinished: bool = False) -> Cassette:
+def load(path: Path, *, unfinished: bool = False, renewal: str | None = None) -> Cassette:
     """A complete cassette, or one that plain vcrpy recorded; to be looked at, `unfinished` too.
+
+    `renewal` is the command that records it.
 
     Raises:
         CassetteFileError: it is missing, incomplete, of another version, or no cassette at all.
@@ -69,7 +71,7 @@ def load(path: Path, *, unfinished: bool = False) -> Cassette:
         # Also where it looks complete: it was never put in its place (C9).
         said = "the recording was interrupted and is not complete"
         raise CassetteFileError(said, where=shown(path), hint="record it again")
-    return parse(content_of(path), shown(path), unfinished=unfinished)
+    return parse(content_of(path, renewal), shown(path), unfinished=unfinished)
 
 
 def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
@@ -83,7 +85,7 @@ def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
     return read_cassette(data, name, unfinished=unfinished)
 
 
-def content_of(path: Path) -> bytes:
+def content_of(path: Path, renewal: str | None = None) -> bytes:
     """The bytes of a cassette.
 
     Raises:
@@ -92,7 +94,9 @@ def content_of(path: Path) -> bytes:
     try:
         return read_capped(path, LARGEST)
     except FileNotFoundError:
-        raise CassetteFileError(f"there is no cassette `{shown(path)}`", hint=_hint(path)) from None
+        raise CassetteFileError(
+            f"there is no cassette `{shown(path)}`", hint=_hint(path, renewal)
+        ) from None
     except IsADirectoryError:
         raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette") from None
     except UsageError:
@@ -104,8 +108,9 @@ def content_of(path: Path) -> bytes:
         raise CassetteFileError(said, where=shown(path)) from None
 
 
-def _hint(path: Path) -> str:
+def _hint(path: Path, renewal: str | None) -> str:
+    records = f"`{renewal or f'aish record FILE -o {shown(path)}'}` records it, live"
     beside = partial(path)
     if beside.exists():
-        return f"a recording was interrupted: `{shown(beside)}`"
-    return f"`aish record FILE -o {shown(path)}` writes one"
+        return f"a recording was interrupted: `{shown(beside)}`; {records}"
+    return records

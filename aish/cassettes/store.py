@@ -18,8 +18,15 @@ _Waiting = dict[bytes, deque[int]]
 class Store:
     """What was recorded, and what of it was used."""
 
-    def __init__(self, interactions: Iterable[Interaction], matching: Matching) -> None:
+    def __init__(
+        self,
+        interactions: Iterable[Interaction],
+        matching: Matching,
+        renewal: str = "aish record",
+    ) -> None:
+        """`renewal` is the command that records the cassette again."""
         self._matching = matching
+        self._renewal = renewal
         self._interactions: list[Interaction] = []
         self._forms: dict[int, Canonical] = {}
         self._equal: _Waiting = {}
@@ -128,5 +135,5 @@ class Store:
         ]
         return CassetteMissError(
             explain(form, recorded),
-            hint="if the change is meant, `aish record` it again",
+            hint=f"if the change is meant, `{self._renewal}` records it again",
         )

@@ -65,6 +65,7 @@ class Tape:
         secrets: Secrets,
         monotonic: Callable[[], float],
         recording: Recording | None = None,
+        renewal: str = "aish record",
     ) -> None:
         self.rules = rules
         self.missed: list[CassetteMissError] = []
@@ -74,7 +75,7 @@ class Tape:
         self._monotonic = monotonic
         self._recording = recording
         held = list(recorded)
-        self._store = Store(held, matching)
+        self._store = Store(held, matching, renewal)
         self._kept: list[Interaction | Take | None] = [*held]
         self._vacant: dict[bytes, deque[int]] = {}
         self._unsettled: list[Take] = []

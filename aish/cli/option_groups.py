@@ -190,16 +190,19 @@ class Reporting:
 
 
 def _cassette(flag: str, what: str) -> object:
-    return typer.Option(flag, metavar="CASSETTE", help=what)
+    return typer.Option(flag, metavar="[CASSETTE]", help=what)
 
 
 @frozen
 class Taping:
     """Which cassette a run plays from or records to."""
 
-    record: Annotated[Path | None, _cassette("--record", "Record the run there.")] = None
+    record: Annotated[
+        Path | None, _cassette("--record", "Record the run there, else where the file says.")
+    ] = None
     replay: Annotated[
-        Path | None, _cassette("--replay", "Replay the run from there: no network, no key.")
+        Path | None,
+        _cassette("--replay", "Replay the run from there or the file's: no network, no key."),
     ] = None
     cassette: Annotated[
         Path | None, _cassette("--cassette", "Record there, or replay from there if it is there.")

@@ -3,14 +3,25 @@
 import re
 from collections.abc import Mapping, Sequence
 
-# The command, and what its option means where it stands alone.
-ALONE: Mapping[str, Mapping[str, str]] = {
-    "run": {"--resume": "latest"},
-    "shell": {"--resume": "latest"},
-}
+FILES_OWN = "cassette:"
+"""Stands for the cassette that the pipeline file names."""
 
 # An id of a run, or its end: no name of a pipeline file, which has a dot or a slash in it.
-_VALUE = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\Z")
+_RUN_ID = re.compile(r"[0-9A-Za-z][0-9A-Za-z-]*\Z")
+_PATH = re.compile(r"[^-]")
+# Only behind a `=`: what follows is a path of its own.
+_NOTHING = re.compile(r"(?!)")
+
+# The command, and for each of its options what it means where it stands alone, and what the next
+# word has to look like to be its value.
+ALONE: Mapping[str, Mapping[str, tuple[str, re.Pattern[str]]]] = {
+    "run": {
+        "--resume": ("latest", _RUN_ID),
+        **dict.fromkeys(("--record", "--replay", "--cassette"), (FILES_OWN, _PATH)),
+    },
+    "shell": {"--resume": ("latest", _RUN_ID)},
+    "test": {"--record": ("changed", _NOTHING)},
+}
 
 
 def completed(argv: Sequence[str]) -> list[str]:
@@ -22,6 +33,8 @@ def completed(argv: Sequence[str]) -> list[str]:
             return [*found, *argv[place:]]
         found.append(word)
         following = argv[place + 1] if place + 1 < len(argv) else ""
-        if word in alone and not _VALUE.match(following):
-            found.append(alone[word])
+        if word in alone:
+            meant, value = alone[word]
+            if not value.match(following):
+                found.append(meant)
     return found

@@ -6,10 +6,11 @@ Imported only where there is such a flag: a plain run does not look at `cassette
 from pathlib import Path
 
 from aish.cli.option_groups import RecordMode, ReplayPace, Taping
+from aish.cli.optional_value import FILES_OWN
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.errors import UsageError
-from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel
+from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, renewal
 
 _MODES: dict[RecordMode, Mode] = {
     RecordMode.NONE: "none",
@@ -41,6 +42,7 @@ def reel_of(pipeline: Pipeline, flags: Taping) -> Reel:
         live_model=flags.live_model,
         paced=flags.pace is ReplayPace.RECORDED,
         keep_failed=flags.keep_failed,
+        renewal=renewal(pipeline, path),
     )
     return load_reel(choice)
 
@@ -64,6 +66,11 @@ def recording_of(pipeline: Pipeline, path: Path | None, *, keep_failed: bool = F
 def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
     places = {"--record": flags.record, "--replay": flags.replay, "--cassette": flags.cassette}
     given = {flag: path for flag, path in places.items() if path is not None}
+    for flag in [flag for flag, path in given.items() if str(path) == FILES_OWN]:
+        if pipeline.cassette is None:
+            said = f"`{flag}` names no cassette, and the file has none"
+            raise UsageError(said, hint=f"`{flag} PATH`, or {_OWN}")
+        given[flag] = pipeline.cassette.path
     if len(given) > 1:
         said = " and ".join(f"`{flag}`" for flag in given)
         raise UsageError(
@@ -76,9 +83,9 @@ def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
     if not given and flags.record_mode is None:
         raise UsageError(
             f"`{_needy(flags)}` needs a cassette",
-            hint="`--record PATH` names one, `--record-mode all` takes the file's own"
+            hint="`--record PATH` names one, `--record` alone takes the file's own"
             if _needy(flags) == "--keep-failed"
-            else "`--replay PATH` names one, `--record-mode none` takes the file's own",
+            else "`--replay PATH` names one, `--replay` alone takes the file's own",
         )
     if not given and pipeline.cassette is None:
         raise UsageError("no cassette is named", hint=f"add `--cassette PATH`, or {_OWN}")
@@ -97,7 +104,7 @@ def _check(flags: Taping, mode: Mode) -> None:
     if (flags.live_tools or flags.live_model is not None) and mode != "none":
         raise UsageError(
             f"`{_needy(flags)}` plays from a cassette and records none",
-            hint="`--replay PATH` names one, `--record-mode none` takes the file's own",
+            hint="`--replay PATH` names one, `--replay` alone takes the file's own",
         )
     if flags.pace is ReplayPace.RECORDED and mode == "all":
         raise UsageError(

@@ -165,6 +165,72 @@ def test_all_records_everything_anew(project: Project, model_endpoint: ModelEndp
 
 
 @pytest.mark.requirement("C7")
+def test_without_a_path_the_cassette_of_the_file_is_recorded_and_replayed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("first"), text_reply("second")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello\ncassette: {path: tapes/c.yaml}")
+
+    recorded = [project.run("--record", "-q"), project.run("-q", "--record")]
+    endpoint.close()
+    replayed = [project.run("--replay", "-q"), project.run("--replay"), project.run("--cassette")]
+
+    assert [done.code for done in recorded] == [0, 0], recorded[0].stderr
+    assert [done.stdout for done in replayed] == ["second\n"] * 3
+    assert not replayed[0].stderr
+
+
+@pytest.mark.requirement("C7", "exit-2")
+@pytest.mark.parametrize("flag", ["--record", "--replay", "--cassette"])
+def test_without_a_path_a_file_that_names_no_cassette_is_refused(
+    project: Project, flag: str
+) -> None:
+    project.pipeline("prompt: Say hello")
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+
+    done = project.run(flag)
+
+    assert done.code == 2
+    assert f"`{flag}` names no cassette, and the file has none" in done.stderr
+    assert f"hint: `{flag} PATH`, or name one with `cassette: PATH` in the file" in done.stderr
+
+
+@pytest.mark.requirement("C5", "C12")
+@pytest.mark.parametrize(
+    ("more", "flags", "command"),
+    [
+        ("cassette: c.yaml\n", ("--replay",), "aish record p.yaml"),
+        ("", ("--replay", "c.yaml"), "aish record p.yaml -o c.yaml"),
+        ("cassette: c.yaml\ntests: [{name: a}]\n", ("--replay",), "aish test p.yaml --record"),
+    ],
+)
+def test_a_cassette_that_is_missing_or_does_not_match_names_the_command_that_records_it(
+    project: Project,
+    model_endpoint: ModelEndpoints,
+    more: str,
+    flags: tuple[str, ...],
+    command: str,
+) -> None:
+    endpoint = model_endpoint(lambda asked: text_reply(asked["messages"][0]["content"]))
+    project.uses(endpoint)
+    project.pipeline(f"{more}prompt: One")
+    missing = project.run(*flags)
+    first = project.aish(*command.split()[1:])
+    replayed = project.run(*flags)
+    project.pipeline(f"{more}prompt: Two")
+    missed = project.run(*flags)
+    second = project.aish(*command.split()[1:])
+
+    assert (missing.code, missed.code) == (2, 6)
+    assert f"hint: `{command}` records it, live" in missing.stderr
+    assert f"hint: if the change is meant, `{command}` records it again" in missed.stderr
+    assert (first.code, second.code) == (0, 0)
+    assert replayed.stdout == "One\n"
+    assert project.run(*flags).stdout == "Two\n"
+
+
+@pytest.mark.requirement("C7")
 def test_a_plain_run_is_live_and_does_not_look_at_the_cassette(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:

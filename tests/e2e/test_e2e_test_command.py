@@ -50,7 +50,7 @@ def tested(project: Project, model_endpoint: ModelEndpoints) -> Project:
 def record(project: Project, model_endpoint: ModelEndpoints) -> None:
     """Record what is missing; the variable that names the endpoint is not set afterwards."""
     endpoint = model_endpoint(echo)
-    done = project.aish("test", "--record-missing", env={"MODEL_URL": endpoint.base_url})
+    done = project.aish("test", "--record", env={"MODEL_URL": endpoint.base_url})
     endpoint.close()
     assert done.code in {0, 1}, done.stdout + done.stderr
 
@@ -301,13 +301,13 @@ def test_missing_cassettes_are_recorded_first_if_asked(
     plain = project.aish("test")
     endpoint = model_endpoint(echo)
     env = {"MODEL_URL": endpoint.base_url}
-    first = project.aish("test", "--record-missing", "-n", "2", env=env)
+    first = project.aish("test", "--record", "-n", "2", env=env)
     asked = len(endpoint.requests)
-    second = project.aish("test", "--record-missing", env=env)
+    second = project.aish("test", "--record", env=env)
 
     assert plain.code == 2
     assert "there is no cassette `cassettes/bye.yaml`" in plain.stdout
-    assert "hint: `aish test --record-missing` records it, live" in plain.stdout
+    assert "hint: `aish test pipelines/bye.yaml --record` records it, live" in plain.stdout
     assert (first.code, second.code) == (0, 0)
     told = ["recording cassettes/bye.yaml", "recording cassettes/notes.yaml"]
     assert first.stdout.splitlines()[:2] == told
@@ -322,11 +322,73 @@ def test_a_recording_that_fails_leaves_no_cassette(project: Project) -> None:
     project.pipeline(text, "pipelines/bye.yaml")
     env = {"MODEL_URL": "http://127.0.0.1:9/v1"}
 
-    done = project.aish("test", "--record-missing", env=env)
+    done = project.aish("test", "--record", env=env)
 
     assert done.code == 5, done.stdout
     assert "`cassettes/bye.yaml` could not be recorded: " in done.stdout
     assert not (project.folder / "cassettes" / "bye.yaml").exists()
+
+
+@pytest.mark.requirement("C12", "C7")
+@pytest.mark.parametrize(
+    ("flag", "recorded"),
+    [
+        ("--record", ["cassettes/bye.yaml"]),
+        ("--record=changed", ["cassettes/bye.yaml"]),
+        ("--record=missing", []),
+        ("--record-missing", []),
+        ("--record=all", ["cassettes/bye.yaml", "cassettes/notes.yaml"]),
+    ],
+)
+def test_cassettes_that_do_not_match_are_recorded_again(
+    project: Project, model_endpoint: ModelEndpoints, flag: str, recorded: list[str]
+) -> None:
+    project.pipeline(NOTES, "pipelines/notes.yaml")
+    project.pipeline(BYE, "pipelines/bye.yaml")
+    endpoint = model_endpoint(echo)
+    env = {"MODEL_URL": endpoint.base_url}
+    first = project.aish("test", "--record", env=env)
+    asked = len(endpoint.requests)
+    project.pipeline(BYE.replace("Say bye", "Say bye now"), "pipelines/bye.yaml")
+
+    done = project.aish("test", flag, "-n", "2", env=env)
+
+    assert first.code == 0, first.stdout
+    assert done.code == (0 if recorded else 6), done.stdout
+    told = [line for line in done.stdout.splitlines() if line.startswith("recording ")]
+    assert told == [f"recording {name}" for name in recorded]
+    assert len(endpoint.requests) - asked == len(recorded)
+
+
+@pytest.mark.requirement("C12", "C7")
+def test_a_cassette_that_cannot_be_read_is_recorded_again(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.pipeline(BYE, "pipelines/bye.yaml")
+    project.write("cassettes/bye.yaml", "metadata:\n  complete: false\ninteractions: []\n")
+    endpoint = model_endpoint(echo)
+
+    done = project.aish("test", "--record", env={"MODEL_URL": endpoint.base_url})
+
+    assert done.code == 0, done.stdout
+    assert "recording cassettes/bye.yaml" in done.stdout
+
+
+@pytest.mark.requirement("C12", "C9", "exit-5")
+def test_a_recording_that_fails_keeps_the_older_cassette(tested: Project) -> None:
+    text = BYE.replace("Say bye", "Say bye now").replace(
+        "name: bye", "name: bye\nlimits: {time: 20s}"
+    )
+    tested.pipeline(text, "pipelines/bye.yaml")
+    place = tested.folder / "cassettes" / "bye.yaml"
+    before = place.read_bytes()
+
+    done = tested.aish("test", "-k", "bye", "--record", env={"MODEL_URL": "http://127.0.0.1:9/v1"})
+
+    assert done.code == 5, done.stdout
+    assert "`cassettes/bye.yaml` could not be recorded: " in done.stdout
+    assert place.read_bytes() == before
+    assert not list(place.parent.glob("*.partial"))
 
 
 @pytest.mark.requirement("C12", "F12")

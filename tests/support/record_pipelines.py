@@ -98,7 +98,7 @@ async def main() -> int:
 
 def record(files: Sequence[Path], more: Mapping[str, str]) -> int:
     """The exit code of the tests on what they have just recorded."""
-    command = [str(AISH), "test", "--record-missing", *map(str, files)]
+    command = [str(AISH), "test", "--record=missing", *map(str, files)]
     with aside(cassettes_of(files)):
         return subprocess.run(command, env={**os.environ, **more}, check=False).returncode
 

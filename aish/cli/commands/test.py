@@ -18,7 +18,7 @@ from aish.errors import ExitCode, UsageError
 from aish.run.testing.files import find_files
 from aish.run.testing.outcome import exit_code
 from aish.run.testing.selection import parse_selection
-from aish.run.testing.session import Wish, run_session
+from aish.run.testing.session import Renewal, Wish, run_session
 
 PathsArgument = Annotated[
     list[Path] | None,
@@ -44,7 +44,16 @@ UpdateOption = Annotated[
     bool, typer.Option("--update-snapshots", help="Write the snapshots that differ anew.")
 ]
 RecordOption = Annotated[
-    bool, typer.Option("--record-missing", help="First record, live, the cassettes not there yet.")
+    Renewal | None,
+    typer.Option(
+        "--record",
+        metavar="[missing|all]",
+        help="First record, live, the cassettes that are missing or do not match any more; or"
+        " `--record=missing`, `--record=all`.",
+    ),
+]
+RecordMissingOption = Annotated[
+    bool, typer.Option("--record-missing", help="The same as `--record=missing`.", hidden=True)
 ]
 OrphansOption = Annotated[
     bool, typer.Option("--allow-orphans", help="Cassettes that no test uses are only a warning.")
@@ -67,7 +76,8 @@ def command(
     github: GitHubOption = False,
     format_: ReportOption = Report.TEXT,
     update_snapshots: UpdateOption = False,
-    record_missing: RecordOption = False,
+    record: RecordOption = None,
+    record_missing: RecordMissingOption = False,
     allow_orphans: OrphansOption = False,
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
@@ -82,7 +92,7 @@ def command(
         select=parse_selection(keyword),
         processes=_number(processes),
         stop_first=stop_first,
-        record_missing=record_missing,
+        record=Renewal.MISSING if record is None and record_missing else record,
         update_snapshots=update_snapshots,
         allow_orphans=allow_orphans,
     )

@@ -57,7 +57,7 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
     if case.cassette is not None:
         yield from _ignored(case.cassette, f"{case.where}.cassette")
     elif pipeline.cassette is None:
-        hint = "name one under `cassette:`, here or at the top; `aish record` writes it"
+        hint = "name one under `cassette:`, here or at the top; `aish test --record` records it"
         message = f"the test `{case.name}` has no cassette"
         yield Complaint(case.where, message, hint, warning=True)
     if _lacks_stdin(case, pipeline):

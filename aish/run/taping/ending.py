@@ -143,7 +143,8 @@ def _leftover(tape: RunTape, left: Sequence[tuple[int, Interaction]]) -> Leftove
     lines += [f"{number}: {_named(other)}" for number, other in left[:_SHOWN]]
     if len(left) > _SHOWN:
         lines.append(f"and {len(left) - _SHOWN} more")
-    return LeftoverError("\n".join(lines), hint="if the change is meant, `aish record` it again")
+    hint = f"if the change is meant, `{tape.reel.choice.renewal}` records it again"
+    return LeftoverError("\n".join(lines), hint=hint)
 
 
 def _named(one: Interaction) -> str:

@@ -3,6 +3,7 @@
 Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
 """
 
+import shlex
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -19,6 +20,7 @@ from aish.cassettes.recording import Recording, require_place
 from aish.cassettes.take import Take
 from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way
 from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
@@ -49,7 +51,8 @@ class TapeChoice:
     replayed. `paced` replays with the recorded times. `answers_only` records requests to models
     without the conversation in them, which a long session would keep as often as it asks.
     `accepted` are the exit codes of runs whose recording takes the place of an older cassette;
-    `keep_failed` puts the recording of any other run beside it.
+    `keep_failed` puts the recording of any other run beside it. `renewal` is the command that
+    records it again.
     """
 
     path: Path
@@ -63,6 +66,7 @@ class TapeChoice:
     answers_only: bool = False
     accepted: frozenset[ExitCode] = COMPLETE
     keep_failed: bool = False
+    renewal: str = "aish record"
 
 
 @frozen
@@ -205,7 +209,17 @@ def load_reel(choice: TapeChoice) -> Reel:
     fresh = choice.mode in {"once", "new_episodes"} and not choice.path.exists()
     if choice.mode == "all" or fresh:
         return Reel(choice)
-    return Reel(choice, load(choice.path))
+    return Reel(choice, load(choice.path, renewal=choice.renewal))
+
+
+def renewal(pipeline: Pipeline, path: Path) -> str:
+    """The command that records the cassette at `path` again."""
+    file = shlex.quote(shown(pipeline.file))
+    played = {(case.cassette or pipeline.cassette) for case in pipeline.tests}
+    if any(one is not None and one.path.resolve() == path.resolve() for one in played):
+        return f"aish test {file} --record"
+    own = pipeline.cassette is not None and pipeline.cassette.path.resolve() == path.resolve()
+    return f"aish record {file}" + ("" if own else f" -o {shlex.quote(shown(path))}")
 
 
 @contextmanager
@@ -240,6 +254,7 @@ def open_tape(
             ),
             reel.cassette.interactions if reel.cassette is not None else (),
             matching,
+            renewal=choice.renewal,
             places=places,
             secrets=plan.secrets,
             monotonic=clock.monotonic,

@@ -10,7 +10,8 @@ from time import monotonic
 
 import anyio
 
-from aish.cassettes.file import partial, shown
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import shown
 from aish.config.expected import Expectation
 from aish.config.inputs import fits
 from aish.errors import AishError, ExitCode, UsageError, did_you_mean
@@ -23,7 +24,7 @@ from aish.run.order import require_stdin
 from aish.run.plan import Plan, make_plan
 from aish.run.staging.wanted import stages
 from aish.run.surroundings import Surroundings
-from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape
+from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape, renewal
 from aish.run.testing.examiner import Examiner, without_snapshots
 from aish.run.testing.outcome import Job, Outcome, verdict_of
 from aish.system.clock import SystemClock
@@ -35,10 +36,9 @@ from aish.vocab.protocols import Clock
 
 _STDIN = "give the case a `stdin:`, or put `stdin: optional` in the file"
 _NO_CASSETTE = "the test has no cassette to run on"
-_NAME = "name one under `cassette:`, in the test or at the top; `--record-missing` records it"
-_AGAIN = "if the change is meant, delete `{}` and run `aish test --record-missing`"
+_NAME = "name one under `cassette:`, in the test or at the top; `aish test --record` records it"
 _OWN = "cases that ask for different things need a `cassette` each; "
-_RECORD = "`aish test --record-missing` records it, live"
+_ACCEPTED = frozenset({ExitCode.OK})
 
 
 def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -> Outcome:
@@ -51,7 +51,13 @@ def run_case(job: Job, mode: Mode = "none", *, update_snapshots: bool = False) -
         outcome = _run(job, mode, update_snapshots=update_snapshots)
     except AishError as error:
         code = error.exit_code
-        outcome = Outcome(verdict_of(code, ()), code=code, reason=str(error), hint=error.hint)
+        outcome = Outcome(
+            verdict_of(code, ()),
+            code=code,
+            reason=str(error),
+            hint=error.hint,
+            unreadable=isinstance(error, CassetteFileError),
+        )
     except Exception as error:  # ruff: ignore[blind-except] - a bug met in one case must not hide how the others end
         said = f"this is a bug in aish: {type(error).__name__}: {error}"
         trace = "".join(traceback.format_exception(error))
@@ -64,10 +70,16 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
     if settings is None:
         raise UsageError(_NO_CASSETTE, hint=_NAME)
     path = Path(shown(settings.path))
-    if mode == "none" and not (path.exists() or partial(path).exists()):
-        raise UsageError(f"there is no cassette `{path}`", hint=_RECORD)
-    strict = settings.strict is not False
-    reel = load_reel(TapeChoice(path, mode, settings.ignore, settings.allow, strict))
+    choice = TapeChoice(
+        path,
+        mode,
+        settings.ignore,
+        settings.allow,
+        strict=settings.strict is not False,
+        renewal=renewal(job.pipeline, path),
+        accepted=_ACCEPTED,
+    )
+    reel = load_reel(choice)
     require_stdin(job.pipeline, job.case.stdin, hint=_STDIN)
     options = RunOptions(inputs=_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
     judges = tuple(judges_of(job.case.expect))
@@ -96,7 +108,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         verdict,
         code=ExitCode(end.code),
         reason=mask(end.reason),
-        hint=_again(job, path) if verdict == "miss" else end.hint and mask(end.hint),
+        hint=end.hint and mask(f"{_own(job) if verdict == 'miss' else ''}{end.hint}"),
         checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
         written=examiner.written,
     )
@@ -113,14 +125,14 @@ def _looked_at(job: Job, mode: Mode) -> tuple[Expectation, ...]:
     return expect if mode == "none" else tuple(one for one in expect if one.kind == "judge")
 
 
-def _again(job: Job, path: Path) -> str:
-    again = _AGAIN.format(path)
+def _own(job: Job) -> str:
+    """What cases of one cassette may be told first, if they ask for different things."""
     asked = {
         json.dumps([dict(case.inputs), case.stdin], sort_keys=True)
         for case in job.pipeline.tests
         if case.cassette == job.case.cassette
     }
-    return f"{_OWN}{again}" if len(asked) > 1 else again
+    return _OWN if len(asked) > 1 else ""
 
 
 def _unkept(plan: Plan, run: str) -> Staging | None:

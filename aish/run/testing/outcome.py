@@ -52,7 +52,8 @@ class Outcome:
     """How a case ended.
 
     `code` is the one of the run, `reason` says why it is not 0; `trace` is a bug's traceback;
-    `written` are snapshots that were renewed.
+    `written` are snapshots that were renewed; `unreadable` says that the reason is the cassette,
+    which is missing or broken.
     """
 
     verdict: Verdict
@@ -63,6 +64,12 @@ class Outcome:
     checked: tuple[Checked, ...] = ()
     written: tuple[str, ...] = ()
     trace: str = ""
+    unreadable: bool = False
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is the cassette that would have to be another one."""
+        return self.verdict == "miss" or self.unreadable
 
     @property
     def unmet(self) -> tuple[Checked, ...]:

@@ -1,9 +1,10 @@
 """`aish test`: files loaded, cases chosen and run, what is left over looked for (C12)."""
 
 import signal
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from enum import StrEnum
 from pathlib import Path
 from time import monotonic
 from types import FrameType
@@ -29,6 +30,14 @@ class StoppedError(BaseException):
     """SIGTERM or SIGHUP came; like `KeyboardInterrupt`, it is nobody's to handle on the way."""
 
 
+class Renewal(StrEnum):
+    """Which cassettes are recorded first: with the missing ones those that do not match, or all."""
+
+    MISSING = "missing"
+    CHANGED = "changed"
+    ALL = "all"
+
+
 @frozen
 class Wish:
     """What the command line wants."""
@@ -36,7 +45,7 @@ class Wish:
     select: Selection = everything
     processes: int = 1
     stop_first: bool = False
-    record_missing: bool = False
+    record: Renewal | None = None
     update_snapshots: bool = False
     allow_orphans: bool = False
 
@@ -133,8 +142,9 @@ class _Trial:
         if self._over:
             return
         failed: Mapping[str, Outcome] = {}
-        if self._wish.record_missing:
-            self.recorded, failed = record_missing(self._jobs, self._tell)
+        if self._wish.record is not None:
+            due = _due(self._jobs, self._wish.record, self._wish.processes)
+            self.recorded, failed = record(due, self._tell)
         ready: list[Job] = []
         for job in self._jobs:
             outcome = failed.get(shown(job.cassette.path)) if job.cassette else None
@@ -151,19 +161,41 @@ class _Trial:
         return run_case(job, update_snapshots=self._wish.update_snapshots)
 
 
-def record_missing(jobs: Sequence[Job], tell: Teller) -> tuple[tuple[str, ...], dict[str, Outcome]]:
-    """Record the cassettes that are not there, each with the first case that names it.
+def _due(jobs: Sequence[Job], which: Renewal, processes: int) -> dict[str, Job]:
+    """The cassettes to be recorded, each with the first case that names it."""
+    firsts: dict[str, Job] = {}
+    for job in jobs:
+        if job.cassette is not None:
+            firsts.setdefault(shown(job.cassette.path), job)
+    if which is Renewal.ALL:
+        return firsts
+    due = {name for name in firsts if not Path(name).exists()}
+    if which is Renewal.CHANGED:
+        due |= _stale([job for job in jobs if job.cassette is not None], due, processes)
+    return {name: job for name, job in firsts.items() if name in due}
+
+
+def _stale(jobs: Sequence[Job], missing: Collection[str], processes: int) -> set[str]:
+    """The cassettes on which a case asks for something else, or that cannot be read."""
+    there = [job for job in jobs if job.cassette and shown(job.cassette.path) not in missing]
+    count = min(processes, len(there))
+    with Workers(count, lambda number: run_case(there[number])) as workers:
+        return {
+            shown(job.cassette.path)
+            for job, outcome in ((there[n], o) for n, o in workers.outcomes(range(len(there))))
+            if job.cassette is not None and outcome.is_stale
+        }
+
+
+def record(due: Mapping[str, Job], tell: Teller) -> tuple[tuple[str, ...], dict[str, Outcome]]:
+    """Record cassettes, each with its case.
 
     Which were recorded, and how the recording of the others failed. A run that fails is no
-    recording to test with, so it leaves none.
+    recording to test with: it leaves none, and an older one as it was.
     """
     recorded: list[str] = []
     failed: dict[str, Outcome] = {}
-    firsts: dict[str, Job] = {}
-    for job in jobs:
-        if job.cassette and not job.cassette.path.exists():
-            firsts.setdefault(shown(job.cassette.path), job)
-    waiting = list(firsts.items())
+    waiting = list(due.items())
     with Workers(min(1, len(waiting)), lambda n: run_case(waiting[n][1], "all")) as workers:
         for number, (cassette, _) in enumerate(waiting):
             tell.recording(cassette)
@@ -176,9 +208,6 @@ def record_missing(jobs: Sequence[Job], tell: Teller) -> tuple[tuple[str, ...], 
 
 
 def _not_recorded(cassette: str, outcome: Outcome) -> Outcome:
-    if outcome.code is not ExitCode.USAGE:
-        # Not where it never began: another process may be recording this one.
-        Path(cassette).unlink(missing_ok=True)
     said = f"`{cassette}` could not be recorded: {outcome.reason}"
     return replace(outcome, verdict="error", reason=said)
 

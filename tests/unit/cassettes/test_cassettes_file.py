@@ -218,12 +218,15 @@ def test_a_missing_cassette_is_named_and_an_interrupted_one_with_it(tmp_path: Pa
 
     with pytest.raises(CassetteFileError, match="there is no cassette") as caught:
         load(path)
-    assert caught.value.hint == f"`aish record FILE -o {path}` writes one"
+    assert caught.value.hint == f"`aish record FILE -o {path}` records it, live"
     with Recording(path, HEAD) as recording:
         recording.append(exchange())
     with pytest.raises(CassetteFileError) as caught:
         load(path)
-    assert caught.value.hint == f"a recording was interrupted: `{path}.partial`"
+    assert caught.value.hint == (
+        f"a recording was interrupted: `{path}.partial`; `aish record FILE -o {path}` records it,"
+        " live"
+    )
 
 
 @pytest.mark.requirement("X6")

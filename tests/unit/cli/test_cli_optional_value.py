@@ -1,11 +1,11 @@
-"""`--resume` stands alone or with a value (B3)."""
+"""Options that stand alone or with a value (B3, C7)."""
 
 import pytest
 
 from aish.cli.optional_value import completed
 
 
-@pytest.mark.requirement("B3")
+@pytest.mark.requirement("B3", "C7", "C12")
 @pytest.mark.parametrize(
     ("given", "read"),
     [
@@ -21,6 +21,13 @@ from aish.cli.optional_value import completed
         ("run p.yaml --resume=a1b2", "run p.yaml --resume=a1b2"),
         ("run -- p.yaml --resume", "run -- p.yaml --resume"),
         ("plan p.yaml --resume", "plan p.yaml --resume"),
+        ("run p.yaml --record", "run p.yaml --record cassette:"),
+        ("run p.yaml --replay -q", "run p.yaml --replay cassette: -q"),
+        ("run p.yaml --replay c.yaml -q", "run p.yaml --replay c.yaml -q"),
+        ("run p.yaml --replay=c.yaml", "run p.yaml --replay=c.yaml"),
+        ("run p.yaml --cassette --pace fast", "run p.yaml --cassette cassette: --pace fast"),
+        ("test --record pipelines", "test --record changed pipelines"),
+        ("test --record=all pipelines", "test --record=all pipelines"),
         ("", ""),
     ],
 )

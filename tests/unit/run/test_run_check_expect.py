@@ -240,7 +240,7 @@ def test_tests_that_cannot_run_are_found_before(tmp_path: Path) -> None:
             8,
             "tests[1]",
             "the test `one` has no cassette",
-            "name one under `cassette:`, here or at the top; `aish record` writes it",
+            "name one under `cassette:`, here or at the top; `aish test --record` records it",
             True,
         ),
         (8, "tests[1].name", "the name `one` is that of test 1 too", None, False),
