@@ -1,6 +1,5 @@
 """What holds in every test: a clean environment, no network but loopback, the real program."""
 
-import gc
 import ipaddress
 import os
 import re
@@ -33,15 +32,6 @@ class NetworkBlockedError(AssertionError):
 def empty_home(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """A home folder with nothing in it."""
     return tmp_path_factory.mktemp("home")
-
-
-@pytest.fixture
-def our_time_only() -> Iterator[None]:
-    """No garbage of other tests is collected meanwhile: in a long run that takes a while."""
-    gc.collect()
-    gc.disable()
-    yield
-    gc.enable()
 
 
 @pytest.fixture(autouse=True)  # ruff: ignore[pytest-fixture-autouse] - for all

@@ -54,6 +54,9 @@ ALLOWED = {
     "system/schema_worker.py": {"jsonschema", "referencing"},
     "vocab/": set(),
 }
+# Who may read a clock in tests: to give up a wait for what never comes, and for a log of times.
+CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "getrusage"}
+MAY_WAIT = {"mcp_peers.py", "model_endpoint.py", "shell_demo.py", "terminal_window.py"}
 SUPPRESSION = re.compile(r"#\s*(?:noqa|ruff: ignore|type: ignore|pragma)")
 REASON = re.compile(
     r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|ruff: ignore\[[\w,\s-]+\]"
@@ -198,6 +201,31 @@ def test_the_spelling_of_vendors_is_pure() -> None:
     ]
 
     assert impure == []
+
+
+def test_no_test_judges_by_a_clock() -> None:
+    """Work is counted (`tests/support/work.py`), waits are watched (`tests/support/waits.py`)."""
+    read = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for path in sorted((ROOT / "tests").rglob("*.py"))
+        if path.parent.name != "support" or path.name not in MAY_WAIT
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, (ast.Call, ast.ImportFrom)) and not CLOCKS.isdisjoint(_clocks(node))
+    ]
+
+    assert read == []
+
+
+def _clocks(node: ast.Call | ast.ImportFrom) -> set[str]:
+    """The names that a call calls, or an import brings, without the `_ns` of a clock."""
+    if isinstance(node, ast.ImportFrom):
+        names = {alias.name for alias in node.names} if node.module in {"time", "resource"} else ()
+    elif isinstance(node.func, ast.Attribute):
+        own = isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
+        names = () if own else {node.func.attr}  # a twin's clock is told what time it is
+    else:
+        names = {node.func.id} if isinstance(node.func, ast.Name) else ()
+    return {name.removesuffix("_ns") for name in names}
 
 
 def test_every_suppression_says_why() -> None:

@@ -71,7 +71,7 @@ def test_a_bad_endpoint_ends_the_run_with_a_sentence(
     project.uses(endpoint)
     project.pipeline(QUICK + "prompt: Say hello")
 
-    done = project.run(timeout=20)
+    done = project.run()
 
     assert (done.code, done.stdout) == (code, ""), done.stderr
     (sentence,) = [line for line in done.stderr.splitlines() if "] exit " in line]
@@ -95,7 +95,7 @@ def test_a_server_that_hangs_at_start_is_given_up_and_gone(project: Project) -> 
         """
     )
 
-    done = project.run(timeout=20)
+    done = project.run()
 
     assert done.code == 5
     assert "exit 5 (unavailable): mcp server `s`: " in done.stderr
@@ -152,7 +152,7 @@ def test_whatever_a_tool_does_the_model_gets_a_legal_reply(
             prompt: Use your tools
             """
         )
-        done = project.run(timeout=30)
+        done = project.run()
 
     assert (done.code, done.stdout) == (0, "done\n"), done.stderr
     replies = {

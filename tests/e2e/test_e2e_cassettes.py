@@ -399,7 +399,6 @@ def test_a_replay_waits_for_nothing_unless_the_pace_is_the_recorded_one(
     slow = project.result("--replay", "c.yaml", "--pace", "recorded")
 
     assert fast["steps"]["main"]["text"] == slow["steps"]["main"]["text"] == "Hello"
-    assert fast["seconds"] < 60
     assert slow["seconds"] >= (len(sizes) - 1) / 4
 
 

@@ -1,6 +1,5 @@
 """Tapes as tests need them, and an endpoint on the loopback that answers by a script."""
 
-import time
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -14,6 +13,7 @@ from aish.cassettes.matching import Matching
 from aish.cassettes.places import NOWHERE, Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
+from aish.system.clock import SystemClock
 from aish.system.secrets import Secrets
 
 HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
@@ -54,7 +54,7 @@ def tape(
         Matching(places=places),
         places=places,
         secrets=secrets or Secrets(),
-        monotonic=time.monotonic,
+        monotonic=SystemClock().monotonic,
         recording=recording,
     )
 

@@ -127,14 +127,16 @@ async def registry(
         own.close()
 
 
-def play(scene: Callable[[], Awaitable[Any]], *, seconds: float = PATIENCE) -> Any:
+def play(
+    scene: Callable[[], Awaitable[Any]], *, seconds: float = PATIENCE, run: Any = anyio.run
+) -> Any:
     """Run an async test body under a deadline that only a hang reaches."""
 
     async def bounded() -> Any:
         with anyio.fail_after(seconds):
             return await scene()
 
-    return anyio.run(bounded)
+    return run(bounded)
 
 
 def aliases(connections: Sequence[ServerConnection]) -> list[str]:

@@ -4,12 +4,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from cassette_exchanges import HEAD
 from mcp_rosters import roster
 from mcp_scenes import play, registry
+from waits import longest_wait
 
 from aish.cassettes.file import load
 from aish.cassettes.interaction import Interaction
@@ -19,6 +19,7 @@ from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.mcp.connection import ServerConnection
 from aish.mcp.tape_border import TapeBorder
+from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets import Secrets
 from aish.vocab.protocols import Progress
@@ -48,6 +49,8 @@ class Reel:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "servers.yaml"
         self.leftovers: Sequence[Interaction] = ()
+        self.waited = 0.0
+        """The longest wait of the last run that ran out, in seconds."""
 
     @property
     def interactions(self) -> Sequence[Interaction]:
@@ -68,7 +71,7 @@ class Reel:
         paced, lenient = options.pop("paced", False), options.pop("lenient", False)
         tape = _tape("replay", self.interactions, paced=paced, lenient=lenient)
         with offline() as trips:
-            seen = _run(tape, act, connections, options)
+            seen, self.waited = _run(tape, act, connections, options)
         assert trips == []
         assert [miss.message for miss in tape.missed] == []
         self.leftovers = [one for _, one in tape.leftovers()]
@@ -86,7 +89,7 @@ class Reel:
     ) -> Seen:
         with ExitStack() as stack:
             tape = _tape(way, held, stack.enter_context(Recording(self.path, HEAD)))
-            seen = _run(tape, act, connections, options)
+            seen, self.waited = _run(tape, act, connections, options)
             tape.finish(HEAD)
         return seen
 
@@ -106,14 +109,14 @@ def _tape(
         Matching(),
         places=NOWHERE,
         secrets=Secrets(),
-        monotonic=monotonic,
+        monotonic=SystemClock().monotonic,
         recording=recording,
     )
 
 
 def _run(
     tape: Tape, act: Act, connections: Sequence[ServerConnection], options: dict[str, Any]
-) -> Seen:
+) -> tuple[Seen, float]:
     opened: Any = roster if options.pop("live", False) else registry
 
     async def scene() -> Seen:
@@ -128,5 +131,5 @@ def _run(
                 tuple(s.progress),
             )
 
-    seen: Seen = play(scene)
+    seen: tuple[Seen, float] = play(scene, run=longest_wait)
     return seen

@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -63,3 +64,17 @@ def work_of(function: Callable[[], Any], most: int = 20_000_000) -> Work:
         sys.settrace(before[0])
         sys.setprofile(before[1])
     return work
+
+
+def main(target: str, *arguments: str) -> None:
+    """Be `python -m aish ARGUMENTS`, and write the steps of its main thread to a file."""
+    from aish.cli.main import run_command_line
+
+    codes: list[int] = []
+    work = work_of(lambda: codes.append(run_command_line(arguments[2:])), most=1_000_000_000)
+    Path(target).write_text(str(work.steps), encoding="ascii")
+    sys.exit(codes[0])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,12 +1,12 @@
 import base64
 import json
-import time
 from urllib.parse import quote
 
 import pytest
 from cassette_exchanges import HEAD, answer, chat, delta, exchange, streamed
 from hypothesis import given
 from hypothesis import strategies as st
+from work import work_of
 
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.interaction import Interaction, Request, Response
@@ -255,14 +255,9 @@ def test_addresses_and_headers_are_scanned() -> None:
     ]
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.parametrize("text", ["eyJ-" * 200_000, "sk-" * 300_000, "bearer " * 100_000])
 def test_a_hostile_body_is_scanned_in_bounded_time(text: str) -> None:
-    start = time.process_time()
-
-    scan([Interaction(chat("a"), answer(text))])
-
-    assert time.process_time() - start < 2
+    work_of(lambda: scan([Interaction(chat("a"), answer(text))]), most=5 * len(text))
 
 
 def test_of_very_many_findings_the_first_hundred_are_named() -> None:

@@ -2,12 +2,12 @@
 
 import base64
 import json
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from urllib.parse import quote, unquote
 
 import pytest
+from work import work_of
 
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.redact import redact
@@ -203,7 +203,6 @@ def deltas_of(interaction: Interaction) -> list[str]:
     return [line.removeprefix("data: ") for line in lines if line]
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("C8", "C11")
 @pytest.mark.parametrize(
     "text", ["\\" * 400_000, "%5" * 200_000, '\\"' * 200_000, "%25" * 130_000, "sk-" * 130_000]
@@ -212,6 +211,4 @@ def test_no_text_makes_the_search_slow(text: str) -> None:
     secrets = Secrets()
     for number_ in range(3):
         secrets.add(f"KEY{number_}", f'sk-\\"\\"\\"\\"%25%25"""\\\\\\sk-sk-{number_}')
-    began = time.process_time()
-    list(secrets.spans_in_any_spelling(f"%20\\u0041{text}"))
-    assert time.process_time() - began < 3
+    work_of(lambda: list(secrets.spans_in_any_spelling(f"%20\\u0041{text}")), most=2_000_000)

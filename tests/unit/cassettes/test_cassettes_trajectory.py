@@ -1,9 +1,8 @@
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
+from work import work_of
 
 from aish.cassettes.comparison_text import comparison_lines
 from aish.cassettes.text_difference import changed_lines
@@ -104,7 +103,6 @@ def test_a_comparison_reads_well(snapshot: SnapshotAssertion) -> None:
     assert "\n".join(comparison_lines(compare(before, after))) == snapshot
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("C10", "X2", "X3")
 def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
     evil = "\x1b]0;own\x07\u202e\x9b2J\r" + "é" * 1_000_000
@@ -113,10 +111,12 @@ def test_hostile_texts_steer_no_terminal_and_stay_short() -> None:
         (Call(evil, evil + "!", evil + "!"),), (evil + "!",), ((evil, "b\n" * 50_000),)
     )
 
-    start = time.process_time()
-    text = "\n".join(comparison_lines(compare(before, after)))
+    lines: list[str] = []
+    work = work_of(lambda: lines.extend(comparison_lines(compare(before, after))))
+    text = "\n".join(lines)
+    assert work.steps < 20_000
+    assert work.text < 20 * len(evil)
 
-    assert time.process_time() - start < 5
     assert not {"\x1b", "\x07", "\u202e", "\x9b", "\r"} & set(text)
 
 

@@ -1,5 +1,4 @@
 import json
-import time
 from dataclasses import replace
 
 import anyio
@@ -19,6 +18,7 @@ from loop_twins import (
     tool,
     wants,
 )
+from work import work_of
 
 from aish.config.steps import LoopLimits
 from aish.errors import StepFailedError, UnavailableError
@@ -162,16 +162,15 @@ def test_too_many_calls_in_one_turn_end_it_as_an_error() -> None:
     assert len(model.requests) == 1
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("L16")
 def test_a_flood_of_calls_is_answered_in_no_time() -> None:
     kit = Kit(Box(tuple(tool(f"tool_number_{n}") for n in range(200))))
     model = Talker([asks(*[wants("tool_nmuber", "", "same")] * 10_000)])
     ask = Ask(asked(), model, kit.box.tools, place=PLACE)
-    started = time.process_time()
-    got = outcome(kit, ask)
-    assert time.process_time() - started < 5
-    assert got.status == "failed"
+    got: list[Outcome] = []
+    work = work_of(lambda: got.append(outcome(kit, ask)))
+    assert work.steps < 1_000 * 10_000  # to look for the nearest name costs a hundred times that
+    assert got[0].status == "failed"
     assert len(replies(ask.history)) == 10_000
 
 

@@ -1,10 +1,10 @@
 import fnmatch
 import re
-import time
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from work import work_of
 
 from aish.errors import UsageError
 from aish.policy.globs import is_exact, split_glob
@@ -114,13 +114,13 @@ def test_one_star_stops_at_a_slash_and_two_do_not(
     assert matches_path(pattern, text) is matches
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("X6", "X12")
 def test_a_hostile_pattern_costs_little() -> None:
-    started = time.process_time()
-    assert not matches_word("*a" * 50 + "b", "a" * 2000)
-    assert not matches_path("**a" * 20 + "b", "a" * 500)
-    assert time.process_time() - started < 2
+    def ask() -> None:
+        assert not matches_word("*a" * 50 + "b", "a" * 2000)
+        assert not matches_path("**a" * 20 + "b", "a" * 500)
+
+    work_of(ask, most=2_000_000)
 
 
 @pytest.mark.requirement("P5")

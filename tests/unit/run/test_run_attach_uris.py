@@ -1,10 +1,9 @@
 """Which server has a URI."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from work import work_of
 
 from aish.run.uri_templates import matches
 from aish.run.uris import is_uri
@@ -59,10 +58,11 @@ def test_any_template_and_any_uri_can_be_compared(template: str, uri: str) -> No
 
 @pytest.mark.requirement("M12")
 def test_a_hostile_template_takes_no_time() -> None:
-    began = time.process_time()
-    assert not matches("{a}" * 5000 + "a{b}" * 5000 + "!", "a" * 20000)
-    assert not matches("{a}a" * 3000 + "{b}/", "a" * 6000 + "b")
-    assert time.process_time() - began < 2
+    def ask() -> None:
+        assert not matches("{a}" * 5000 + "a{b}" * 5000 + "!", "a" * 20000)
+        assert not matches("{a}a" * 3000 + "{b}/", "a" * 6000 + "b")
+
+    work_of(ask, most=1_000_000)
 
 
 @pytest.mark.requirement("M12")

@@ -1,5 +1,4 @@
 import json
-import time
 from dataclasses import replace
 
 import pytest
@@ -20,6 +19,7 @@ from recorded_runs import (
     session,
 )
 from syrupy.assertion import SnapshotAssertion
+from work import work_of
 
 from aish.cassettes.conversation import conversation
 from aish.cassettes.conversation_parts import (
@@ -272,10 +272,12 @@ def test_hostile_recordings_steer_no_terminal_and_are_folded() -> None:
         Interaction(Request("EXEC", "exec://x", body=b"\xff"), answer(b"\xfe")),
     ]
 
-    start = time.process_time()
-    text = shown(*hostile)
+    told: list[str] = []
+    work = work_of(lambda: told.append(shown(*hostile)))
+    (text,) = told
+    assert work.steps < 50_000
+    assert work.text < 1_000 * len(evil)
 
-    assert time.process_time() - start < 5
     assert not {"\x1b", "\x07", "\u202e", "\x9b", "\r"} & set(text)
     assert not [line for line in text.splitlines() if line.strip().startswith("::")]
     assert len(text) < 50_000

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from work import Work, work_of
 
 from aish.config.server_entry import ServerEntry
 from aish.policy.suggest_rules import Made
@@ -255,6 +256,29 @@ TEXTS = [
     "x\n# y", "~", "null", "1e3", "{", "a{", "|", ">", "needs:\n- a", "\ufeff", "##[x]",
     "steps:\n\n\n  y\n",
 ]  # fmt: skip
+
+
+def test_an_export_costs_no_square_of_the_questions_of_its_session(tmp_path: Path) -> None:
+    data: Any = {"models": {"m": {"base_url": "http://h"}}}
+    source = Source(data, tmp_path, tmp_path, {}, {}, "Be brief", SH)
+
+    def export(count: int) -> Work:
+        journal = Journal()
+        for number in range(count):
+            journal.ask(f"question {number}", journal.run("ls"))
+        ran = frozenset(f"run-{number}" for number in range(1, count + 1))
+        files: list[str] = []
+
+        def write() -> None:
+            made = draft(source, deeds_of(journal.records), ran, tmp_path / "x.yaml", "c.yaml")
+            files.append(layout(made, "x.yaml"))
+
+        work = work_of(write)
+        assert len(yaml.safe_load(files[0])["steps"]) == 2 * count
+        return work
+
+    export(2)  # so that nothing is counted that is done once
+    assert export(200).steps < 15 * export(20).steps
 
 
 @pytest.mark.parametrize("text", TEXTS)

@@ -2,7 +2,6 @@
 
 import json
 from pathlib import Path
-from time import monotonic
 
 import anyio
 import pytest
@@ -20,6 +19,7 @@ from aish.run.taping.reel import RunTape
 from aish.shell.local.handing import handed_over
 from aish.shell.local.shell import LocalShell
 from aish.system.children import Reaper
+from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets import Secrets
 from aish.vocab.tools import ToolResult
@@ -34,7 +34,7 @@ def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunTape:
         Matching(places=places),
         places=places,
         secrets=Secrets(),
-        monotonic=monotonic,
+        monotonic=SystemClock().monotonic,
         recording=recording,
     )
 

@@ -1,7 +1,5 @@
 """What a person sees of a session, on a terminal that is read back."""
 
-import time
-
 import pytest
 from scripted_events import (
     HOSTILE,
@@ -14,6 +12,7 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 from talk_scenes import LINE, RUN, Scene
+from work import Work, work_of
 
 from aish.sinks.look import ASCII, Look, cells
 from aish.vocab.deltas import Usage
@@ -247,21 +246,21 @@ def test_a_terminal_made_narrower_gets_narrower_blocks() -> None:
     assert max(len(row) for row in rows[3:]) <= 40 + len("\r\x1b[2K")
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.parametrize("plain", [False, True], ids=["markdown", "plain"])
 def test_five_megabytes_without_a_line_end_cost_no_more_than_their_length(*, plain: bool) -> None:
     piece = "Lorem ipsum dolor sit amet " * 40
     count = 5_000_000 // len(piece)
 
-    def cost(count: int) -> float:
-        began = time.process_time()
-        scene = Scene(plain=plain).said([piece] * count, ticks=True).over()
+    def say(count: int) -> Work:
+        scene = Scene(plain=plain)
+        work = work_of(lambda: scene.said([piece] * count, ticks=True).over())
         assert scene.written.rstrip().endswith("amet")
         assert scene.written.count("Lorem") >= 40 * count
-        return time.process_time() - began
+        return work
 
-    cost(10)
-    assert cost(count) < 30 * max(0.02, cost(count // 10))
+    few, many = say(count // 10), say(count)
+    assert many.steps < 15 * few.steps
+    assert many.text < 15 * few.text
 
 
 def test_ten_thousand_lines_of_code_are_all_there() -> None:

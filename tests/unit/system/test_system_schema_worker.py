@@ -2,13 +2,13 @@ import http.server
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
 import anyio
 import pytest
+from work import work_of
 
 from aish.system.reaper import Reaper
 from aish.system.schema import check_any
@@ -126,32 +126,30 @@ def nested_any_of(depth: int) -> Any:
     ids=["pattern", "branches", "pattern within not"],
 )
 def test_a_runaway_costs_a_second_and_never_blocks_the_loop(schema: Any, value: Any) -> None:
-    async def ask() -> tuple[list[str], float, float]:
+    async def ask() -> tuple[list[str], int]:
         worker = SchemaWorker()
         await check_any(NOT_TEXT, 1, worker)
-        longest = 0.0
+        turns = 0
 
         async def watch() -> None:
-            nonlocal longest
+            nonlocal turns
             while True:
-                before = time.thread_time()  # what others on this machine do does not count
                 await anyio.sleep(0.001)
-                longest = max(longest, time.thread_time() - before)
+                turns += 1
 
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(watch)
-            begun = time.monotonic()
             problems = await check_any(schema, value, worker)
-            took = time.monotonic() - begun
             tasks.cancel_scope.cancel()
         assert await check_any(NOT_TEXT, 1, worker) == ()
         await worker.close()
-        return [str(problem) for problem in problems], took, longest
+        return [str(problem) for problem in problems], turns
 
-    problems, took, longest = anyio.run(ask)
+    found: list[tuple[list[str], int]] = []
+    work_of(lambda: found.append(anyio.run(ask)), most=5_000_000)
+    ((problems, turns),) = found
     assert problems == ["schema took too long"]
-    assert took < 2
-    assert longest < 0.1
+    assert turns > 5  # of others, while the answer was waited for
     assert not children()
 
 

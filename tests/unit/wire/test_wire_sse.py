@@ -1,12 +1,13 @@
 """The event reader against a reader that is too simple to be wrong, and its caps."""
 
 import re
-import time
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from work import work_of
 
 from aish.wire.errors import LimitError
 from aish.wire.sse import MAX_EVENT, MAX_LINE, MAX_RESPONSE, SseEvent, SseReader
@@ -121,17 +122,28 @@ def test_comments_without_end_are_no_event_that_grows() -> None:
     assert reader.feed(b"data: a\n\n") == [SseEvent("a")]
 
 
-@pytest.mark.usefixtures("our_time_only")
+class Searched(bytearray):
+    """Counts the bytes that are searched in it."""
+
+    bytes_seen = 0
+
+    def find(self, *arguments: Any) -> int:
+        self.bytes_seen += len(self) - (arguments[1] if len(arguments) > 1 else 0)
+        return super().find(*arguments)
+
+
 def test_a_long_event_in_tiny_pieces_costs_no_square_of_its_length() -> None:
-    def seconds(length: int) -> float:
+    def feed(length: int) -> int:
         reader = SseReader()
-        before = time.process_time()
+        reader._waiting = waiting = Searched()
         for _ in range(length):
             reader.feed(b"x")
-        return time.process_time() - before
+        assert bytes(waiting) == b"x" * length
+        return waiting.bytes_seen
 
-    short = min(seconds(20_000) for _ in range(3))
-    assert min(seconds(200_000) for _ in range(2)) < 40 * short
+    short, long = work_of(lambda: feed(2_000)), work_of(lambda: feed(20_000))
+    assert long.steps < 15 * short.steps
+    assert 20_000 <= feed(20_000) < 3 * 20_000
 
 
 def read_in(body: bytes, size: int) -> list[SseEvent]:

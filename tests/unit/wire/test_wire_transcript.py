@@ -2,12 +2,12 @@
 
 import gc
 import json
-import time
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_bodies import CALL, ORIGIN, PNG, READ, URL, dialect, messages, result
+from work import work_of
 
 from aish.vocab.messages import AssistantTurn, History, SystemTurn, Turn, UserTurn
 from aish.vocab.protocols import ModelRequest
@@ -231,19 +231,17 @@ def test_a_history_that_was_rewritten_is_encoded_anew() -> None:
     ]
 
 
-@pytest.mark.usefixtures("our_time_only")
 @pytest.mark.requirement("L12")
 def test_a_turn_costs_no_more_in_a_long_conversation() -> None:
-    def seconds(length: int) -> float:
+    def converse(length: int) -> None:
         encoder, history = Encoder(dialect()), History()
-        before = time.process_time()
         for number in range(length):
             history.turns += [UserTurn(f"{number}"), AssistantTurn("x" * 100)]
             encoder.body(ModelRequest(history, (READ,)))
-        return time.process_time() - before
 
-    short = min(seconds(100) for _ in range(3))
-    assert min(seconds(1000) for _ in range(2)) < 40 * short
+    short, long = work_of(lambda: converse(100)), work_of(lambda: converse(1000))
+    assert long.steps < 15 * short.steps
+    assert long.text < 15 * short.text
 
 
 def test_what_was_encoded_goes_with_its_history() -> None:
