@@ -5,7 +5,8 @@ result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batch
 """
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from aish.mcp.failures import INTERNAL_ERROR, RpcError
@@ -13,6 +14,13 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 MAX_BATCH = 1000
+MAX_LISTED = 2000
+"""Rows of a listing that are looked at (X6): each may be large."""
+LISTINGS = frozenset({"tools", "resources", "resourceTemplates", "prompts"})
+"""What the rows of a listing stand under."""
+# Above this a message is not parsed as a whole: its values take many times its size.
+_LARGE = 1 << 20
+_SPACE = re.compile(r"[ \t\n\r]*")
 
 
 class NotAMessageError(ValueError):
@@ -84,12 +92,89 @@ def decode(raw: bytes | str) -> tuple[Incoming, ...]:
         NotAMessageError: it is something else.
     """
     try:
-        value = json.loads(raw, parse_constant=_no_number)
+        value = _bounded(raw) if len(raw) > _LARGE else _DECODER.decode(_text(raw))
     except (ValueError, RecursionError) as error:
         raise NotAMessageError("not JSON") from error
     if isinstance(value, list) and 0 < len(value) <= MAX_BATCH:
         return tuple(_message(item) for item in value)
     return (_message(value),)
+
+
+def _text(raw: bytes | str) -> str:
+    return raw if isinstance(raw, str) else raw.decode(json.detect_encoding(raw), "surrogatepass")
+
+
+def _bounded(raw: bytes | str) -> Any:
+    """The value of a large message: of the rows of a listing one more than are looked at.
+
+    That one tells that there are more, which are read one by one and not kept.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    text = _text(raw)
+    start = _past_space(text, 0)
+    if text[start : start + 1] != "{":
+        return _DECODER.decode(text)
+    value, end = _object(text, start, _member)
+    if _past_space(text, end) != len(text):
+        raise ValueError("text behind the message")
+    return value
+
+
+def _member(key: str, text: str, start: int) -> tuple[Any, int]:
+    if key == "result" and text[start : start + 1] == "{":
+        return _object(text, start, _row_list)
+    return _DECODER.raw_decode(text, start)
+
+
+def _row_list(key: str, text: str, start: int) -> tuple[Any, int]:
+    if key not in LISTINGS or text[start : start + 1] != "[":
+        return _DECODER.raw_decode(text, start)
+    rows: list[Any] = []
+    at = _past_space(text, start + 1)
+    while text[at : at + 1] != "]":
+        row, at = _DECODER.raw_decode(text, at)
+        if len(rows) <= MAX_LISTED:
+            rows.append(row)
+        at = _past_comma(text, at, "]")
+    return rows, at + 1
+
+
+def _object(
+    text: str, start: int, value_of: Callable[[str, str, int], tuple[Any, int]]
+) -> tuple[dict[str, Any], int]:
+    """The object that begins at `start`, its values read by `value_of`, and where it ends."""
+    found: dict[str, Any] = {}
+    at = _past_space(text, start + 1)
+    while text[at : at + 1] != "}":
+        if text[at : at + 1] != '"':
+            raise ValueError("no key")
+        key, at = _DECODER.raw_decode(text, at)
+        at = _past_space(text, at)
+        if text[at : at + 1] != ":":
+            raise ValueError("no colon")
+        found[key], at = value_of(key, text, _past_space(text, at + 1))
+        at = _past_comma(text, at, "}")
+    return found, at + 1
+
+
+def _past_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _past_comma(text: str, at: int, closing: str) -> int:
+    """Where the next member begins, or the closing bracket stands."""
+    at = _past_space(text, at)
+    if text[at : at + 1] == closing:
+        return at
+    if text[at : at + 1] != ",":
+        raise ValueError("no comma")
+    at = _past_space(text, at + 1)
+    if text[at : at + 1] == closing:
+        raise ValueError("a comma and nothing behind it")
+    return at
 
 
 def json_object(value: object) -> JsonObject:
@@ -147,6 +232,9 @@ def _id_text(number: Any) -> str | None:
 
 def _no_number(_: str) -> None:
     """NaN and the infinities, which JSON does not have, become null."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
 
 
 def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:

@@ -22,7 +22,7 @@ from aish.mcp.failures import (
     ServerEndedError,
     SessionLostError,
 )
-from aish.mcp.messages import json_object
+from aish.mcp.messages import LISTINGS, MAX_LISTED, json_object
 from aish.mcp.negotiate import Agreement, handshake, negotiate
 from aish.mcp.replay import TOOLS_CHANGED
 from aish.mcp.requests_from_server import Answers
@@ -35,8 +35,6 @@ MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1
 ENDED_AGAIN = "the server ended again after it was restarted"
 MAX_PAGES = 100
-MAX_LISTED = 2000
-"""Rows of a listing after which no further page is asked for (X6): each may be large."""
 LISTEN_SECONDS = 0.5
 """Some servers send the head of a stream only with its first event."""
 
@@ -75,6 +73,7 @@ class Session:
         self._restarts = 0
         self._beginning = anyio.Lock()
         self._heard = anyio.Event()
+        self._left_out: set[str] = set()
 
     @property
     def agreement(self) -> Agreement:
@@ -119,7 +118,7 @@ class Session:
         raise RpcError(INTERNAL_ERROR, f"the server asked {MAX_INPUT_ROUNDS} times for input")
 
     async def pages(self, method: str) -> list[JsonObject]:
-        """All pages of a listing, a bounded number of them.
+        """All pages of a listing, a bounded number of them and of their rows (X6).
 
         Raises:
             McpError: the server refused or could not be reached.
@@ -127,19 +126,31 @@ class Session:
         found: list[JsonObject] = []
         seen: set[str] = set()
         params: JsonObject = {}
-        listed = 0
-        while len(found) < MAX_PAGES and listed < MAX_LISTED:
+        room = MAX_LISTED
+        while True:
             page = await self.request(method, params)
-            found.append(page)
-            listed += sum(len(rows) for rows in page.values() if isinstance(rows, list))
+            rows = _row_count(page)
+            found.append(page if rows <= room else _shortened(page, room))
             cursor = page.get("nextCursor")
-            if not isinstance(cursor, str) or not cursor or cursor in seen:
+            more = isinstance(cursor, str) and bool(cursor) and cursor not in seen
+            if rows <= room and not more:
                 return found
-            seen.add(cursor)
+            if rows >= room:
+                self._leave_out(method, f"{MAX_LISTED:,} {method.removesuffix('/list')}")
+                return found
+            if len(found) == MAX_PAGES:
+                self._leave_out(method, f"{MAX_PAGES} pages of `{method}`")
+                return found
+            room -= rows
+            seen.add(str(cursor))
             params = {"cursor": cursor}
-        text = f"`{method}` was cut off after {len(found)} pages with {listed} rows"
-        self._terms.notice("too_many_pages", text)
-        return found
+
+    def _leave_out(self, method: str, most: str) -> None:
+        """Say once of a listing that it is not taken whole, however often it is asked for."""
+        if method not in self._left_out:
+            self._left_out.add(method)
+            text = f"it lists more than {most}: the rest is left out"
+            self._terms.notice("too_many_pages", text)
 
     async def _inputs(self, result: JsonObject, running: Running) -> JsonObject:
         """What a retry carries: the answers, and the server's own state exactly as it came."""
@@ -238,3 +249,17 @@ class Session:
     def _note(self, method: str) -> None:
         if method == TOOLS_CHANGED:
             self._terms.on_tools_changed()
+
+
+def _row_count(page: JsonObject) -> int:
+    return sum(
+        len(rows) for key, rows in page.items() if key in LISTINGS and isinstance(rows, list)
+    )
+
+
+def _shortened(page: JsonObject, room: int) -> JsonObject:
+    """A page with as many rows as are wanted."""
+    return {
+        key: rows[:room] if key in LISTINGS and isinstance(rows, list) else rows
+        for key, rows in page.items()
+    }

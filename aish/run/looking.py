@@ -15,6 +15,9 @@ from aish.vocab.rules import RuleEntry
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName
 
+MANY_TOOLS = 128
+"""More tools in one request are refused by many endpoints."""
+
 
 @frozen
 class ToolView:

@@ -170,6 +170,7 @@ def parse() -> argparse.Namespace:
         help="answer calls with a line of so many bytes",
     )
     parser.add_argument("--change-tools", action="store_true", help="after the first call")
+    parser.add_argument("--many", type=int, default=0, metavar="N", help="so many more tools")
     parser.add_argument("--asks", action="store_true", help="tools that need the client")
     parser.add_argument("--offers", action="store_true", help="resources and prompts too")
     parser.add_argument("--stderr", type=int, default=0, metavar="N", help="lines on stderr")
@@ -195,6 +196,10 @@ def main() -> None:
         signal.pause()
         while True:
             signal.pause()
+    mcp_tools.TOOLS.extend(
+        {"name": f"more{number}", "description": "One of many", "inputSchema": {"type": "object"}}
+        for number in range(arguments.many)
+    )
     if arguments.asks:
         mcp_tools.TOOLS.extend(ASKING_TOOLS)
     if arguments.offers:

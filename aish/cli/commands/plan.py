@@ -1,6 +1,6 @@
 """`aish plan FILE`."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
@@ -31,7 +31,7 @@ from aish.cli.plan_graph import mermaid_lines
 from aish.cli.plan_text import plan_lines
 from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
-from aish.run.looking import Look, look_at_lock
+from aish.run.looking import MANY_TOOLS, Look, look_at_lock
 from aish.run.order import lacks_stdin
 from aish.run.plan import make_plan
 from aish.run.plan_checks import require_steps
@@ -96,10 +96,10 @@ def command(
     for error in found.locked:
         report(error)
         return int(error.exit_code)
-    unmatched = _unmatched(found, strict=strict)
+    odd = _unmatched(found, strict=strict) + _crowded(view, strict=strict)
     if missing_server(plan, found.servers) is not None:
         return int(ExitCode.UNAVAILABLE)
-    return int(ExitCode.USAGE if unmatched and strict else ExitCode.OK)
+    return int(ExitCode.USAGE if odd and strict else ExitCode.OK)
 
 
 def _print(view: JsonObject, format_: PlanReport) -> None:
@@ -116,3 +116,20 @@ def _unmatched(found: Look, *, strict: bool) -> int:
         level = "error" if strict else "warning"
         say(f"{level}: {rule.path}: the rule `{rule.tool}` matches no known tool")
     return len(found.unmatched)
+
+
+def _crowded(view: JsonObject, *, strict: bool) -> int:
+    """Requests with more tools than endpoints accept, as far as one can know."""
+    steps = view["steps"]
+    assert isinstance(steps, Sequence)
+    crowded = 0
+    for step in steps:
+        assert isinstance(step, Mapping)
+        tools = step.get("tools")
+        if isinstance(tools, Sequence) and len(tools) > MANY_TOOLS:
+            crowded += 1
+            said = f"step `{step['id']}`: its requests have {len(tools):,} tools"
+            level = "error" if strict else "warning"
+            say(f"{level}: {said}; many endpoints accept {MANY_TOOLS} at most")
+            say("  hint: name those it needs under `tools:` of the step, or of the server")
+    return crowded

@@ -1,9 +1,10 @@
 import json
+import tracemalloc
 from contextlib import suppress
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aish.mcp import messages
@@ -104,6 +105,64 @@ def test_lone_surrogates_and_line_separators_survive_on_one_line() -> None:
     assert raw.isascii()
     assert b"\n" not in raw
     assert json.loads(raw)["params"]["text"] == "\ud800\u2028\n"
+
+
+LARGE = " " * (1 << 20)
+
+
+def outcome(raw: str) -> Any:
+    """What a text comes to, whatever that is."""
+    try:
+        return repr(messages.decode(raw))
+    except NotAMessageError:
+        return "no message"
+
+
+@pytest.mark.requirement("X6")
+@settings(max_examples=60, deadline=None)
+@given(
+    ENVELOPES.map(json.dumps) | st.text(st.sampled_from('{}[]",: \\\n0aresultools'), max_size=30)
+)
+def test_a_large_message_is_read_as_a_small_one(raw: str) -> None:
+    assert outcome(raw + LARGE) == outcome(raw)
+
+
+@pytest.mark.requirement("X6")
+@pytest.mark.parametrize(
+    "raw",
+    [
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":[]}}',
+        '{"jsonrpc" : "2.0" , "id":1, "result" : { "tools" : [ {"name":"a"} , 1 ] , "x":2 } }',
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":[1,]}}',
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":[1}}',
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":[1',
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":1}}',
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":[1]},}',
+        '{"jsonrpc":"2.0","id":1,"result":{"tools":[1]}} x',
+        '{"jsonrpc":"2.0","id":1,"result":{tools:[1]}}',
+        '{"jsonrpc":"2.0","id":1,"result":{"\\u0074ools":[NaN]}}',
+        '{"jsonrpc":"2.0","id":1,"result":{"prompts":[' + "[" * 100_000,
+    ],
+)
+def test_a_large_listing_is_read_as_a_small_one(raw: str) -> None:
+    assert outcome(raw + LARGE) == outcome(raw)
+
+
+@pytest.mark.requirement("M6", "X6")
+def test_a_listing_without_end_keeps_no_memory() -> None:
+    row = '{"name":"t","inputSchema":{"type":"object","properties":{"a":{"type":"string"}}}}'
+    raw = f'{{"jsonrpc":"2.0","id":1,"result":{{"tools":[{",".join([row] * 100_000)}]}}}}'
+
+    tracemalloc.start()
+    (message,) = messages.decode(raw)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert isinstance(message, Answer)
+    rows = message.result["tools"]
+    assert isinstance(rows, list)
+    assert len(rows) == 2001
+    assert peak < 8 << 20
 
 
 @given(st.binary(max_size=200))

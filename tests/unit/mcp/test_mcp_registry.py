@@ -156,7 +156,7 @@ def test_pages_without_end_are_cut_off() -> None:
 
     names, said = names_of(Legacy(tools__list=page))
     assert len(names) == 100
-    text = "`tools/list` was cut off after 100 pages with 100 rows"
+    text = "it lists more than 100 pages of `tools/list`: the rest is left out"
     assert said == [("web", "too_many_pages", text)]
 
 
@@ -170,8 +170,20 @@ def test_large_pages_are_cut_off_sooner() -> None:
         return {"tools": rows, "nextCursor": str(number)}
 
     names, said = names_of(Legacy(tools__list=page))
-    assert len(names) == 2100
-    assert [code for _, code, _ in said] == ["too_many_pages"]
+    assert len(names) == 2000
+    text = "it lists more than 2,000 tools: the rest is left out"
+    assert said == [("web", "too_many_pages", text)]
+
+
+@pytest.mark.requirement("M6", "X6")
+@pytest.mark.parametrize(("count", "told"), [(2000, 0), (2001, 1), (100_000, 1)])
+def test_of_a_page_with_too_many_tools_the_first_are_taken(count: int, told: int) -> None:
+    rows = [tool(f"t{number}") for number in range(count)]
+
+    names, said = names_of(Legacy(tools__list=lambda _: {"tools": rows}))
+
+    assert names == [f"web__t{number}" for number in range(2000)]
+    assert [code for _, code, _ in said] == ["too_many_pages"] * told
 
 
 @pytest.mark.requirement("M6")
