@@ -10,6 +10,7 @@ from aish.cli.options import (
     AllowOption,
     AskOption,
     BroadRootOption,
+    CsvRawOption,
     DenyOption,
     EphemeralOption,
     Format,
@@ -29,6 +30,7 @@ from aish.cli.options import (
     RunDirOption,
     SetOption,
     StagedOption,
+    TableStepOption,
     TimeoutOption,
     VerboseOption,
 )
@@ -132,6 +134,17 @@ class Batching:
         str | None,
         typer.Option("--shard", metavar="I/N", help="Only a stable part of the items: 2/8."),
     ] = None
+
+
+@frozen
+class Writing:
+    """The file that the result goes to."""
+
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result there.")
+    ] = None
+    step: TableStepOption = None
+    csv_raw: CsvRawOption = False
 
 
 def _certificate(flag: str, what: str) -> object:

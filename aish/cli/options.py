@@ -109,6 +109,16 @@ StagedOption = Annotated[
         "--staged", metavar="FILE", help="Put calls that are staged there, not into the run folder."
     ),
 ]
+TableStepOption = Annotated[
+    str | None,
+    typer.Option("--step", metavar="ID", help="With `-o FILE.csv`: which step's items."),
+]
+CsvRawOption = Annotated[
+    bool,
+    typer.Option(
+        "--csv-raw", help="With `-o FILE.csv`: no apostrophe before what looks like a formula."
+    ),
+]
 BroadRootOption = Annotated[
     bool,
     typer.Option("--allow-broad-root", help="Let a tool pack have `/` or your home as its root."),

@@ -43,6 +43,7 @@ class Shape:
     verbose: bool
     reporting: Reporting = Reporting()
     table: str | None = None
+    csv_raw: bool = False
 
 
 class Outlets:
@@ -226,7 +227,7 @@ def _result(
     plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO, items: ItemsFile | None
 ) -> Sink:
     if items is not None and shape.table is not None and shape.output is not None:
-        return table(items, shape.table, shape.output)
+        return table(plan, items, shape.table, shape.output, csv_raw=shape.csv_raw)
     if shape.format is Format.JSON:
         from aish.sinks.result import Result
 

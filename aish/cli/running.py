@@ -4,7 +4,6 @@ import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -21,6 +20,7 @@ from aish.cli.option_groups import (
     Ruling,
     Spreading,
     Telling,
+    Writing,
 )
 from aish.cli.outlets import Outlets, Shape
 from aish.cli.staging import book_of, check_staging, tell_of
@@ -96,7 +96,7 @@ class Asked:
     filling: Filling
     ruling: Ruling
     telling: Telling
-    output: Path | None = None
+    writing: Writing = Writing()
     model: str | None = None
     resuming: Resuming = Resuming()
     reporting: Reporting = Reporting()
@@ -113,8 +113,8 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         resumed = _resumption(pipeline, asked, film, stack)
         options = _options(pipeline, asked, resumed)
         plan = make_plan(pipeline, options, reel=film)
-        if asked.output is not None:
-            check_writable(asked.output)
+        if asked.writing.output is not None:
+            check_writable(asked.writing.output)
         check_reports(asked.reporting, film, plan.secrets)
         register_masks(plan.secrets, quiet=telling.quiet)
         clock, shape = SystemClock(), _shape(asked, plan)
@@ -210,12 +210,13 @@ def _shape(asked: Asked, plan: Plan) -> Shape:
     telling = asked.telling
     return Shape(
         telling.format_,
-        output=asked.output,
+        output=asked.writing.output,
         stream=telling.stream,
         quiet=telling.quiet,
         verbose=telling.verbose,
         reporting=asked.reporting,
-        table=table_step(plan, asked.output, telling.format_),
+        table=table_step(plan, asked.writing, telling.format_),
+        csv_raw=asked.writing.csv_raw,
     )
 
 

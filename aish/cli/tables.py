@@ -1,9 +1,10 @@
-"""`-o results.csv` and `-o results.jsonl`: which step's items are meant, and what reads them."""
+"""`-o results.csv` and the like: which step's items are meant, and what reads them."""
 
 from pathlib import Path
 from typing import BinaryIO
 
 from aish.cli.boundary import say
+from aish.cli.option_groups import Writing
 from aish.cli.options import Format
 from aish.config.steps import PipelineStep, Step
 from aish.errors import UsageError
@@ -13,28 +14,55 @@ from aish.sinks.fanout import Sink
 from aish.sinks.items.file import ItemsFile, open_items_file
 from aish.sinks.text import Manner
 
-_ENDINGS = frozenset({".csv", ".jsonl"})
+_ENDINGS = frozenset({".csv", ".tsv", ".jsonl"})
+# What no program opens if it holds text.
+_NO_TEXT = frozenset(
+    {".xlsx", ".xlsm", ".xlsb", ".xls", ".ods", ".numbers", ".parquet", ".feather", ".arrow"}
+)
 
 
-def table_step(plan: Plan, output: Path | None, format_: Format) -> str | None:
-    """The step whose items are written to `output` as a table, if that is what its name means.
+def table_step(plan: Plan, writing: Writing, format_: Format) -> str | None:
+    """The step whose items are written to a file as a table, if that is what its name means.
 
-    The last step, or the only one that has items. Without any, the file is like all others.
+    The only one that has items, or the one that is named. Without any, the file is like all others.
 
     Raises:
-        UsageError: several steps have items, and the last one has none.
+        UsageError: a file of that kind cannot be written, or nobody says which step is meant.
     """
-    if output is None or output.suffix.lower() not in _ENDINGS or format_ is not Format.TEXT:
-        return None
+    output = writing.output
+    if output is not None:
+        check_kind(output)
     having = [step.id for step in plan.steps if step.flow.foreach is not None]
-    if not having or ends_with_items(plan):
-        return having[-1] if having else None
-    if len(having) > 1:
-        names = ", ".join(f"`{name}`" for name in having)
-        said = f"the steps {names} have items, and the last step has none: which are meant"
-        hint = "`--format json -o results.json` has the items of all steps"
-        raise UsageError(said, where=f"-o {output}", hint=hint)
-    return having[0]
+    ending = None if output is None or format_ is not Format.TEXT else output.suffix.lower()
+    if ending not in _ENDINGS or not having:
+        _check_alone("--step", given=writing.step is not None)
+        _check_alone("--csv-raw", given=writing.csv_raw)
+        return None
+    _check_alone("--csv-raw", given=writing.csv_raw and ending == ".jsonl")
+    from aish.sinks.items.outlet import step_of
+
+    return step_of(having, writing.step, f"-o {output}")
+
+
+def check_kind(output: Path) -> None:
+    """See that a result can be written to a file of this name.
+
+    Raises:
+        UsageError: its ending promises what no result is.
+    """
+    ending = output.suffix.lower()
+    if ending in _NO_TEXT:
+        raise UsageError(
+            f"a `{ending}` file cannot be written",
+            where=f"-o {output}",
+            hint="spreadsheets open `.csv` and `.tsv`; `.jsonl` has all there is to tell",
+        )
+
+
+def _check_alone(flag: str, *, given: bool) -> None:
+    if given:
+        hint = "a table is what `-o` writes of a step with `foreach`, in the format `text`"
+        raise UsageError(f"`{flag}` goes with `-o FILE.csv` or `-o FILE.tsv`", hint=hint)
 
 
 def ends_with_items(plan: Plan) -> bool:
@@ -54,11 +82,15 @@ def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> 
     return ItemTexts(out, items, plan.steps[-1].id, say, manner)
 
 
-def table(items: ItemsFile, step: str, path: Path) -> Sink:
-    """What writes the items of a step to a file."""
+def table(plan: Plan, items: ItemsFile, step: str, path: Path, *, csv_raw: bool) -> Sink:
+    """What writes the items of a step to a file; with `csv_raw` no cell is guarded."""
+    from aish.run.item_source import given_parts
     from aish.sinks.items.outlet import ItemsOutlet
+    from aish.sinks.items.table import ALL_RAW
 
-    return ItemsOutlet(items, step, path, say)
+    meant = next(one for one in plan.steps if one.id == step)
+    raw = ALL_RAW if csv_raw else frozenset(given_parts(meant, plan))
+    return ItemsOutlet(items, step, path, say, raw)
 
 
 def _may_have_items(step: Step) -> bool:

@@ -70,9 +70,12 @@ def _foreach(table: Table) -> Foreach | None:
     source = table.child("foreach")
     if source is not None and source.has("file") == source.has("glob"):
         table.problem("foreach", "`foreach` needs an expression, `{file: …}` or `{glob: …}`")
+    if source is not None and source.has("delimiter") and not source.has("file"):
+        source.problem("delimiter", "`delimiter` goes with `file`")
     return Foreach(
         expression=table.text("foreach"),
         file=None if source is None else source.text("file"),
+        delimiter=None if source is None else source.text("delimiter"),
         glob=None if source is None else source.text("glob"),
         folder=table.folder_of("foreach"),
         name=name,

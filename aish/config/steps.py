@@ -61,6 +61,7 @@ class Foreach:
 
     expression: str | None = None
     file: str | None = None
+    delimiter: str | None = None
     glob: str | None = None
     folder: Path = Path()
     name: str = "item"

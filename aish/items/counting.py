@@ -7,6 +7,7 @@ are read.
 from pathlib import Path
 from typing import BinaryIO
 
+from aish.items.items import DELIMITERS
 from aish.items.source import ItemsError, opened
 
 MOST_BYTES = 1 << 28
@@ -20,7 +21,7 @@ def count_of(path: Path) -> int | None:
 
     Reads the file once: about half a second for a million lines.
     """
-    if path.suffix.lower() not in {".csv", ".jsonl", ".ndjson"}:
+    if path.suffix.lower() not in {*DELIMITERS, ".jsonl", ".ndjson"}:
         return None
     try:
         return _counted(path)
@@ -33,7 +34,7 @@ def _counted(path: Path) -> int | None:
     with opened(path) as file:
         if path.stat().st_size > MOST_BYTES:
             return None
-        return _csv(file) if path.suffix.lower() == ".csv" else _lines(file)
+        return _csv(file) if path.suffix.lower() in DELIMITERS else _lines(file)
 
 
 def _lines(file: BinaryIO) -> int:

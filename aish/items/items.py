@@ -15,12 +15,17 @@ from aish.vocab.json import JsonValue
 
 Reader = Callable[[BinaryIO, str], Iterator[JsonValue]]
 
+DELIMITERS: Mapping[str, str] = {".csv": ",", ".tsv": "\t"}
+"""What stands between two values, by the ending of the name."""
+
 READERS: Mapping[str, Reader] = {
-    ".csv": csv_rows,
+    **{ending: partial(csv_rows, delimiter=usual) for ending, usual in DELIMITERS.items()},
     ".jsonl": json_lines,
     ".ndjson": json_lines,
     ".json": json_array,
 }
+
+_SHEETS = frozenset({".xlsx", ".xls", ".ods"})
 
 
 @frozen
@@ -78,30 +83,37 @@ def from_glob(pattern: str, folder: Path) -> Items:
     return Items(partial(iter, names), len(names))
 
 
-def from_file(path: Path) -> Items:
+def from_file(path: Path, delimiter: str | None = None) -> Items:
     """The items of a file, by the ending of its name; `counting` knows how many there are.
 
     Raises:
         ItemsError: it is not there, or its ending is none that is known.
     """
-    reader = reader_of(path)
+    reader = reader_of(path, delimiter)
     # A file that is not there is said at once, not when the first item is asked for.
     with opened(path):
         return Items(partial(_read, path, reader), None, path)
 
 
-def reader_of(path: Path) -> Reader:
-    """How a file of this name is read.
+def reader_of(path: Path, delimiter: str | None = None) -> Reader:
+    """How a file of this name is read, with `delimiter` between its values if one is given.
 
     Raises:
-        ItemsError: its ending says nothing of its format.
+        ItemsError: its ending says nothing of its format, or it has no delimiter.
     """
-    reader = READERS.get(path.suffix.lower())
+    ending = path.suffix.lower()
+    reader = READERS.get(ending)
     if reader is None:
         known = ", ".join(f"`{suffix}`" for suffix in READERS)
         said = f"items are read from {known}, by the ending of the name"
-        raise ItemsError(said, where=shown(path))
-    return reader
+        hint = "save the sheet as CSV" if ending in _SHEETS else None
+        raise ItemsError(said, where=shown(path), hint=hint)
+    if delimiter is None:
+        return reader
+    if ending not in DELIMITERS:
+        known = " and ".join(f"`{suffix}`" for suffix in DELIMITERS)
+        raise ItemsError(f"`delimiter` is for {known}", where=shown(path))
+    return partial(csv_rows, delimiter=delimiter)
 
 
 def _read(path: Path, reader: Reader) -> Iterator[JsonValue]:

@@ -16,7 +16,7 @@ from aish.items.values import digest_of
 from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.item import Task, run_item
-from aish.run.item_source import count, items_of, value_of
+from aish.run.item_source import count, given_parts, items_of, value_of
 from aish.run.records import ItemRecord, StepRecord, spent_nothing
 from aish.run.stage import Entrance, ItemScope, Stage
 from aish.run.surroundings import AnyDone
@@ -46,7 +46,8 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     before = stage.carried.items.get(stage.name(step)) if stage.carried else None
     done = before.ok + before.failed if before is not None else 0
     kind = KINDS[type(step)]
-    stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done))
+    given = () if stage.prefix else given_parts(step, stage.plan)
+    stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done, given))
     total = items.total if stage.options.shard is None else None
     batch = _Batch(step, foreach, stage, iter(items), total, known)
     return await batch.run()

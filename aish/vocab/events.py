@@ -56,12 +56,17 @@ class RunStarted:
 
 @frozen
 class StepStarted:
-    """A step begins; `count` items, if that is known, of which `done` were done before (B3)."""
+    """A step begins; `count` items, if that is known, of which `done` were done before (B3).
+
+    `given` says whether its items, and their keys, came with the input of the run: what no model
+    and no tool of the run has written.
+    """
 
     place: Place
     kind: StepKind
     count: int | None = None
     done: int = 0
+    given: tuple[Literal["item", "key"], ...] = ()
 
 
 @frozen

@@ -105,7 +105,7 @@ def test_an_answer_is_no_formula(project: Project, model_endpoint: ModelEndpoint
     project.run("-o", "out.csv")
 
     rows = table(read(project.folder / "out.csv"))
-    assert [row["text"] for row in rows] == ["'=1+1", "-5"]
+    assert [row["text"] for row in rows] == ["=1+1", "-5"]
     assert rows[0]["shout"] == '\'=HYPERLINK("http://x","y")'
 
 
@@ -360,16 +360,153 @@ def test_a_shard_that_was_cut_off_is_named(
     assert "has no journal of a run" in merge(project, runs).stderr
 
 
+NASTY = [
+    "+48 600 100 200",
+    "@bob",
+    "=A1",
+    "-2+3",
+    "'quoted",
+    "\t=1",
+    "line\r\nof two",
+    ' "said" ',
+    "\uff1d1",
+    "",
+    "; , \\",
+]
+
+
+def written(rows: Sequence[Sequence[str]], delimiter: str = ",") -> str:
+    text = io.StringIO(newline="")
+    csv.writer(text, lineterminator="\n", delimiter=delimiter).writerows(rows)
+    return text.getvalue()
+
+
+@pytest.mark.requirement("B4", "X2")
+@pytest.mark.parametrize(("name", "delimiter"), [("out.csv", ","), ("out.tsv", "\t")])
+def test_columns_of_the_input_come_back_byte_for_byte(
+    project: Project, model_endpoint: ModelEndpoints, name: str, delimiter: str
+) -> None:
+    source = [["+id", "=text"], *([f"@{number}", text] for number, text in enumerate(NASTY))]
+    batch(
+        project,
+        model_endpoint(lambda _: text_reply("=1+1")),
+        "foreach: {file: rows.csv}\nkey: item['+id']\nprompt: Say\n",
+        written(source),
+    )
+
+    assert project.run("-o", name).code == 0
+    assert project.run("-o", f"raw-{name}", "--csv-raw").code == 0
+
+    def came(file: str) -> list[list[str]]:
+        text = read(project.folder / file)
+        return list(csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=delimiter))
+
+    rows, raw = came(name), came(f"raw-{name}")
+    assert [row[1:3] for row in rows] == source
+    assert [row[0] for row in rows[1:]] == [row[0] for row in source[1:]], "the key is of the input"
+    assert {row[-1] for row in rows[1:]} == {"'=1+1"}
+    assert {row[-1] for row in raw[1:]} == {"=1+1"}
+    assert [row[:3] for row in raw] == [row[:3] for row in rows]
+
+
+@pytest.mark.requirement("B4", "X2")
+@pytest.mark.parametrize(
+    "source",
+    ["steps.make.output", "{file: made.csv}", '{file: "{{ steps.make.text }}"}'],
+    ids=["a list", "a file", "a path"],
+)
+def test_items_that_a_step_has_made_are_guarded(project: Project, source: str) -> None:
+    project.write("make.sh", "printf 'a\\n=1+1\\n' > made.csv; printf made.csv")
+    make = "[sh, make.sh]"
+    if source.startswith("steps"):
+        source, make = "steps.make.text.split()", "[echo, '=1+1']"
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        steps:
+          - {{id: make, run: {make}}}
+          - {{id: each, needs: [make], foreach: {source}, run: ['true']}}
+        """
+    )
+
+    done = project.run("-o", "out.csv")
+
+    assert done.code == 0, done.stderr
+    (row,) = csv.reader(io.StringIO(read(project.folder / "out.csv").split("\r\n")[1]))
+    assert row[:2] == ["0", "'=1+1"]
+
+
+@pytest.mark.requirement("B6", "X2")
+def test_joined_shards_have_the_columns_of_the_input_as_they_were(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    rows = written([["name", "text"], *([f"@{n}", text] for n, text in enumerate(NASTY))])
+    batch(project, model_endpoint(lambda _: answer("=1+1")), rows=rows)
+    project.run("-o", "whole.csv", "--ephemeral")
+    project.run("-o", "raw.csv", "--csv-raw", "--ephemeral")
+
+    runs = shards(project, 2)
+
+    assert merge(project, runs).code == 0
+    assert read(project.folder / "merged.csv") == read(project.folder / "whole.csv")
+    assert merge(project, runs, "--csv-raw").code == 0
+    assert read(project.folder / "merged.csv") == read(project.folder / "raw.csv")
+
+
+@pytest.mark.requirement("F5", "B4")
+@pytest.mark.parametrize(
+    ("name", "source", "delimiter"),
+    [
+        ("rows.tsv", "{file: rows.tsv}", "\t"),
+        ("rows.csv", '{file: rows.csv, delimiter: ";"}', ";"),
+        ("rows.TSV", '{file: rows.TSV, delimiter: "|"}', "|"),
+    ],
+)
+def test_values_may_be_separated_otherwise(
+    project: Project, model_endpoint: ModelEndpoints, name: str, source: str, delimiter: str
+) -> None:
+    project.uses(model_endpoint(lambda request: text_reply(asked(request))))
+    project.write(name, written([["id", "text"], ["1", "a;b"], ["2", "c,d"]], delimiter))
+    project.pipeline(f'foreach: {source}\nkey: item.id\nprompt: "{{{{ item.text }}}}"\n')
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (0, "a;b\nc,d\n"), done.stderr
+    assert of_type(project.journal, "step.started")[0]["count"] == 2
+
+
+@pytest.mark.requirement("F11", "exit-2")
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ('{file: rows.jsonl, delimiter: ";"}', "foreach.delimiter: `delimiter` is for `.csv` and"),
+        ('{glob: "*.py", delimiter: ";"}', "foreach.delimiter: `delimiter` goes with `file`"),
+        ('{file: rows.csv, delimiter: ";;"}', "foreach.delimiter: "),
+        ('{file: rows.csv, delimiter: "\\n"}', "foreach.delimiter: "),
+    ],
+)
+def test_a_delimiter_that_cannot_be_is_an_error_in_the_file(
+    project: Project, source: str, said: str
+) -> None:
+    project.pipeline(f"foreach: {source}\nrun: ['true']\n")
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert said in done.stdout + done.stderr
+
+
 @pytest.mark.requirement("B4", "exit-2")
 def test_a_table_of_several_steps_needs_to_know_which(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    batch(project, model_endpoint([]))
+    endpoint = model_endpoint(lambda request: text_reply(asked(request)))
+    batch(project, endpoint)
     project.pipeline(
         """
         steps:
           - {id: a, foreach: "[1]", prompt: say a}
-          - {id: b, foreach: "[1]", prompt: say b}
+          - {id: b, needs: [a], foreach: "[1]", prompt: say b}
           - {id: c, needs: [a, b], prompt: say c}
         """
     )
@@ -377,7 +514,37 @@ def test_a_table_of_several_steps_needs_to_know_which(
     done = project.run("-o", "out.csv")
 
     assert done.code == 2
-    assert "the steps `a`, `b` have items, and the last step has none" in done.stderr
+    assert done.stderr.startswith("error: -o out.csv: several steps have items: `a`, `b`\n")
+    assert "hint: `--step ID` says which are meant" in done.stderr
+    assert not endpoint.requests
+    assert not project.run_folders
+
+    assert project.run("-o", "out.csv", "--step", "a").code == 0
+    assert [row["output"] for row in table(read(project.folder / "out.csv"))] == ["say a"]
+    other = project.run("-o", "out.csv", "--step", "c")
+    assert other.stderr.startswith("error: --step c: no step `c` has items\n\nhint: steps that")
+    for flag in ("--step=a", "--csv-raw"):
+        alone = project.run(flag, "-o", "out.txt")
+        assert alone.code == 2
+        assert "goes with `-o FILE.csv` or `-o FILE.tsv`" in alone.stderr
+
+
+@pytest.mark.requirement("B4", "exit-2")
+@pytest.mark.parametrize("form", ["text", "json"])
+@pytest.mark.parametrize("name", ["out.xlsx", "out.ODS"])
+def test_a_spreadsheet_is_refused_with_what_is_possible(
+    project: Project, model_endpoint: ModelEndpoints, name: str, form: str
+) -> None:
+    endpoint = model_endpoint([])
+    batch(project, endpoint)
+
+    done = project.run("-o", name, "--format", form)
+
+    assert done.code == 2
+    assert f"error: -o {name}: a `{name[3:].lower()}` file cannot be written" in done.stderr
+    assert "hint: spreadsheets open `.csv` and `.tsv`" in done.stderr
+    assert not endpoint.requests
+    assert not (project.folder / name).exists()
 
 
 @pytest.mark.requirement("B4")

@@ -1,10 +1,5 @@
 """`aish run FILE`: the main job."""
 
-from pathlib import Path
-from typing import Annotated
-
-import typer
-
 from aish.cli.grouping import grouped
 from aish.cli.loading import load
 from aish.cli.option_groups import (
@@ -16,6 +11,7 @@ from aish.cli.option_groups import (
     Spreading,
     Taping,
     Telling,
+    Writing,
 )
 from aish.cli.options import FileArgument
 from aish.cli.running import Asked, Film, run_pipeline
@@ -34,10 +30,7 @@ def command(
     spreading: Spreading,
     resuming: Resuming,
     reporting: Reporting,
-    *,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result there.")
-    ] = None,
+    writing: Writing,
 ) -> int:
     """Execute a pipeline.
 
@@ -53,7 +46,7 @@ def command(
         filling,
         ruling,
         telling,
-        output,
+        writing,
         taping.live_model,
         resuming,
         reporting,

@@ -8,10 +8,12 @@ import typer
 
 from aish.cli.boundary import say
 from aish.cli.options import (
+    CsvRawOption,
     PastRunDirOption,
     QuietOption,
     Report,
     ReportOption,
+    TableStepOption,
     VerboseOption,
 )
 from aish.cli.printing import print_json
@@ -22,7 +24,7 @@ from aish.run.past.shelf import JOURNAL, Shelf, open_shelf, open_shelves
 from aish.run.past.telling import find
 from aish.sinks.items.file import open_items_file
 from aish.sinks.items.outlet import write_table
-from aish.sinks.items.table import WRITERS
+from aish.sinks.items.table import ALL_RAW, WRITERS
 from aish.text import counted
 
 
@@ -33,12 +35,10 @@ def command(
     ],
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="A .csv or .jsonl file.")
+        Path, typer.Option("-o", "--output", metavar="FILE", help="A .csv, .tsv or .jsonl file.")
     ],
-    step: Annotated[
-        str | None,
-        typer.Option("--step", metavar="ID", help="Which step's items, if several have some."),
-    ] = None,
+    step: TableStepOption = None,
+    csv_raw: CsvRawOption = False,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
     quiet: QuietOption = False,
@@ -50,14 +50,14 @@ def command(
     """
     del verbose
     if output.suffix.lower() not in WRITERS:
-        known = " and ".join(f"`{ending}`" for ending in WRITERS)
+        known = ", ".join(f"`{ending}`" for ending in WRITERS)
         raise UsageError(f"results are written as {known}", where=f"-o {output}")
     check_writable(output)
     with ExitStack() as stack:
         parts = [_find(name, run_dir, stack) for name in runs]
         items = stack.enter_context(closing(open_items_file(None)))
         found = merge(parts, step, items)
-        write_table(items, found, output)
+        write_table(items, found, output, ALL_RAW if csv_raw else None)
         statuses = [str(row["status"]) for row in items.rows(found)]
     failed = sum(status not in {"ok", "skipped"} for status in statuses)
     if format_ is Report.JSON:

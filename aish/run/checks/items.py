@@ -28,10 +28,13 @@ def foreach_complaints(
     if foreach.file is not None and not is_template(foreach.file):
         from aish.items.items import reader_of
 
-        try:
-            reader_of(Path(foreach.file))
-        except AishError as error:
-            yield Complaint(within(where, "file"), error.message, error.hint)
+        file = Path(foreach.file)
+        for key, delimiter in (("file", None), ("delimiter", foreach.delimiter)):
+            try:
+                reader_of(file, delimiter)
+            except AishError as error:
+                yield Complaint(within(where, key), error.message, error.hint)
+                break
     if foreach.key is not None:
         yield from expression_complaints(foreach.key, within(path, "key"), pipeline, names)
 

@@ -11,7 +11,7 @@ from aish.items.shards import holds
 from aish.run.past.shelf import Shelf
 from aish.run.past.telling import events, open_past
 from aish.sinks.items.file import ItemsFile
-from aish.sinks.items.outlet import came_through
+from aish.sinks.items.outlet import came_through, step_of
 from aish.text import counted
 from aish.vocab.events import (
     ItemFinished,
@@ -20,6 +20,7 @@ from aish.vocab.events import (
     RunStarted,
     Stamped,
     StepFinished,
+    StepStarted,
 )
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
@@ -64,7 +65,10 @@ def merge(runs: Sequence[tuple[Shelf, str]], step: str | None, into: ItemsFile) 
     parts = [_take(shelf, id, into) for shelf, id in runs]
     _check_one_run(parts)
     _check_shards(parts)
-    found = _step_of(into.steps(), step)
+    try:
+        found = step_of(into.steps(), step)
+    except UsageError as error:
+        raise MergeError(error.message, where=error.where, hint=error.hint) from error
     _check_rows(into, found)
     return found
 
@@ -83,6 +87,8 @@ def _take(shelf: Shelf, id: str, into: ItemsFile) -> Part:
                 finished = event
             case StepFinished() if event.place.step is not None:
                 ends[event.place.step] = event
+            case StepStarted():
+                into(Stamped(into.last + 1, 0.0, event))
             case ItemStarted() | ItemFinished() if "/" not in (event.place.step or "/"):
                 if isinstance(event, ItemFinished) and started is not None:
                     _check_item(event, started.shard, into, name)
@@ -171,23 +177,6 @@ def _check_shards(parts: Sequence[Part]) -> None:
         noun, verb = ("shards", "are") if len(missing) > 1 else ("shard", "is")
         hint = f"`aish run FILE --shard {missing[0]}/{of}` runs it, with what the others were given"
         raise MergeError(f"the {noun} {shown}{more} {verb} missing", hint=hint)
-
-
-def _step_of(steps: Sequence[str], wanted: str | None) -> str:
-    if wanted is not None:
-        if wanted not in steps:
-            names = ", ".join(f"`{name}`" for name in steps) or "none"
-            raise MergeError(
-                f"no step `{wanted}` has items",
-                where=f"--step {wanted}",
-                hint=f"steps that have: {names}",
-            )
-        return wanted
-    if len(steps) != 1:
-        names = ", ".join(f"`{name}`" for name in steps)
-        said = f"several steps have items: {names}" if steps else "there are no items in these runs"
-        raise MergeError(said, hint="`--step ID` says which are meant" if steps else None)
-    return steps[0]
 
 
 def _check_rows(into: ItemsFile, step: str) -> None:

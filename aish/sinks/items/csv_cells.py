@@ -1,4 +1,4 @@
-"""A stranger's values as cells of CSV, which people open in spreadsheets (X2).
+"""Values as cells of CSV, which people open in spreadsheets (X2).
 
 A spreadsheet takes a cell that begins with `=`, `+`, `-` or `@` for a formula, quoted or not. A
 text that begins so gets an apostrophe before it, which spreadsheets take for "this is text"; so
@@ -18,12 +18,16 @@ _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?", re.ASCII)
 
 
-def cell(value: JsonValue) -> str:
-    """One value: texts as they are but for the guard, null as nothing, the rest as JSON."""
+def cell(value: JsonValue, *, guard: bool = True) -> str:
+    """One value: texts as they are but for the guard, null as nothing, the rest as JSON.
+
+    A text that came with the input needs no guard: it goes back as it came.
+    """
     if value is None:
         return ""
     if isinstance(value, str):
-        return guarded(safe_utf8(value).replace("\0", "\ufffd"))
+        text = safe_utf8(value).replace("\0", "\ufffd")
+        return guarded(text) if guard else text
     if isinstance(value, (bool, int, float)):
         return json.dumps(value)
     return json_text(value)

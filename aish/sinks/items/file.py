@@ -12,14 +12,14 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from aish.sinks.items.index import MOST_ITEMS, ItemsIndex
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.system.files import open_append
 from aish.vocab.event_parts import Place
-from aish.vocab.events import ItemFinished, ItemStarted, RunFinished, Stamped
+from aish.vocab.events import ItemFinished, ItemStarted, RunFinished, Stamped, StepStarted
 from aish.vocab.json import JsonObject, JsonValue
 
 NAME = "results.jsonl"
@@ -52,6 +52,7 @@ class ItemsFile:
         self._path = path
         self._index = ItemsIndex()
         self._values: dict[Place, JsonValue] = {}
+        self._given: dict[str, frozenset[Literal["item", "key"]]] = {}
         self._superseded = False
         self._ended = False
         self._size = 0
@@ -60,6 +61,8 @@ class ItemsFile:
     def __call__(self, stamped: Stamped) -> None:
         """Write the line of an item that has ended."""
         match stamped.event:
+            case StepStarted(place=Place(step=str(step)), given=given):
+                self._given[step] = frozenset(given)
             case ItemStarted(place=place, value=value):
                 self._values[place] = value
             case ItemFinished() as finished:
@@ -98,6 +101,10 @@ class ItemsFile:
     def steps(self) -> tuple[str, ...]:
         """The steps whose items have results."""
         return self._index.steps()
+
+    def given(self, step: str) -> frozenset[Literal["item", "key"]]:
+        """What of the items of a step came with the input, as far as the step has been told of."""
+        return self._given.get(step, frozenset())
 
     def rows(self, step: str) -> Iterator[Row]:
         """The result of each item of a step, in the order of the items.

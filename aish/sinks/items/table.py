@@ -1,4 +1,4 @@
-"""Results of items as a file for others: CSV, or JSON Lines (`-o results.csv`).
+"""Results of items as a file for others: CSV, TSV, or JSON Lines (`-o results.csv`).
 
 In the order of the items, whatever order they ended in, and in memory that does not grow with
 them: the rows are gone through twice, for the columns and for the cells.
@@ -7,7 +7,9 @@ them: the rows are gone through twice, for the columns and for the cells.
 import csv
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import field
+from functools import partial
 from io import StringIO
+from typing import Literal
 
 from aish.sinks.items.csv_cells import cell
 from aish.sinks.items.file import Row, public
@@ -18,7 +20,12 @@ from aish.vocab.json import JsonValue
 Rows = Callable[[], Iterator[Row]]
 """Goes through all rows, each time from the first one."""
 
-Writer = Callable[[Rows], Iterator[bytes]]
+Raw = frozenset[Literal["item", "key", "result"]]
+"""Which cells are written as they are: what came with the input, or all of them."""
+
+Writer = Callable[[Rows, Raw], Iterator[bytes]]
+
+ALL_RAW: Raw = frozenset({"item", "key", "result"})
 
 MOST_COLUMNS = 1000
 """Of the properties of items, and of those of outputs; where there are more they share one."""
@@ -26,17 +33,19 @@ MOST_COLUMNS = 1000
 _BLOCK = 1 << 16
 
 
-def jsonl_pieces(rows: Rows) -> Iterator[bytes]:
-    """One object a line."""
+def jsonl_pieces(rows: Rows, raw: Raw = ALL_RAW) -> Iterator[bytes]:
+    """One object a line; nothing takes any of it for a formula."""
+    del raw
     for row in rows():
         yield f"{json_text(public(row))}\n".encode()
 
 
-def csv_pieces(rows: Rows) -> Iterator[bytes]:
+def csv_pieces(rows: Rows, raw: Raw = frozenset(), delimiter: str = ",") -> Iterator[bytes]:
     """A header, and one row for each item (RFC 4180, UTF-8).
 
     The columns are the key, those of the item, status, error, and those of the output; or its
-    text, where no item has another output.
+    text, where no item has another output. Cells that are not `raw` are guarded against
+    spreadsheets.
     """
     items, outputs = _Columns("item"), _Columns("output")
     for row in rows():
@@ -44,24 +53,32 @@ def csv_pieces(rows: Rows) -> Iterator[bytes]:
         outputs.take(row["output"])
     text = not outputs.seen
     taken = {"key", "status", "error"}
-    header = ["key", *items.header(taken), "status", "error"]
-    header += [_free("text", "output", taken)] if text else outputs.header(taken)
+    item, result = "item" not in raw, "result" not in raw
+    own = [cell(name, guard=item) for name in items.header(taken)]
+    last = [_free("text", "output", taken)] if text else outputs.header(taken)
     buffer = StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow([cell(name) for name in header])
+    writer = csv.writer(buffer, lineterminator="\r\n", delimiter=delimiter)
+    said = [cell(name, guard=result) for name in last]
+    writer.writerow(["key", *own, "status", "error", *said])
     for row in rows():
-        error = row["error"]
-        last = [row["text"]] if text else outputs.cells(row["output"])
-        said = [row["status"], error and error["message"]]
-        writer.writerow(
-            [cell(value) for value in (row["key"], *items.cells(row["item"]), *said, *last)]
-        )
+        own = [cell(row["key"], guard="key" not in raw)]
+        own += [cell(value, guard=item) for value in items.cells(row["item"])]
+        answer = [row["text"]] if text else outputs.cells(row["output"])
+        said = [
+            cell(value, guard=result)
+            for value in (row["error"] and row["error"]["message"], *answer)
+        ]
+        writer.writerow([*own, row["status"], *said])
         if buffer.tell() > _BLOCK:
             yield _emptied(buffer)
     yield _emptied(buffer)
 
 
-WRITERS: Mapping[str, Writer] = {".csv": csv_pieces, ".jsonl": jsonl_pieces}
+WRITERS: Mapping[str, Writer] = {
+    ".csv": csv_pieces,
+    ".tsv": partial(csv_pieces, delimiter="\t"),
+    ".jsonl": jsonl_pieces,
+}
 
 
 @slotted

@@ -47,7 +47,11 @@ def fields(*kinds: Any) -> set[str]:
 
 
 LOOP = fields(LoopLimits)
-FLOW = fields(Flow) | (fields(Foreach) - {"expression", "file", "glob", "folder", "name"}) | {"as"}
+FLOW = (
+    fields(Flow)
+    | (fields(Foreach) - {"expression", "file", "delimiter", "glob", "folder", "name"})
+    | {"as"}
+)
 KINDS = fields(PromptStep, CallStep, RunStep, PipelineStep)
 NOT_KEYS = {"prompt_name", "arguments", "inputs", "file", "flow"}
 STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
@@ -89,7 +93,7 @@ RULE_OBJECT = DEFS["rule"]["anyOf"][1]
         (DEFS["context"], fields(Context)),
         (DEFS["price"], fields(Price)),
         (DEFS["step"]["properties"]["retry"], fields(StepRetry)),
-        (DEFS["foreach"]["anyOf"][1], fields(Foreach) & {"file", "glob"}),
+        (DEFS["foreach"]["anyOf"][1], fields(Foreach) & {"file", "delimiter", "glob"}),
         (
             SCHEMA,
             (fields(Pipeline) - MADE | {"aish", "extends", "mcp"}) | AT_TOP | LOOP,

@@ -202,7 +202,7 @@ def test_a_pipe_is_no_file_of_items(tmp_path: Path) -> None:
 
 
 def test_an_unknown_ending_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
-    with pytest.raises(ItemsError, match=r"`\.csv`, `\.jsonl`, `\.ndjson`, `\.json`"):
+    with pytest.raises(ItemsError, match=r"`\.csv`, `\.tsv`, `\.jsonl`, `\.ndjson`, `\.json`"):
         from_file(written(tmp_path, "rows.xlsx", ""))
 
 

@@ -7,7 +7,7 @@ import pytest
 from aish.run.plan_checks import check_file
 
 HEAD = "aish: 1\nname: p\nmodels: {local: {embedded: smollm2}}\n"
-LISTED = "`.csv`, `.jsonl`, `.ndjson`, `.json`"
+LISTED = "`.csv`, `.tsv`, `.jsonl`, `.ndjson`, `.json`"
 
 
 def said(text: str, folder: Path) -> list[tuple[str, str, str | None]]:
@@ -36,7 +36,7 @@ def said(text: str, folder: Path) -> list[tuple[str, str, str | None]]:
             "foreach: {file: rows.xlsx}\nprompt: a {{ item }}",
             "foreach.file",
             f"items are read from {LISTED}, by the ending of the name",
-            None,
+            "save the sheet as CSV",
         ),
         (
             "foreach: {file: rows.csv}\nas: row\nprompt: a {{ item }}",

@@ -221,4 +221,4 @@ def test_a_step_without_items_is_refused_with_those_that_have_some(tmp_path: Pat
 def test_runs_without_items_have_nothing_to_join(tmp_path: Path) -> None:
     runs = [shard_run(shard, items=[]) for shard in range(1, OF + 1)]
 
-    assert trouble(tmp_path, runs) == "there are no items in these runs"
+    assert trouble(tmp_path, runs) == "there are no items"
