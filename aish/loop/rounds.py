@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from aish.loop.wording import left_out
+from aish.loop.wording import is_left_out, left_out
 from aish.vocab.frozen import frozen
 from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 
@@ -37,8 +37,12 @@ def part(turns: Sequence[Turn]) -> Parted:
 
 
 def stub(turn: Turn) -> ToolTurn | None:
-    """A line that stands for a tool's result; `None` where nothing would be shorter."""
-    if not isinstance(turn, ToolTurn):
+    """A line that stands for a tool's result; `None` where nothing would be shorter.
+
+    A line that stands for one already stays: it tells how long the result was, and an endpoint
+    has it in its cache.
+    """
+    if not isinstance(turn, ToolTurn) or (is_left_out(turn.content) and not turn.media):
         return None
     line = left_out(turn.tool, len(turn.content))
     if len(line) >= len(turn.content) and not turn.media:

@@ -15,6 +15,7 @@ INTERRUPTED = "[aish] tool call interrupted; whether it took effect is not known
 EMPTY_ANSWER = "[aish] (empty answer)"
 
 _ROUNDS_LEFT_OUT = re.compile(r"^\[aish\] [\d,]+ earlier rounds? left out here", re.MULTILINE)
+_LEFT_OUT = re.compile(r"\[aish\] result of .* left out \([\d,]+ characters?\)")
 _SHOWN_NAME = 80
 _SHOWN_NAMES = 8
 _SHOWN_REASON = 400
@@ -40,6 +41,11 @@ def left_out(tool: str, characters: int) -> str:
     """What stands for an old result in a long conversation (L19)."""
     size = "1 character" if characters == 1 else f"{characters:,} characters"
     return f"[aish] result of {_short(tool, _SHOWN_NAME)} left out ({size})"
+
+
+def is_left_out(text: str) -> bool:
+    """Whether a text is such a line already."""
+    return _LEFT_OUT.fullmatch(text) is not None
 
 
 def media_gone(kind: str) -> str:

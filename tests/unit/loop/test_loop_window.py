@@ -496,6 +496,52 @@ def test_the_same_conversation_is_shortened_in_the_same_way() -> None:
 
 
 @pytest.mark.requirement("L19")
+def test_a_line_that_stands_for_a_result_stays_as_it_is() -> None:
+    # Long enough for several trims; each round is about 1,050 tokens.
+    _, model, _, kit = talk(looks(14), Context(max_tokens=5_000, keep=2))
+
+    assert len(notices(kit)) > 2
+    for turns in model.seen:
+        assert set(contents(turns)) <= {STUB, LONG}
+    told = [text.partition("left out ")[2].partition(";")[0] for text in notices(kit)]
+    assert told == ["2 tool results (8,000 characters)"] * len(told)
+
+
+@pytest.mark.requirement("L19")
+def test_a_line_that_stands_for_a_result_stays_in_a_conversation_that_is_gone_on_with() -> None:
+    history = asked()
+    talk(looks(6), Context(max_tokens=5_000, keep=2), history=history)
+    add_user(history, "go on")
+    _, model, _, kit = talk(looks(6, id="d"), Context(max_tokens=5_000, keep=2), history=history)
+
+    assert notices(kit)
+    assert all(set(contents(turns)) <= {STUB, LONG} for turns in model.seen)
+
+
+@pytest.mark.requirement("L19")
+@pytest.mark.parametrize("tool_role", [True, False])
+def test_what_was_sent_stays_as_it_is_between_two_trims(*, tool_role: bool) -> None:
+    model = Sender(looks(30), tool_role=tool_role)
+    kit = kit_of()
+    ask = Ask(asked(), model, (LOOK,), bound=Window(Context(max_tokens=6_000, keep=2)))
+    anyio.run(converse, ask, kit.equipment())
+    sent = [json.loads(body)["messages"] for body in model.bodies]
+    order = [type(event) for event in kit.events if isinstance(event, Notice | TurnStarted)]
+    trims = {order[:at].count(TurnStarted) for at, one in enumerate(order) if one is Notice}
+
+    assert len(trims) > 4
+    for number, (before, after) in enumerate(pairwise(sent), 1):
+        pairs = enumerate(zip(before, after, strict=False))
+        same = next((at for at, (one, other) in pairs if one != other), len(before))
+        if number not in trims:
+            assert same == len(before)
+        else:
+            # What was left out earlier is as it was.
+            stubs = [at for at, one in enumerate(before) if "left out (" in str(one["content"])]
+            assert same > max(stubs, default=-1)
+
+
+@pytest.mark.requirement("L19")
 def test_trims_are_rare() -> None:
     *_, kit = talk(looks(200), Context(max_tokens=40_000), kit=kit_of("z" * 1_000))
 
