@@ -1,27 +1,86 @@
 """A comparison of two runs, as lines for people (X2, X3)."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from aish.cassettes.json_body import at
 from aish.cassettes.text_difference import changed_lines
-from aish.cassettes.trajectory import Call, CallChange, Comparison, TextChange, Totals
+from aish.cassettes.trajectory import (
+    Call,
+    CallChange,
+    Comparison,
+    SettingChange,
+    TextChange,
+    Totals,
+)
 from aish.text import dollars, for_line
 from aish.vocab.json import JsonValue
 
 _SHOWN = 40
 _WIDTH = 300
+_OF_WORDS = 3
 
 
 def comparison_lines(comparison: Comparison) -> Iterator[str]:
-    """One block for each call, prompt and answer that changed, then the totals."""
+    """One block for each setting, call, prompt and answer that changed, then the totals."""
+    if (asked := comparison.settings) is not None:
+        for change in asked.models:
+            yield f"model changed{_in(change)}: {_word(change.before)} → {_word(change.after)}"
+        for change in asked.parameters:
+            yield from _setting("parameter", change, _value)
+        for change in asked.tools:
+            yield from _setting("tool", change, _definition)
     for call in comparison.calls:
         yield from _call(call)
     if comparison.reordered:
         yield "calls came in another order"
     yield from _texts((*comparison.prompts, *comparison.answers))
     if comparison.same:
-        yield "calls, prompts and answers are the same"
+        compared = "" if comparison.settings is None else "models, parameters, tools, "
+        yield f"{compared}calls, prompts and answers are the same"
+    for change in comparison.settings.endpoints if comparison.settings is not None else ():
+        yield f"{'endpoint':14}  {_word(change.before)} → {_word(change.after)}{_in(change)}"
     yield from _totals(comparison.before, comparison.after)
+
+
+def _setting(what: str, change: SettingChange, text: Callable[[JsonValue], str]) -> Iterator[str]:
+    yield f"{what} {change.kind}{_in(change)}: {_clipped(change.name)}"
+    before, after = change.before, change.after
+    if change.kind == "changed":
+        found = list(_difference(text(before), text(after)))
+        # Of two words there is no place to tell.
+        yield from (line for line in found if len(found) > _OF_WORDS or "@@" not in line)
+    elif what == "parameter":
+        yield from _difference(
+            None if change.kind == "added" else text(before),
+            None if change.kind == "missing" else text(after),
+        )
+
+
+def _in(change: SettingChange) -> str:
+    """In how many requests, unless in all."""
+    return f" in {change.requests} of {change.of} requests" if change.requests < change.of else ""
+
+
+def _word(value: JsonValue) -> str:
+    return _clipped(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+
+
+def _value(value: JsonValue) -> str:
+    indent = 2 if isinstance(value, (dict, list)) else None
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _definition(tool: JsonValue) -> str:
+    """What a model reads of a tool: its description as text, the rest as JSON."""
+    function = at(tool, "function")
+    if not isinstance(function, Mapping):
+        return _value(tool)
+    described = function.get("description")
+    if not isinstance(described, str):
+        return _value(tool)
+    rest = {key: value for key, value in function.items() if key not in {"name", "description"}}
+    return f"{described}\n{_value(rest)}"
 
 
 def _call(change: CallChange) -> Iterator[str]:

@@ -9,13 +9,13 @@ was sent to servers is compared; of two models what they asked for.
 
 import json
 from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Literal
 
 from aish.vocab.deltas import Usage
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.vocab.json import JsonObject, JsonValue
 
 
 @frozen
@@ -39,17 +39,34 @@ class Totals:
 
 
 @frozen
+class ModelRequest:
+    """A request to a model: all of its body, and the endpoint that it went to.
+
+    `parameters` are the keys beside model, messages and tools; `tools` have their definitions by
+    their names.
+    """
+
+    endpoint: str
+    model: str
+    parameters: JsonObject
+    tools: Mapping[str, JsonValue]
+    messages: JsonValue
+
+
+@frozen
 class Trajectory:
     """What a run did, in its order.
 
     `prompts` are what models were told by the pipeline, each with its role, or `None` where that is
-    not known; `answers` are the texts of the turns that asked for no tool.
+    not known; `answers` are the texts of the turns that asked for no tool. `requests` are those to
+    models, or `None`.
     """
 
     calls: tuple[Call, ...]
     answers: tuple[str, ...]
     prompts: tuple[tuple[str, str], ...] | None = None
     totals: Totals = Totals()
+    requests: tuple[ModelRequest, ...] | None = None
 
 
 Kind = Literal["added", "missing", "changed"]
@@ -75,8 +92,36 @@ class TextChange:
 
 
 @frozen
+class SettingChange:
+    """A model, parameter or tool that requests have only in one of two runs, or otherwise.
+
+    `requests` counts those with this change, `of` those that were compared.
+    """
+
+    kind: Kind
+    name: str
+    before: JsonValue
+    after: JsonValue
+    requests: int
+    of: int
+
+
+@frozen
+class Settings:
+    """What changed in what models were asked with; `endpoints` make no difference by themselves."""
+
+    models: tuple[SettingChange, ...]
+    parameters: tuple[SettingChange, ...]
+    tools: tuple[SettingChange, ...]
+    endpoints: tuple[SettingChange, ...]
+
+
+@frozen
 class Comparison:
-    """What changed from one run to the other; what is the same is left out."""
+    """What changed from one run to the other; what is the same is left out.
+
+    `settings` is `None` where they are not compared.
+    """
 
     calls: tuple[CallChange, ...]
     prompts: tuple[TextChange, ...]
@@ -84,11 +129,14 @@ class Comparison:
     reordered: bool
     before: Totals
     after: Totals
+    settings: Settings | None = None
 
     @property
     def same(self) -> bool:
-        """Whether calls, prompts and answers are; tokens, time and order of calls may differ."""
-        return not (self.calls or self.prompts or self.answers)
+        """Whether all but endpoints, tokens, time and the order of calls is."""
+        asked = self.settings
+        is_asked_otherwise = asked is not None and (asked.models or asked.parameters or asked.tools)
+        return not (is_asked_otherwise or self.calls or self.prompts or self.answers)
 
 
 def compare(before: Trajectory, after: Trajectory) -> Comparison:
@@ -104,7 +152,64 @@ def compare(before: Trajectory, after: Trajectory) -> Comparison:
         reordered=reordered,
         before=before.totals,
         after=after.totals,
+        settings=None
+        if before.requests is None or after.requests is None
+        else _settings(before.requests, after.requests),
     )
+
+
+def _settings(old: Sequence[ModelRequest], new: Sequence[ModelRequest]) -> Settings:
+    """Requests with the same messages are compared, then what is left, each with each in order."""
+    pairs: _Pairs = []
+    for key in (_whole, _said, _asked_with, _any):
+        old_left, new_left = _left(len(old), len(new), pairs)
+        old_keys, new_keys = [key(one) for one in old], [key(one) for one in new]
+        pairs += _paired(old_left, new_left, old_keys.__getitem__, new_keys.__getitem__)
+    both = [(old[a], new[b]) for a, b in sorted(pairs, key=itemgetter(1))]
+    return Settings(
+        models=_changes([({"": a.model}, {"": b.model}) for a, b in both]),
+        parameters=_changes([(a.parameters, b.parameters) for a, b in both]),
+        tools=_changes([(a.tools, b.tools) for a, b in both]),
+        endpoints=_changes([({"": a.endpoint}, {"": b.endpoint}) for a, b in both]),
+    )
+
+
+def _changes(pairs: Sequence[tuple[JsonObject, JsonObject]]) -> tuple[SettingChange, ...]:
+    """What differs in pairs of objects, each difference once."""
+    found: dict[str, SettingChange] = {}
+    for before, after in pairs:
+        for name in dict.fromkeys((*before, *after)):
+            old, new = before.get(name), after.get(name)
+            if name in before and name in after and _text(old) == _text(new):
+                continue
+            kind: Kind = "changed"
+            if name not in before or name not in after:
+                kind = "added" if name in after else "missing"
+            key = f"{kind} {name} {_text(old)} {_text(new)}"
+            count = found[key].requests + 1 if key in found else 1
+            found[key] = SettingChange(kind, name, old, new, count, len(pairs))
+    return tuple(found.values())
+
+
+def _whole(request: ModelRequest) -> str:
+    return f"{_said(request)} {_asked_with(request)}"
+
+
+def _said(request: ModelRequest) -> str:
+    return _text(request.messages)
+
+
+def _asked_with(request: ModelRequest) -> str:
+    return _text([request.model, dict(request.parameters), dict(request.tools)])
+
+
+def _any(request: ModelRequest) -> str:
+    del request
+    return ""
+
+
+def _text(value: JsonValue) -> str:
+    return json.dumps(value, sort_keys=True)
 
 
 _Pairs = list[tuple[int, int]]
@@ -169,7 +274,7 @@ def _left(old: int, new: int, pairs: _Pairs) -> tuple[list[int], list[int]]:
 
 
 def _key(call: Call) -> str:
-    return f"{call.tool} {json.dumps(call.arguments, sort_keys=True)}"
+    return f"{call.tool} {_text(call.arguments)}"
 
 
 def _agree(before: str | None, after: str | None) -> bool:

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 from cassette_exchanges import HEAD, answer, chat, delta, exchange, streamed
-from e2e_project import Project
+from e2e_project import ModelEndpoints, Project
+from model_endpoint import text_reply
 from recorded_runs import asks, command, read, run_of, says, session, write
 from syrupy.assertion import SnapshotAssertion
 
@@ -266,6 +267,47 @@ def test_a_fifo_or_a_device_is_never_waited_for(project: Project) -> None:
 
     assert done.code == 0, done.stdout
     assert done.stdout == "a.yaml: ok, 6 exchanges\n"
+
+
+@pytest.mark.requirement("C10", "C7", "exit-1")
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        (("model: small", "model: large"), ["model changed: small → large"]),
+        (
+            ("model: small", "model: small, params: {temperature: 0.5}"),
+            ["parameter added: temperature", "  + 0.5"],
+        ),
+        (("Say hello", "Say goodbye"), ["user prompt changed:", "  @@ line 1 @@"]),
+        (("[fs]", "[fs, edit]"), ["tool added: repo__file_edit"]),
+    ],
+    ids=["model", "parameter", "prompt", "tool"],
+)
+def test_a_changed_model_parameter_prompt_or_tool_is_named(
+    project: Project, model_endpoint: ModelEndpoints, change: tuple[str, str], told: list[str]
+) -> None:
+    project.uses(model_endpoint(lambda _: text_reply("Hello.")))
+    text = (
+        'models: {m: {base_url: "${MODEL_URL}", model: small}}\n'
+        "mcp: {servers: {repo: {pack: [fs], root: .}}}\n"
+        "prompt: Say hello\n"
+    )
+    project.pipeline(text)
+    first = project.aish("record", "p.yaml", "-o", "a.yaml")
+    same = project.aish("record", "p.yaml", "-o", "b.yaml")
+    project.pipeline(text.replace(*change))
+    second = project.aish("record", "p.yaml", "-o", "c.yaml")
+
+    equal = project.aish("cassette", "diff", "a.yaml", "b.yaml")
+    done = project.aish("cassette", "diff", "a.yaml", "c.yaml")
+
+    assert (first.code, same.code, second.code) == (0, 0, 0), second.stderr
+    assert (equal.code, done.code) == (0, 1)
+    assert "models, parameters, tools, calls, prompts and answers are the same" in equal.stdout
+    rows = done.stdout.splitlines()
+    place = rows.index(told[0])
+    assert rows[place : place + len(told)] == told
+    assert not [row for row in rows if "are the same" in row]
 
 
 @pytest.mark.requirement("C10", "C7")

@@ -24,8 +24,9 @@ def command(
 ) -> int:
     """Say what changed between two runs.
 
-    Calls, results, prompts, answers: the exit code is 1 if anything did. Tokens
-    and seconds are told, and make no difference by themselves.
+    Models, parameters, tools, prompts, calls, results, answers: the exit code is
+    1 if anything did. Endpoints, tokens and seconds are told, and make no
+    difference by themselves.
 
     Example: aish cassette diff before.yaml after.yaml
     """

@@ -17,9 +17,10 @@ from aish.cassettes.conversation_parts import (
     Part,
     ServerExchange,
 )
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.json_body import json_or_text
-from aish.cassettes.trajectory import Call, Totals, Trajectory
+from aish.cassettes.interaction import Interaction, Request
+from aish.cassettes.json_body import at, items, json_or_text, word
+from aish.cassettes.model_requests import chat_request, endpoint_of
+from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
 from aish.config.models import ModelEntry
 from aish.loop.usage import add_cost, add_usage
 from aish.models.dialect import wire_name
@@ -30,6 +31,7 @@ from aish.vocab.deltas import Usage
 from aish.vocab.events import Event, TurnFinished
 from aish.vocab.json import JsonValue
 
+_OWN_KEYS: Final = frozenset({"model", "messages", "tools"})
 _ASIDE: Final = frozenset({"sampling", "judge"})
 
 
@@ -50,8 +52,9 @@ def asked_for(
 
 
 def sent(interactions: Iterable[Interaction]) -> Trajectory:
-    """What a recording holds of calls, with their results, prompts and answers."""
-    parts = conversation(interactions, read_answer)
+    """What a recording holds: calls with their results, prompts and answers, requests to models."""
+    held = tuple(interactions)
+    parts = conversation(held, read_answer)
     models = [one for one in parts if isinstance(one, ModelTurn) and _is_answered(one)]
     calls = tuple(call for part in parts for call in _sent(part))
     prompts = tuple(
@@ -61,7 +64,20 @@ def sent(interactions: Iterable[Interaction]) -> Trajectory:
         for message in part.news
         if message.role in {"system", "user", "developer"}
     )
-    return Trajectory(calls, _answers(models), prompts, _totals(models, len(calls)))
+    requests = tuple(_request(held[turn.number - 1].request) for turn in models)
+    return Trajectory(calls, _answers(models), prompts, _totals(models, len(calls)), requests)
+
+
+def _request(request: Request) -> ModelRequest:
+    body = chat_request(request) or {}
+    tools = items(body.get("tools"))
+    return ModelRequest(
+        endpoint=endpoint_of(request),
+        model=word(body.get("model")),
+        parameters={key: value for key, value in body.items() if key not in _OWN_KEYS},
+        tools={word(at(tool, "function", "name")) or word(tool): tool for tool in tools},
+        messages=body.get("messages"),
+    )
 
 
 class Following:

@@ -1,3 +1,6 @@
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -6,8 +9,16 @@ from work import work_of
 
 from aish.cassettes.comparison_text import comparison_lines
 from aish.cassettes.text_difference import changed_lines
-from aish.cassettes.trajectory import Call, Totals, Trajectory, compare
+from aish.cassettes.trajectory import (
+    Call,
+    ModelRequest,
+    Settings,
+    Totals,
+    Trajectory,
+    compare,
+)
 from aish.vocab.deltas import Usage
+from aish.vocab.json import JsonValue
 
 
 def call(tool: str, *arguments: object, result: str | None = None) -> Call:
@@ -156,3 +167,92 @@ def test_texts_differ_exactly_where_lines_are_shown(before: list[str], after: li
     old, new = "\n".join(before), "\n".join(after)
 
     assert bool(changed_lines(old, new)) == (old != new)
+
+
+def request(says: str, model: str = "small", **more: Any) -> ModelRequest:
+    tools = {name: {"function": {"name": name}} for name in more.pop("tools", ())}
+    return ModelRequest("http://a/v1", model, more, tools, [{"content": says}])
+
+
+def settings(before: list[ModelRequest], after: list[ModelRequest]) -> Settings:
+    found = compare(
+        Trajectory((), (), requests=tuple(before)), Trajectory((), (), requests=tuple(after))
+    ).settings
+    assert found is not None
+    return found
+
+
+@pytest.mark.requirement("C7", "C10")
+def test_models_are_compared_where_the_same_was_said() -> None:
+    before = [request("one", "small"), request("two", "large")]
+    swapped = settings(before, [request("two", "small"), request("one", "large")])
+
+    assert settings(before, before[::-1]).models == ()
+    assert {(one.before, one.after) for one in swapped.models} == {
+        ("small", "large"),
+        ("large", "small"),
+    }
+    assert {(one.requests, one.of) for one in swapped.models} == {(1, 2)}
+
+
+@pytest.mark.requirement("C7", "C10")
+def test_what_only_one_run_says_makes_no_model_of_another_request_look_changed() -> None:
+    before = [request("one"), request("two", "large")]
+    after = [request("one"), request("between"), request("two, again", "large")]
+
+    assert settings(before, after).models == ()
+
+
+@pytest.mark.requirement("C7", "C10")
+def test_parameters_and_tools_are_added_missing_or_changed() -> None:
+    found = settings(
+        [request("one", temperature=0, seed=1, tools=["read", "write"])],
+        [request("one", temperature=0.5, top_p=1, tools=["read", "list"])],
+    )
+
+    assert [(one.kind, one.name) for one in found.parameters] == [
+        ("changed", "temperature"),
+        ("missing", "seed"),
+        ("added", "top_p"),
+    ]
+    assert [(one.kind, one.name) for one in found.tools] == [
+        ("missing", "write"),
+        ("added", "list"),
+    ]
+
+
+@pytest.mark.requirement("C10")
+def test_what_changed_in_a_tool_is_shown_as_text_and_as_json() -> None:
+    def tool(description: str, limit: int) -> ModelRequest:
+        function: JsonValue = {
+            "name": "read",
+            "description": description,
+            "parameters": {"properties": {"limit": {"maximum": limit}}},
+        }
+        return replace(request("one"), tools={"read": {"type": "function", "function": function}})
+
+    before, after = tool("Reads a file.", 10), tool("Reads one file.", 20)
+    found = compare(
+        Trajectory((), (), requests=(before, before)), Trajectory((), (), requests=(before, after))
+    )
+
+    assert not found.same
+    lines = list(comparison_lines(found))
+    assert lines[0] == "tool changed in 1 of 2 requests: read"
+    assert [line for line in lines if line.startswith(("  - ", "  + "))] == [
+        "  - Reads a file.",
+        "  + Reads one file.",
+        '  -         "maximum": 10',
+        '  +         "maximum": 20',
+    ]
+
+
+@pytest.mark.requirement("C10")
+def test_another_endpoint_is_told_and_makes_no_difference() -> None:
+    moved = replace(request("one"), endpoint="http://b/v1")
+    found = compare(
+        Trajectory((), (), requests=(request("one"),)), Trajectory((), (), requests=(moved,))
+    )
+
+    assert found.same
+    assert "endpoint        http://a/v1 → http://b/v1" in list(comparison_lines(found))
