@@ -3,6 +3,7 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import field
+from typing import NoReturn
 
 import anyio
 
@@ -103,6 +104,16 @@ class Course:
         whole.deadline = min(whole.deadline, anyio.current_time() + GRACE_SECONDS)
         for scope in tuple(self.plain):
             scope.cancel()
+
+
+async def until_cancelled() -> NoReturn:
+    """Wait for the cancellation of this task, whose template a signal or a deadline has stopped.
+
+    Raises:
+        RuntimeError: it does not come.
+    """
+    await anyio.sleep(GRACE_SECONDS * 2)
+    raise RuntimeError("a template was stopped, and its task goes on")
 
 
 class CutOffError(Exception):

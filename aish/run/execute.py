@@ -8,7 +8,7 @@ import anyio
 
 from aish.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.loop.usage import add_cost, add_usage
-from aish.run.course import Course, last_words
+from aish.run.course import Course, last_words, until_cancelled
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.graph import leave_out_the_rest, run_whole
 from aish.run.interrupt import Interrupt, interruptible
@@ -32,6 +32,7 @@ from aish.run.spending import Spending
 from aish.run.stage import Examine, Inner, OpenCarrier, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tools import AllTools
+from aish.system.computation import ComputationStoppedError
 from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 from aish.templates.render import render_tree
 from aish.vocab.deltas import Usage
@@ -178,10 +179,13 @@ async def _open_and_run(
             return
         # Also where something failed and the file says to go on.
         outputs = plan.pipeline.outputs
-        progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
-        went_well = all(one.exit_code is ExitCode.OK for one in progress.records.values())
-        if went_well and progress.examine is not None:
-            await progress.examine(stage, progress.outputs)
+        try:
+            progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
+            went_well = all(one.exit_code is ExitCode.OK for one in progress.records.values())
+            if went_well and progress.examine is not None:
+                await progress.examine(stage, progress.outputs)
+        except ComputationStoppedError:
+            await until_cancelled()
 
 
 def _stage(

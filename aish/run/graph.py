@@ -9,7 +9,7 @@ from anyio.abc import TaskGroup
 from aish.config.steps import Step
 from aish.errors import AishError, ExitCode
 from aish.run.continuing import nothing_to_continue
-from aish.run.course import Course, CutOffError
+from aish.run.course import Course, CutOffError, until_cancelled
 from aish.run.final import failure_of
 from aish.run.order import names_item, needs_of
 from aish.run.plan import Plan
@@ -17,6 +17,7 @@ from aish.run.records import StepRecord
 from aish.run.stage import OpenCarrier, Stage, has_items
 from aish.run.together import together
 from aish.run.unit import KINDS, cut_off, failed, run_unit
+from aish.system.computation import ComputationStoppedError
 from aish.templates.render import evaluate
 from aish.vocab.event_parts import Failure, Place
 from aish.vocab.events import StepFinished, StepStarted
@@ -164,6 +165,9 @@ async def _outcome(step: Step, stage: Stage) -> StepRecord:
     except AishError as error:
         emit(began)
         return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+    except ComputationStoppedError:
+        emit(began)
+        await until_cancelled()
     if KINDS[type(step)] == "pipeline":
         # Its own steps take the slots; one for itself could leave none for them.
         emit(began)

@@ -10,8 +10,10 @@ import signal
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
+from functools import partial
 
 from aish.errors import ExitCode
+from aish.system.computation import add_signal_handler
 from aish.vocab.frozen import slotted
 
 # A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
@@ -73,7 +75,7 @@ def _taken(end: End) -> Generator[Interrupt]:
     for number in (n for n in _CODES if signal.getsignal(n) is not signal.SIG_IGN):
         # Only the main thread can take signals; elsewhere (a test) they stay with their owner.
         with suppress(ValueError, RuntimeError, NotImplementedError):
-            loop.add_signal_handler(number, arrived, number)
+            add_signal_handler(loop, number, partial(arrived, number))
             installed.append(number)
     try:
         yield seen

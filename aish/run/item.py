@@ -5,12 +5,13 @@ from contextlib import suppress
 from aish.config.steps import Step
 from aish.errors import AishError
 from aish.items.items import Item
-from aish.run.course import CutOffError
+from aish.run.course import CutOffError, until_cancelled
 from aish.run.final import failure_of
 from aish.run.order import names_item
 from aish.run.records import StepRecord
 from aish.run.stage import Entrance, Stage
 from aish.run.unit import KINDS, failed, run_unit
+from aish.system.computation import ComputationStoppedError
 from aish.templates.render import evaluate
 from aish.vocab.event_parts import Failure, Place
 from aish.vocab.events import ItemFinished, ItemStarted
@@ -47,7 +48,10 @@ class Task:
 
 async def run_item(step: Step, stage: Stage, entrance: Entrance) -> StepRecord | None:
     """The end of the item of `stage`; nothing if it has none, because the run was stopped."""
-    left_out = _left_out(step, stage)
+    try:
+        left_out = _left_out(step, stage)
+    except ComputationStoppedError:
+        await until_cancelled()
     if stage.carrier is not None and left_out is None:
         return await stage.carrier.carry(step, stage, entrance)
     entrance.begin()

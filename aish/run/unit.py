@@ -15,13 +15,14 @@ from aish.config.steps import (
     StepRetry,
 )
 from aish.errors import AishError, ExitCode
-from aish.run.course import CutOffError
+from aish.run.course import CutOffError, until_cancelled
 from aish.run.final import failure_of
 from aish.run.prompt_step import run_prompt
 from aish.run.records import StepRecord
 from aish.run.spending import Used
 from aish.run.stage import Stage
 from aish.run.tool_steps import run_call, run_command_step
+from aish.system.computation import ComputationStoppedError
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure, StepKind
 from aish.vocab.events import Retry
@@ -105,6 +106,8 @@ async def _told(step: Step, stage: Stage, began: float) -> StepRecord:
             return end
         # It has answered; what is not known is whether that is as it should be.
         return replace(end, text=record.text, output=record.output, calls=record.calls)
+    except ComputationStoppedError:
+        await until_cancelled()
     return record
 
 

@@ -11,6 +11,7 @@ import anyio
 
 from aish.errors import ExitCode
 from aish.run.interrupt import End, Interrupt, lent_by
+from aish.system.computation import add_signal_handler
 
 
 class _Borrower(Protocol):
@@ -51,7 +52,7 @@ class Interrupts:
             # What whoever started us had ignored (`nohup`) stays so.
             if signal.getsignal(number) is not signal.SIG_IGN:
                 with suppress(ValueError, RuntimeError, NotImplementedError):
-                    loop.add_signal_handler(number, handler)
+                    add_signal_handler(loop, number, handler)
                     taken.append(number)
         try:
             yield

@@ -1,16 +1,24 @@
 """Templates to text and values; each is rendered once, what it puts in is never source (F6)."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import TypeVar
 
 from aish.templates.context import ProjectNames
 from aish.templates.explain import explained
-from aish.templates.limits import MAX_OUTPUT, collected
+from aish.templates.limits import (
+    MAX_EXPRESSION_SECONDS,
+    MAX_OUTPUT,
+    MAX_SECONDS,
+    TemplateLimitError,
+    collected,
+)
 from aish.templates.plain import is_template, look_up, parts_of, rendered
 from aish.templates.values import plain
 from aish.vocab.json import JsonValue
 
 Context = Mapping[str, JsonValue]
+Result = TypeVar("Result")
 
 
 def render(source: str, context: Context) -> str:
@@ -20,6 +28,7 @@ def render(source: str, context: Context) -> str:
 
     Raises:
         TemplateError: a name is not defined, a bound is reached, the template is wrong.
+        ComputationStoppedError: a signal or the deadline of the task has stopped it.
     """
     if not is_template(source):
         return source
@@ -28,10 +37,10 @@ def render(source: str, context: Context) -> str:
         return text
     from aish.templates.sandbox import compiled
 
-    try:
+    def text_of_all() -> str:
         return collected(compiled(source, _root(context)).generate(dict(context)))
-    except Exception as error:
-        raise explained(error, source, context) from error
+
+    return _computed(text_of_all, MAX_SECONDS, source, context)
 
 
 def render_value(source: str, context: Context) -> JsonValue:
@@ -77,33 +86,36 @@ def evaluate(expression: str, context: Context) -> JsonValue:
 
 
 def _value(expression: str, context: Context, source: str) -> JsonValue:
-    from aish.templates.sandbox import sandbox
+    from aish.templates.sandbox import compiled_expression
 
-    try:
-        compiled = sandbox(_root(context)).compile_expression(expression, undefined_to_none=False)
-        return plain(compiled(dict(context)))
-    except Exception as error:
-        raise explained(error, source, context) from error
+    def value() -> JsonValue:
+        return plain(compiled_expression(expression, _root(context))(dict(context)))
+
+    return _computed(value, MAX_EXPRESSION_SECONDS, source, context)
 
 
 def _only_expression(source: str, context: Context) -> str | None:
-    """What stands between the braces, if nothing else stands beside them."""
-    from jinja2 import nodes
-
-    from aish.templates.sandbox import sandbox
+    from aish.templates.sandbox import only_expression
 
     try:
-        body = sandbox(None).parse(source).body
+        return only_expression(source)
     except Exception as error:
         raise explained(error, source, context) from error
-    if len(body) != 1 or not isinstance(body[0], nodes.Output):
-        return None
-    parts = body[0].nodes
-    if len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
-        return None
-    # `{{-` and `-}}` trim what stands beside, and here there is nothing.
-    inner = source[2:-2]
-    return inner.removeprefix("-").removesuffix("-")
+
+
+def _computed(work: Callable[[], Result], seconds: float, source: str, context: Context) -> Result:
+    """What Jinja2 makes of a template, where it can be stopped."""
+    from aish.system.computation import ComputationStoppedError, compute
+
+    try:
+        return compute(work, seconds)
+    except ComputationStoppedError as stopped:
+        if not stopped.is_late:
+            raise
+        error = TemplateLimitError(f"rendering takes longer than {seconds:g} s")
+        raise explained(error, source, context) from stopped
+    except Exception as error:
+        raise explained(error, source, context) from error
 
 
 def _root(context: Context) -> Path | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from jinja2 import StrictUndefined, Template, UndefinedError, nodes
 from jinja2.compiler import CodeGenerator, Frame
+from jinja2.environment import TemplateExpression
 from jinja2.runtime import Context
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.utils import missing
@@ -127,3 +128,23 @@ def sandbox(root: Path | None) -> BoundedSandbox:
 def compiled(source: str, root: Path | None) -> Template:
     """The compiled template."""
     return sandbox(root).from_string(source)
+
+
+@lru_cache(maxsize=256)
+def compiled_expression(source: str, root: Path | None) -> TemplateExpression:
+    """The compiled expression, written without braces."""
+    return sandbox(root).compile_expression(source, undefined_to_none=False)
+
+
+@lru_cache(maxsize=256)
+def only_expression(source: str) -> str | None:
+    """What stands between the braces of a template, if nothing else stands beside them."""
+    body = sandbox(None).parse(source).body
+    if len(body) != 1 or not isinstance(body[0], nodes.Output):
+        return None
+    parts = body[0].nodes
+    if len(parts) != 1 or isinstance(parts[0], nodes.TemplateData):
+        return None
+    # `{{-` and `-}}` trim what stands beside, and here there is nothing.
+    inner = source[2:-2]
+    return inner.removeprefix("-").removesuffix("-")

@@ -1,0 +1,136 @@
+"""Templates that compute without output: limits, time-outs and signals end them (F6, B8, B14)."""
+
+import json
+import signal
+
+import pytest
+from e2e_project import Project, of_type
+
+LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+# A single expression, which has no output at all before it is done.
+NUMBERS = "range(99999) | map('string')"
+EXPRESSION = f"{NUMBERS} | select('in', {NUMBERS} | list) | list | length"
+ENDS = [
+    pytest.param(signal.SIGTERM, 143, id="SIGTERM"),
+    pytest.param(signal.SIGHUP, 143, id="SIGHUP"),
+    pytest.param(signal.SIGINT, 130, id="SIGINT"),
+]
+
+
+@pytest.fixture(
+    params=[LOOPS, "{{ " + EXPRESSION + " }}"],
+    ids=["loops", "expression"],
+)
+def template(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.mark.requirement("F6", "B8")
+def test_the_time_limit_ends_a_template_that_computes(project: Project, template: str) -> None:
+    project.pipeline(f"limits: {{time: 1s}}\nrun: [echo, {json.dumps(template)}]")
+
+    done = project.run()
+
+    assert done.code == 4
+    assert "the time limit of 1 s is over" in done.stderr
+
+
+@pytest.mark.requirement("F4", "F6")
+def test_the_time_out_of_a_step_ends_a_template_that_computes(
+    project: Project, template: str
+) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        steps:
+          - {{id: slow, timeout: 1s, on_error: continue, run: [echo, {json.dumps(template)}]}}
+          - {{id: after, needs: [slow], run: [echo, after]}}
+        """
+    )
+
+    found = project.result()
+
+    assert found["steps"]["slow"]["error"]["code"] == "timeout"
+    assert found["steps"]["after"]["status"] == "ok"
+
+
+@pytest.mark.requirement("F6", "B8")
+@pytest.mark.parametrize("key", ["when", "foreach"])
+def test_the_time_limit_ends_an_expression_that_decides(project: Project, key: str) -> None:
+    project.pipeline(
+        f"""
+        limits: {{time: 1s}}
+        steps:
+          - {{id: slow, {key}: {json.dumps(EXPRESSION)}, run: [echo, hello]}}
+        """
+    )
+
+    done = project.run()
+
+    assert done.code == 4
+    assert "the time limit of 1 s is over" in done.stderr
+
+
+@pytest.mark.requirement("F6", "B8")
+def test_the_time_limit_ends_outputs_that_compute(project: Project, template: str) -> None:
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        limits: {{time: 1s}}
+        steps:
+          - {{id: one, run: [echo, hello]}}
+        outputs: {{slow: {json.dumps(template)}}}
+        """
+    )
+
+    assert project.run().code == 4
+
+
+@pytest.mark.requirement("F6", "B14")
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_ends_a_template_that_computes(
+    project: Project, number: signal.Signals, code: int
+) -> None:
+    project.pipeline(f"run: [echo, '{{{{ {EXPRESSION.replace(chr(39), chr(34))} }}}}']")
+
+    with project.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("main: started")
+        running.interrupt(number)
+
+        assert running.finish().code == code
+
+    ends = of_type(project.journal, "run.finished")
+    assert [end["exit"]["code"] for end in ends] == [code]
+    assert project.run("--resume", "--timeout", "1s").code == 4
+
+
+@pytest.mark.requirement("F6", "B14")
+def test_a_second_ctrl_c_ends_an_item_whose_template_computes(
+    project: Project, template: str
+) -> None:
+    project.pipeline(
+        f"""
+        steps:
+          - {{id: each, foreach: "[1, 2]", concurrency: 1, run: [echo, {json.dumps(template)}]}}
+        """
+    )
+
+    with project.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("each: started")
+        running.interrupt()
+        running.wait_for_line("Ctrl-C again leaves at once")
+        running.interrupt()
+
+        assert running.finish().code == 130
+
+
+@pytest.mark.requirement("F6")
+def test_without_a_limit_a_template_that_computes_fails_after_its_own_bound(
+    project: Project,
+) -> None:
+    project.pipeline(f"run: [echo, {json.dumps(LOOPS)}]")
+
+    done = project.run()
+
+    assert done.code == 1
+    assert "rendering takes longer than 5 s" in done.stderr

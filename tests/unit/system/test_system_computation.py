@@ -1,0 +1,84 @@
+"""Computations that a deadline stops, in any thread (F6)."""
+
+import signal
+from collections.abc import Callable
+from threading import Thread
+
+import anyio
+import pytest
+
+from aish.system.computation import ComputationStoppedError, compute
+
+
+def endless() -> int:
+    """What would take hours."""
+    return sum(1 for _ in range(10**6) for _ in range(10**6))
+
+
+def swallowing() -> int:
+    """The same, where what comes up is caught once."""
+    try:
+        return endless()
+    except BaseException:
+        return endless()
+
+
+def in_a_thread(work: Callable[[], object]) -> list[object]:
+    found: list[object] = []
+
+    def kept() -> None:
+        try:
+            found.append(compute(work, 0.05))
+        except ComputationStoppedError as error:
+            found.append(error.is_late)
+
+    thread = Thread(target=kept)
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+    return found
+
+
+@pytest.mark.requirement("F6")
+@pytest.mark.parametrize("work", [endless, swallowing])
+def test_a_computation_ends_at_its_own_bound(work: Callable[[], int]) -> None:
+    before = signal.getsignal(signal.SIGALRM)
+
+    with pytest.raises(ComputationStoppedError) as caught:
+        compute(work, 0.05)
+
+    assert caught.value.is_late
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
+
+
+@pytest.mark.requirement("F6")
+def test_a_computation_ends_in_a_thread_too() -> None:
+    assert in_a_thread(endless) == [True]
+
+
+def test_what_comes_to_its_end_is_returned() -> None:
+    assert compute(lambda: 3, 1) == 3
+    assert in_a_thread(lambda: 3) == [3]
+
+
+def test_a_computation_within_another_is_a_part_of_it() -> None:
+    with pytest.raises(ComputationStoppedError):
+        compute(lambda: compute(endless, 1000), 0.05)
+
+
+@pytest.mark.requirement("B8")
+def test_the_deadline_of_the_task_ends_a_computation_and_then_the_task() -> None:
+    late: list[bool] = []
+
+    async def main() -> bool:
+        with anyio.move_on_after(0.05) as scope:
+            try:
+                compute(endless, 1000)
+            except ComputationStoppedError as error:
+                late.append(error.is_late)
+            await anyio.sleep_forever()
+        return scope.cancelled_caught
+
+    assert anyio.run(main)
+    assert late == [False]
