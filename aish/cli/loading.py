@@ -103,13 +103,18 @@ def run_options(
         allow_broad_root=given.allow_broad_root,
         allow=tuple(allow or ()),
         deny=tuple(deny or ()),
-        timeout=_seconds(timeout),
+        timeout=seconds_of(timeout),
         lock=lock.value,
         environ=dict(os.environ),
     )
 
 
-def _seconds(text: str | None) -> float | None:
+def seconds_of(text: str | None) -> float | None:
+    """What `--timeout` says.
+
+    Raises:
+        UsageError: it is no duration.
+    """
     if text is None:
         return None
     try:

@@ -202,6 +202,56 @@ class Reporting:
         return self.otel or self.otel_endpoint is not None
 
 
+@frozen
+class LiveTesting:
+    """`aish test` on the real models instead of cassettes (C12)."""
+
+    live: Annotated[
+        bool, typer.Option("--live", help="Run the cases on the real models, and print a table.")
+    ] = False
+    models: Annotated[
+        list[str] | None,
+        typer.Option("-m", "--model", metavar="ALIAS", help="Live: a column; may be repeated."),
+    ] = None
+    max_cost_usd: Annotated[
+        float | None,
+        typer.Option(
+            "--max-cost-usd", metavar="USD", min=0, help="Live: the most that all may cost: 0.50"
+        ),
+    ] = None
+    timeout: Annotated[
+        str | None,
+        typer.Option("--timeout", metavar="DURATION", help="Live: the longest all may take: 10m."),
+    ] = None
+    allow: AllowOption = None
+    deny: DenyOption = None
+    broad_root: BroadRootOption = False
+    lock: LockOption = LockUse.ENFORCE
+    html: Annotated[Path | None, _report("--html", "Live: write the table as a page.")] = None
+    baseline: Annotated[
+        Path | None, _report("--baseline", "Live: fail on what is worse than in that file.")
+    ] = None
+    write_baseline: Annotated[
+        Path | None, _report("--write-baseline", "Live: write the results as a baseline.")
+    ] = None
+
+    def first_given(self) -> str | None:
+        """An option that was given, where there is one."""
+        given = {
+            "--model": self.models,
+            "--max-cost-usd": self.max_cost_usd is not None,
+            "--timeout": self.timeout,
+            "--allow": self.allow,
+            "--deny": self.deny,
+            "--allow-broad-root": self.broad_root,
+            "--lock": self.lock is not LockUse.ENFORCE,
+            "--html": self.html,
+            "--baseline": self.baseline,
+            "--write-baseline": self.write_baseline,
+        }
+        return next((option for option, value in given.items() if value), None)
+
+
 def _cassette(flag: str, what: str) -> object:
     return typer.Option(flag, metavar="[CASSETTE]", help=what)
 

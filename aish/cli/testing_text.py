@@ -100,10 +100,10 @@ def closing_lines(session: Session, manners: Manners) -> Iterator[str]:
     bad = [tried for tried in session.tried if tried.outcome.verdict != "passed"]
     if bad:
         yield ""
-        yield look.paint("bold", _rule(look, "failures", "="))
+        yield look.paint("bold", rule(look, "failures", "="))
     for tried in bad:
         style = _STYLES[tried.outcome.verdict]
-        yield look.paint(style, _rule(look, _line(tried.id), "_"))
+        yield look.paint(style, rule(look, _line(tried.id), "_"))
         for line in explanation(tried.outcome, verbose=manners.verbose):
             yield for_ci_log(line)
     yield from _remarks(session, manners)
@@ -169,6 +169,7 @@ def _line(text: str) -> str:
     return for_ci_log(for_line(text))
 
 
-def _rule(look: Look, title: str, sign: str) -> str:
+def rule(look: Look, title: str, sign: str) -> str:
+    """A title in a line of signs."""
     width = min(look.width, _WIDEST)
     return f" {title} ".center(width, sign) if len(title) + 4 < width else f"{sign} {title} {sign}"

@@ -9,6 +9,8 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
+from aish.cli.grouping import grouped
+from aish.cli.option_groups import LiveTesting
 from aish.cli.options import GitHubOption, Report, ReportOption
 from aish.cli.printing import print_json
 from aish.cli.testing_report import session_json, tell_github, write_junit
@@ -32,7 +34,8 @@ KeywordOption = Annotated[
     typer.Option("-k", metavar="EXPR", help='Cases whose names fit: `notes and not "no tool"`.'),
 ]
 ProcessesOption = Annotated[
-    str, typer.Option("-n", metavar="N", help="Run in N processes; `auto` is one for each core.")
+    str | None,
+    typer.Option("-n", metavar="N", help="Run N cases at a time; `auto` is one for each core."),
 ]
 ExitFirstOption = Annotated[
     bool, typer.Option("-x", "--exitfirst", help="Stop at the first case that does not pass.")
@@ -66,11 +69,13 @@ VerboseOption = Annotated[
 ]
 
 
+@grouped
 def command(
+    live: LiveTesting,
     paths: PathsArgument = None,
     *,
     keyword: KeywordOption = "",
-    processes: ProcessesOption = "1",
+    processes: ProcessesOption = None,
     stop_first: ExitFirstOption = False,
     junit: JunitOption = None,
     github: GitHubOption = False,
@@ -82,15 +87,45 @@ def command(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
-    """Run the `tests:` of pipelines on their cassettes, offline.
+    """Run the `tests:` of pipelines on their cassettes, offline; with `--live` on the models.
 
     Example: aish test pipelines -n 2 --junit report.xml
     """
+    if live.live:
+        replayed = {
+            "--record": record is not None or record_missing,
+            "--update-snapshots": update_snapshots,
+            "--allow-orphans": allow_orphans,
+        }
+        for name, given in replayed.items():
+            if given:
+                raise UsageError(f"`{name}` is about cassettes, and `--live` plays none")
+        from aish.cli.live_testing import LiveAsked, live_wish, test_live
+
+        width = None if processes is None else _number(processes)
+        asked = LiveAsked(
+            paths=tuple(paths or ()),
+            select=parse_selection(keyword),
+            wish=live_wish(live, width=width, stop_first=stop_first),
+            json=format_ is Report.JSON,
+            junit=junit,
+            html=live.html,
+            github=github,
+            baseline=live.baseline,
+            write_baseline=live.write_baseline,
+            quiet=quiet,
+            verbose=verbose,
+        )
+        gc.freeze()
+        gc.enable()
+        return test_live(asked)
+    if (option := live.first_given()) is not None:
+        raise UsageError(f"`{option}` is for live runs", hint="add `--live`")
     if junit is not None:
         check_writable(junit, "--junit")
     wish = Wish(
         select=parse_selection(keyword),
-        processes=_number(processes),
+        processes=1 if processes is None else _number(processes),
         stop_first=stop_first,
         record=Renewal.MISSING if record is None and record_missing else record,
         update_snapshots=update_snapshots,

@@ -81,7 +81,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
     )
     reel = load_reel(choice)
     require_stdin(job.pipeline, job.case.stdin, hint=_STDIN)
-    options = RunOptions(inputs=_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
+    options = RunOptions(inputs=case_inputs(job), stdin=job.case.stdin, environ=dict(os.environ))
     judges = tuple(judges_of(job.case.expect))
     plan = make_plan(job.pipeline, options, reel=reel, judges=judges)
     if update_snapshots:
@@ -96,7 +96,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
             folder=folder,
             environ=options.environ,
             tape=tape,
-            staging=_unkept(plan, folder.id),
+            staging=unkept(plan, folder.id),
         )
         examiner = Examiner(
             _looked_at(job, mode), job.case.names, update_snapshots=update_snapshots
@@ -135,7 +135,7 @@ def _own(job: Job) -> str:
     return _OWN if len(asked) > 1 else ""
 
 
-def _unkept(plan: Plan, run: str) -> Staging | None:
+def unkept(plan: Plan, run: str) -> Staging | None:
     """Calls that a rule stages are put down for nobody."""
     if not stages(plan):
         return None
@@ -148,7 +148,7 @@ def _unheard(event: Event) -> None:
     del event
 
 
-def _inputs(job: Job) -> dict[str, JsonValue]:
+def case_inputs(job: Job) -> dict[str, JsonValue]:
     """Every input of the pipeline with its value in this case (F9)."""
     schemas, given = job.pipeline.inputs, job.case.inputs
     defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}

@@ -69,12 +69,8 @@ def run_session(search: Search, wish: Wish, tell: Teller) -> Session:
         UsageError: there is no case at all, or none that is selected.
     """
     begun = monotonic()
-    files = tuple(_file(path) for path in search.files)
-    broken = tuple(file for file in files if file.problems and _counts(file, search))
-    jobs = tuple(_jobs(files))
-    chosen = tuple(job for job in jobs if wish.select(job.id))
-    if not broken:
-        _demand(jobs, chosen, search)
+    found = find_cases(search, wish.select)
+    files, broken, jobs, chosen = found.files, found.broken, found.jobs, found.chosen
     trial = _Trial(wish, tell, chosen)
     for file in broken:
         trial.end(Tried(file.name, "", _broken(file)))
@@ -93,6 +89,31 @@ def run_session(search: Search, wish: Wish, tell: Teller) -> Session:
         orphans_fail=len(chosen) == len(jobs) and not wish.allow_orphans,
         stopped=stopped,
     )
+
+
+@frozen
+class Found:
+    """The files of a search, those of them that are broken, all their cases and those chosen."""
+
+    files: tuple[PipelineFile, ...]
+    broken: tuple[PipelineFile, ...]
+    jobs: tuple[Job, ...]
+    chosen: tuple[Job, ...]
+
+
+def find_cases(search: Search, select: Selection) -> Found:
+    """Load the files and choose cases.
+
+    Raises:
+        UsageError: no file is broken, and there is no case at all, or none that is selected.
+    """
+    files = tuple(_file(path) for path in search.files)
+    broken = tuple(file for file in files if file.problems and _counts(file, search))
+    jobs = tuple(_jobs(files))
+    chosen = tuple(job for job in jobs if select(job.id))
+    if not broken:
+        _demand(jobs, chosen, search)
+    return Found(files, broken, jobs, chosen)
 
 
 class _Trial:

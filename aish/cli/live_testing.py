@@ -1,0 +1,557 @@
+"""`aish test --live` for people and programs: the table, the object, the JUnit and HTML files.
+
+One row for each case, one column for each model. Names, answers and messages come from files and
+models; each passes `for_ci_log`, `for_html` or what else its place needs (X2, B13).
+"""
+
+import base64
+import hashlib
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TextIO
+
+from aish.cli.boundary import say
+from aish.cli.loading import look_options, seconds_of
+from aish.cli.option_groups import LiveTesting
+from aish.cli.printing import print_json
+from aish.cli.testing_text import Manners, explanation, manners_for, rule
+from aish.cli.writable import check_writable
+from aish.errors import ExitCode
+from aish.reports.figures import cost_text
+from aish.reports.markup import Markup, joined, tag
+from aish.run.final import PRECEDENCE
+from aish.run.testing.baseline import (
+    VERSION,
+    CellKey,
+    Comparison,
+    compare,
+    counts_as_failed,
+    read_baseline,
+)
+from aish.run.testing.files import find_files
+from aish.run.testing.live import Cell, LiveWish, Matrix, cost_of, live_exit, run_live
+from aish.run.testing.outcome import PipelineFile
+from aish.run.testing.selection import Selection
+from aish.run.testing.session import find_cases
+from aish.sinks.json_text import json_text
+from aish.sinks.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.sinks.look import Style
+from aish.sinks.tally import seconds_text
+from aish.system.files import atomic_write
+from aish.text import counted, for_ci_log, for_line
+from aish.vocab.deltas import Usage
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonObject, JsonValue
+
+# The model of a column where none was named.
+_OF_FILE = "as in the file"
+_WORDS: Mapping[str, str] = {
+    "passed": "passed",
+    "failed": "FAILED",
+    "error": "ERROR",
+    "unreachable": "unreachable",
+    "not_run": "not run",
+}
+_STYLES: Mapping[str, Style] = {
+    "passed": "green",
+    "failed": "red",
+    "error": "red",
+    "unreachable": "yellow",
+    "not_run": "dim",
+}
+_CHANGES = {"worse": "worse", "better": "better"}
+
+
+@frozen
+class LiveAsked:
+    """What the command line said of the whole."""
+
+    paths: Sequence[Path]
+    select: Selection
+    wish: LiveWish
+    json: bool = False
+    junit: Path | None = None
+    html: Path | None = None
+    github: bool = False
+    baseline: Path | None = None
+    write_baseline: Path | None = None
+    quiet: bool = False
+    verbose: bool = False
+
+
+@frozen
+class Told:
+    """Everything there is to tell; `broken` are files that could not be loaded."""
+
+    matrix: Matrix
+    broken: tuple[PipelineFile, ...] = ()
+    comparison: Comparison | None = None
+
+    @property
+    def code(self) -> ExitCode:
+        """The exit code of it all: the first that applies, in the order of design 11."""
+        codes = set(live_exit(self.matrix))
+        if self.broken:
+            codes.add(ExitCode.USAGE)
+        if any(counts_as_failed(cell, self.comparison) for cell in self.matrix.cells):
+            codes.add(ExitCode.FAILED)
+        return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
+
+
+def live_wish(given: LiveTesting, *, width: int | None, stop_first: bool) -> LiveWish:
+    """What is wanted of the runs.
+
+    Raises:
+        UsageError: a duration is none.
+    """
+    options = look_options(
+        given.allow, given.deny, allow_broad_root=given.broad_root, lock=given.lock
+    )
+    return LiveWish(
+        models=tuple(dict.fromkeys(given.models or ())),
+        options=options,
+        width=width,
+        max_cost_usd=given.max_cost_usd,
+        timeout=seconds_of(given.timeout),
+        stop_first=stop_first,
+    )
+
+
+def test_live(asked: LiveAsked) -> int:
+    """Run the cases on the models, tell of them, and say how it ended.
+
+    Raises:
+        UsageError: there is no case, no such model, or a file cannot be read or written.
+    """
+    for option, path in (
+        ("--junit", asked.junit),
+        ("--html", asked.html),
+        ("--write-baseline", asked.write_baseline),
+    ):
+        if path is not None:
+            check_writable(path, option)
+    baseline = None if asked.baseline is None else read_baseline(asked.baseline)
+    # One object alone goes to stdout; what people read goes to stderr then.
+    out = sys.stderr if asked.json else sys.stdout
+    manners = manners_for(out, os.environ, quiet=asked.quiet, verbose=asked.verbose)
+    found = find_cases(find_files(asked.paths), asked.select)
+    lines = _Lines(out, manners)
+    matrix = run_live(found.chosen, asked.wish, lines)
+    whole = len(found.chosen) == len(found.jobs) and not found.broken
+    told = Told(
+        matrix,
+        found.broken,
+        None if baseline is None else compare(matrix, baseline, whole=whole),
+    )
+    lines.close(told)
+    if asked.json:
+        print_json(live_json(told))
+    if asked.github:
+        _tell_github(told)
+    return int(_written(asked, told))
+
+
+def _written(asked: LiveAsked, told: Told) -> ExitCode:
+    """Write the files that were asked for."""
+    code = told.code
+    files: list[tuple[str, Path | None, bytes]] = []
+    if asked.junit is not None:
+        files.append(("--junit", asked.junit, junit_xml("aish test --live", suites(told))))
+    if asked.html is not None:
+        files.append(("--html", asked.html, live_html(told)))
+    if asked.write_baseline is not None:
+        unfinished = sum(cell.verdict in {"unreachable", "not_run"} for cell in told.matrix.cells)
+        if unfinished or told.broken:
+            why = counted(unfinished, "case") if unfinished else "a file that cannot be loaded"
+            say(
+                f"warning: --write-baseline {asked.write_baseline}: not written:"
+                f" {why} without a result"
+            )
+        else:
+            text = json_text(live_json(told), indent=2)
+            files.append(("--write-baseline", asked.write_baseline, f"{text}\n".encode()))
+    for option, path, data in files:
+        assert path is not None
+        try:
+            atomic_write(path, data, shared=True)
+        except OSError as error:
+            say(f"error: {option} {path}: cannot be written: {error.strerror or error}")
+            code = code or ExitCode.FAILED
+    return code
+
+
+def model_name(model: str | None) -> str:
+    """A column's name."""
+    return _OF_FILE if model is None else model
+
+
+class _Lines:
+    """Tells of each case as it ends, and of all at the end."""
+
+    def __init__(self, out: TextIO, manners: Manners) -> None:
+        self._out = out
+        self._manners = manners
+
+    def ended(self, cell: Cell) -> None:
+        """A case has ended on a model."""
+        if self._manners.quiet:
+            return
+        look = self._manners.look
+        word = look.paint(_STYLES[cell.verdict], _WORDS[cell.verdict])
+        self._print(f"{_line(_title(cell))} {word} {' '.join(_figures(cell))}".rstrip())
+        if self._manners.verbose:
+            for one in cell.outcome.checked:
+                self._print(f"  {'ok' if one.ok else 'no'} {_line(f'{one.kind}: {one.message}')}")
+
+    def close(self, told: Told) -> None:
+        """All have."""
+        for line in closing_lines(told, self._manners):
+            self._print(line)
+
+    def _print(self, line: str) -> None:
+        with suppress(BrokenPipeError):
+            self._out.write(f"{line}\n")
+            self._out.flush()
+
+
+def closing_lines(told: Told, manners: Manners) -> Iterator[str]:
+    """The table, what went wrong, and what it comes to."""
+    look, matrix = manners.look, told.matrix
+    bad = [cell for cell in matrix.cells if cell.verdict in {"failed", "error", "unreachable"}]
+    if bad or told.broken:
+        yield ""
+        yield look.paint("bold", rule(look, "failures", "="))
+    for file in told.broken:
+        yield look.paint("red", rule(look, _line(file.name), "_"))
+        yield from (for_ci_log(problem) for problem in file.problems)
+    for cell in bad:
+        yield look.paint(_STYLES[cell.verdict], rule(look, _line(_title(cell)), "_"))
+        for line in explanation(cell.outcome, verbose=manners.verbose):
+            yield for_ci_log(line)
+        if cell.folder is not None:
+            yield _line(f"run: {cell.folder}")
+    yield ""
+    yield from _table(told)
+    yield from _changes(told)
+    yield ""
+    yield look.paint("red" if told.code else "green", live_summary(told))
+
+
+def _table(told: Told) -> Iterator[str]:
+    """Cases by models, with the totals of each model."""
+    rows = list(_rows(told))
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    for number, row in enumerate(rows):
+        if number == len(by_case(told.matrix)) + 1:
+            yield "  ".join(["-" * width for width in widths])
+        yield "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()
+
+
+def _rows(told: Told) -> Iterator[tuple[str, ...]]:
+    matrix = told.matrix
+    yield ("case", *(_line(model_name(model)) for model in matrix.models))
+    for id, cells in by_case(matrix).items():
+        yield (_line(id), *(_cell_text(cell, told.comparison) for cell in cells))
+    columns = [of_model(matrix, model) for model in matrix.models]
+    yield ("passed", *(_passed_text(cells) for cells in columns))
+    yield ("cost", *(cost_text(cost_of(cells)) for cells in columns))
+    yield ("time", *(seconds_text(_seconds(cells)) for cells in columns))
+    if told.comparison is not None:
+        before = told.comparison.baseline.costs
+        yield ("cost before", *(cost_text(before.get(model)) for model in matrix.models))
+
+
+def _changes(told: Told) -> Iterator[str]:
+    if told.comparison is None:
+        return
+    by_key = {cell.key: cell for cell in told.matrix.cells}
+    for change in ("worse", "better"):
+        keys = [key for key, one in told.comparison.changes.items() if one == change]
+        if keys:
+            yield ""
+            yield f"{change} than in {_line(str(told.comparison.baseline.file))}:"
+            yield from (f"  {_line(_title(by_key[key]))}" for key in keys)
+    if told.comparison.gone:
+        yield ""
+        yield f"in {_line(str(told.comparison.baseline.file))} and no more:"
+        yield from (f"  {_line(_key_text(key))}" for key in told.comparison.gone)
+
+
+def live_summary(told: Told) -> str:
+    """`5 passed, 2 failed, 1 unreachable, $0.0052 in 25 s`."""
+    matrix = told.matrix
+    verdicts = [cell.verdict for cell in matrix.cells]
+    words = {"unreachable": "unreachable", "not_run": "not run", "failed": "failed"}
+    parts = [f"{verdicts.count('passed')} passed"]
+    parts += [f"{count} {word}" for key, word in words.items() if (count := _count(verdicts, key))]
+    if errors := verdicts.count("error") + len(told.broken):
+        parts.append(counted(errors, "error"))
+    if told.comparison is not None:
+        parts.append(f"{told.comparison.count('worse')} worse than before")
+    parts.append(f"cost {cost_text(matrix.cost_usd)}")
+    stop = "interrupted: " if matrix.stopped is not None else ""
+    over = next((one.outcome.reason for one in matrix.cells if one.verdict == "not_run"), "")
+    tail = f" ({over})" if over and matrix.stopped is None else ""
+    return f"{stop}{', '.join(parts)} in {seconds_text(matrix.seconds)}{tail}"
+
+
+def live_json(told: Told) -> JsonObject:
+    """Everything about it; keys are only ever added. It is what a baseline is."""
+    matrix, comparison = told.matrix, told.comparison
+    return {
+        "v": VERSION,
+        "kind": "live",
+        "exit": int(told.code),
+        "seconds": matrix.seconds,
+        "cost_usd": matrix.cost_usd,
+        "interrupted": matrix.stopped is not None,
+        "models": [_model_json(matrix, model) for model in matrix.models],
+        "cases": [
+            {
+                "id": id,
+                "file": cells[0].job.file,
+                "name": cells[0].job.case.name,
+                "results": [_cell_json(cell, comparison) for cell in cells],
+            }
+            for id, cells in by_case(matrix).items()
+        ],
+        "broken": [{"file": file.name, "problems": list(file.problems)} for file in told.broken],
+        "baseline": None if comparison is None else _baseline_json(comparison),
+    }
+
+
+def _model_json(matrix: Matrix, model: str | None) -> JsonValue:
+    cells = of_model(matrix, model)
+    verdicts = [cell.verdict for cell in cells]
+    return {
+        "model": model,
+        **{key: verdicts.count(key) for key in ("passed", "failed")},
+        "errors": verdicts.count("error"),
+        "unreachable": verdicts.count("unreachable"),
+        "not_run": verdicts.count("not_run"),
+        "cost_usd": cost_of(cells),
+        "seconds": _seconds(cells),
+    }
+
+
+def _cell_json(cell: Cell, comparison: Comparison | None) -> JsonValue:
+    outcome = cell.outcome
+    return {
+        "model": cell.model,
+        "verdict": cell.verdict,
+        "change": None if comparison is None else comparison.changes.get(cell.key),
+        "code": int(outcome.code),
+        "reason": outcome.reason,
+        "hint": outcome.hint,
+        "seconds": outcome.seconds,
+        "cost_usd": cell.cost_usd,
+        "usage": _usage_json(cell.usage),
+        "folder": cell.folder,
+        "expectations": [
+            {"kind": one.kind, "ok": one.ok, "message": one.message, "where": one.where}
+            for one in outcome.checked
+        ],
+    }
+
+
+def _usage_json(usage: Usage) -> JsonValue:
+    return {"input": usage.input, "output": usage.output}
+
+
+def _baseline_json(comparison: Comparison) -> JsonValue:
+    return {
+        "file": str(comparison.baseline.file),
+        "worse": comparison.count("worse"),
+        "better": comparison.count("better"),
+        "gone": [{"id": id, "model": model} for id, model in comparison.gone],
+    }
+
+
+def suites(told: Told) -> list[Suite]:
+    """One for each file and model."""
+    groups: dict[tuple[str, str | None], list[CaseResult]] = {}
+    for cell in told.matrix.cells:
+        groups.setdefault((cell.job.file, cell.model), []).append(_case(cell, told.comparison))
+    made = [Suite(f"{file} [{model_name(model)}]", tuple(c)) for (file, model), c in groups.items()]
+    for file in told.broken:
+        text = "\n".join(file.problems)
+        trouble = Trouble("error", "usage", text.partition("\n")[0], text)
+        whole = CaseResult("(the file)", file.name, 0.0, file.name, (trouble,))
+        made.append(Suite(file.name, (whole,)))
+    return made
+
+
+def _case(cell: Cell, comparison: Comparison | None) -> CaseResult:
+    text = "\n".join(explanation(cell.outcome, verbose=True))
+    first = text.partition("\n")[0]
+    troubles: tuple[Trouble, ...] = ()
+    match cell.verdict:
+        case "failed" if counts_as_failed(cell, comparison):
+            kind = "run" if cell.outcome.code is not ExitCode.OK else "expectation"
+            troubles = (Trouble("failure", kind, first, text),)
+        case "failed":
+            known = f"failed as in the baseline: {first}"
+            troubles = (Trouble("skipped", "known_failure", known, text),)
+        case "error":
+            troubles = (Trouble("error", "usage", first, text),)
+        case "unreachable":
+            troubles = (Trouble("error", "unavailable", first, text),)
+        case "not_run":
+            troubles = (Trouble("skipped", "not_run", cell.outcome.reason or "not run"),)
+        case _:
+            pass
+    name = f"{cell.job.case.name} [{model_name(cell.model)}]"
+    return CaseResult(name, cell.job.file, cell.outcome.seconds, cell.job.file, troubles=troubles)
+
+
+def _tell_github(told: Told) -> None:
+    from aish.cli.github import file_in_repository, job
+    from aish.reports.github.cases import case_annotations, cases_summary
+
+    step, made = job(), suites(told)
+    names = {cell.job.file: file_in_repository(cell.job.file) for cell in told.matrix.cells}
+    step.annotate(case_annotations(made, names))
+    step.summarise(lambda limit: cases_summary(live_summary(told), made, limit))
+
+
+_CSS = """\
+:root{color-scheme:light dark;--ok:#1c7c45;--bad:#b3261e;--warn:#8a5a00;--soft:#5b6068}
+@media(prefers-color-scheme:dark){:root{--ok:#6cc68c;--bad:#f28b82;--warn:#e3b341;--soft:#a5abb3}}
+body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:72rem;padding:0 1rem}
+table{border-collapse:collapse;width:100%}th,td{text-align:left;padding:.4rem .7rem;
+border-bottom:1px solid color-mix(in srgb,currentColor 20%,transparent);vertical-align:top}
+tfoot th,tfoot td{border-top:2px solid currentColor;border-bottom:0}
+.passed{color:var(--ok)}.failed,.error,.worse{color:var(--bad)}.unreachable{color:var(--warn)}
+.not_run,.facts{color:var(--soft)}pre{white-space:pre-wrap;overflow-wrap:anywhere;margin:.3rem 0}
+"""
+
+
+def live_html(told: Told) -> bytes:
+    """One file that reaches for nothing and runs no script (X3)."""
+    digest = base64.b64encode(hashlib.sha256(_CSS.encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'"
+    head = joined(
+        [
+            tag("meta", charset="utf-8"),
+            tag("meta", http_equiv="Content-Security-Policy", content=policy),
+            tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
+            tag("title", "aish test --live"),
+            Markup(f"<style>{_CSS}</style>"),
+        ]
+    )
+    body = joined(
+        [
+            tag("h1", "aish test --live"),
+            tag("p", live_summary(told)),
+            tag("table", _html_head(told), _html_body(told), _html_foot(told)),
+            *(
+                joined([tag("h2", file.name), tag("pre", "\n".join(file.problems))])
+                for file in told.broken
+            ),
+        ]
+    )
+    page = tag("html", tag("head", head), tag("body", body), lang="en")
+    return f"<!doctype html>\n{page}\n".encode()
+
+
+def _html_head(told: Told) -> Markup:
+    names = (tag("th", model_name(model), scope="col") for model in told.matrix.models)
+    return tag("thead", tag("tr", tag("th", "Case", scope="col"), *names))
+
+
+def _html_body(told: Told) -> Markup:
+    return tag(
+        "tbody",
+        *(
+            tag("tr", tag("th", id, scope="row"), *(_html_cell(cell, told) for cell in cells))
+            for id, cells in by_case(told.matrix).items()
+        ),
+    )
+
+
+def _html_cell(cell: Cell, told: Told) -> Markup:
+    change = None if told.comparison is None else told.comparison.changes.get(cell.key)
+    facts = " · ".join((*_figures(cell), *([change] if change in _CHANGES else [])))
+    parts = [
+        tag("strong", _WORDS[cell.verdict], class_=cell.verdict),
+        " ",
+        tag("span", facts, class_="facts"),
+    ]
+    said = "\n".join(explanation(cell.outcome, verbose=True))
+    if cell.verdict != "passed" and said:
+        run = f"\nrun: {cell.folder}" if cell.folder is not None else ""
+        details = tag("details", tag("summary", "why"), tag("pre", f"{said}{run}"))
+        parts.append(details)
+    return tag("td", *parts)
+
+
+def _html_foot(told: Told) -> Markup:
+    columns = [of_model(told.matrix, model) for model in told.matrix.models]
+    rows = (
+        ("passed", [_passed_text(cells) for cells in columns]),
+        ("cost", [cost_text(cost_of(cells)) for cells in columns]),
+        ("time", [seconds_text(_seconds(cells)) for cells in columns]),
+    )
+    return tag(
+        "tfoot",
+        *(
+            tag("tr", tag("th", name, scope="row"), *(tag("td", text) for text in texts))
+            for name, texts in rows
+        ),
+    )
+
+
+def by_case(matrix: Matrix) -> dict[str, list[Cell]]:
+    """The cells of each case, in the order of the models."""
+    rows: dict[str, list[Cell]] = {}
+    for cell in matrix.cells:
+        rows.setdefault(cell.job.id, []).append(cell)
+    return rows
+
+
+def of_model(matrix: Matrix, model: str | None) -> list[Cell]:
+    """The cells of a column."""
+    return [cell for cell in matrix.cells if cell.model == model]
+
+
+def _passed_text(cells: Sequence[Cell]) -> str:
+    """Of those that could be tried; what could not be asked says nothing of the model's answers."""
+    tried = [cell for cell in cells if cell.verdict in {"passed", "failed", "error"}]
+    return f"{sum(cell.verdict == 'passed' for cell in tried)} of {len(tried)}"
+
+
+def _seconds(cells: Sequence[Cell]) -> float:
+    return sum(cell.outcome.seconds for cell in cells)
+
+
+def _cell_text(cell: Cell, comparison: Comparison | None) -> str:
+    change = None if comparison is None else comparison.changes.get(cell.key)
+    mark = (f"({change})",) if change in _CHANGES else ()
+    return " ".join((_WORDS[cell.verdict], *_figures(cell), *mark))
+
+
+def _figures(cell: Cell) -> tuple[str, ...]:
+    """Cost and time, of what was run."""
+    if cell.verdict == "not_run" and cell.folder is None:
+        return ()
+    return cost_text(cell.cost_usd), seconds_text(cell.outcome.seconds)
+
+
+def _title(cell: Cell) -> str:
+    return _key_text(cell.key)
+
+
+def _key_text(key: CellKey) -> str:
+    id, model = key
+    return id if model is None else f"{id} [{model}]"
+
+
+def _count(verdicts: Sequence[str], key: str) -> int:
+    return sum(one == key for one in verdicts)
+
+
+def _line(text: str) -> str:
+    return for_ci_log(for_line(text))
