@@ -115,6 +115,25 @@ def batch_journal(bench: Bench) -> Iterator[Row]:
     yield at_most(name, (kept - ephemeral) / 3000, 0.001, lambda s: f"{s * 1e6:.0f} us")
 
 
+def batch_messages(bench: Bench) -> Iterator[Row]:
+    """What it costs to write down what is sent: a shared system text, a prompt of 4 KB an item."""
+    items = _items(bench, 3000)
+    step: dict[str, object] = {
+        "system": "Each answer is one word, and nothing is added to it. " * 60,
+        "prompt": "Read this and say what it is about. " * 110 + "{{ item.text }}",
+        "foreach": {"file": items.name},
+        "concurrency": 32,
+    }
+    with Endpoint(Script(deltas=2, per_write=10)) as endpoint:
+        file = pipeline(bench, "messages", endpoint.url, step=step)
+        kept, ephemeral = bench.pairs(
+            lambda: bench.cost(AISH, "run", file).cpu,
+            lambda: bench.cost(AISH, "run", file, "--ephemeral").cpu,
+        )
+    name = "3,000 items of 7 KB: more CPU per item for journal, messages and results"
+    yield at_most(name, (kept - ephemeral) / 3000, 0.001, lambda s: f"{s * 1e6:.0f} us")
+
+
 def _watch(pid: int, over: threading.Event, samples: list[float]) -> None:
     page = os.sysconf("SC_PAGE_SIZE")
     while not over.wait(_MEMORY_SECONDS):

@@ -37,7 +37,7 @@ def journal_reading(bench: Bench) -> Iterator[Row]:
 def journal_resuming(bench: Bench) -> Iterator[Row]:
     folder = bench.folder / "batch-journal"
     folder.mkdir()
-    items = str(LONG // 4)
+    items = str(LONG // 5)
     bench.cost(PYTHON, LOAD, "batch", str(folder), items)
     cost = bench.cost(PYTHON, LOAD, "resume", str(folder), items)
     shutil.rmtree(folder)

@@ -1,7 +1,7 @@
 """A process that writes a journal of so many records, or reads one.
 
 write|read FOLDER COUNT
-batch|resume FOLDER COUNT     four records for each of COUNT items; what a resumed run takes
+batch|resume FOLDER COUNT     five records for each of COUNT items; what a resumed run takes
 """
 
 import sys
@@ -26,11 +26,13 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.vocab.turn_events import TurnAdded
 
 TEXT = (
     "An answer of a hundred characters or so, as a row of a table that is classified would get it. "
     * 2
 )
+PROMPT = "Say which of our products this customer writes about, and what is to be done. " * 8
 
 
 def write(folder: Path, count: int) -> None:
@@ -50,7 +52,7 @@ def read(folder: Path, count: int) -> None:
 
 
 def batch(folder: Path, count: int) -> None:
-    """Four records an item, each with a key of its own."""
+    """Five records an item, each with a key of its own, one with the prompt that was sent."""
     journal = open_journal(folder)
     head = RunStarted("0", "bench", "", (), (), (), {}, {})
     journal(Stamped(1, 1.8e9, head))
@@ -61,12 +63,13 @@ def batch(folder: Path, count: int) -> None:
         place, turn = Place("rows", key), Place("rows", key, 1)
         events: tuple[Event, ...] = (
             ItemStarted(place, key, index, f"{index:016x}", {"id": key}),
+            TurnAdded(place, {"role": "user", "text": f"{key}: {PROMPT}"}, "answer"),
             TurnStarted(turn, "cloud", 1),
             TurnFinished(turn, "cloud", "stop", TEXT, (), usage, 0.1, 0.5, 0.001),
             ItemFinished(place, key, index, "ok", TEXT, {"kind": "docs"}, usage, 0.001, 0.5),
         )
         for number, event in enumerate(events):
-            journal(Stamped(3 + 4 * index + number, 1.8e9, event))
+            journal(Stamped(3 + 5 * index + number, 1.8e9, event))
     journal.close()
 
 

@@ -44,6 +44,7 @@ MEASURES = (
     batches.batch_wall,
     batches.batch_streams,
     batches.batch_journal,
+    batches.batch_messages,
     batches.batch_memory,
     clusters.cluster_of_workers,
     reports.html_report,

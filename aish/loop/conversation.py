@@ -16,10 +16,10 @@ class IllegalTurnError(AssertionError):
 
 
 class Heard(Protocol):
-    """Hears of every turn that comes to stand in a history: a `loop.turn_teller.TurnTeller`."""
+    """Hears of every turn that comes to stand in a history: see `loop.turn_teller`."""
 
-    def added(self, turn: Turn) -> None:
-        """A turn was added at the end."""
+    def added(self, turn: Turn, *, told: bool) -> None:
+        """A turn was added at the end; `told`: an event of its own says the same already."""
         ...
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
@@ -51,8 +51,8 @@ class Conversation:
         """Ids of every tool call so far."""
         return self._used
 
-    def add(self, turn: Turn) -> None:
-        """Add `turn`.
+    def add(self, turn: Turn, *, told: bool = False) -> None:
+        """Add `turn`; `told` is for who hears of it.
 
         Raises:
             IllegalTurnError: it is not legal where it would stand.
@@ -63,7 +63,7 @@ class Conversation:
         self.history.turns.append(turn)
         self._note(turn)
         if self._heard is not None:
-            self._heard.added(turn)
+            self._heard.added(turn, told=told)
 
     def rewrite(self, turns: Iterable[Turn], reason: str = "rewritten") -> None:
         """Put `turns` in the place of all there are; ids once used stay used.

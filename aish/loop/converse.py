@@ -12,6 +12,7 @@ from aish.loop.equipment import Bound, Equipment, UsedCall
 from aish.loop.legal import Wanted, make_legal
 from aish.loop.round import Round
 from aish.loop.sampling import Sampling
+from aish.loop.turn_teller import request_teller
 from aish.loop.usage import add_usage
 from aish.text import safe_utf8
 from aish.vocab.deltas import Usage
@@ -82,7 +83,8 @@ class _Exchange:
         self._equipment = equipment
         self._conversation = Conversation(ask.history, ask.heard)
         self._visible = {tool.wire: tool for tool in ask.tools}
-        self._sampler = Sampling(ask.model, equipment.emit, equipment.clock, ask.place)
+        heard = request_teller(equipment, ask.place, "sampling")
+        self._sampler = Sampling(ask.model, equipment.emit, equipment.clock, ask.place, heard)
         self._first_turn = (ask.place.turn or 0) + 1
         self._turns = 0
         self._rounds = ask.rounds
@@ -179,8 +181,10 @@ class _Exchange:
                 current.refuse_all(stop.reply)
         finally:
             # Also when interrupted: the history never ends with calls nobody answered.
+            ended = current.ended
             for reply in current.replies():
-                self._conversation.add(reply)
+                # With an image it is more than the event of the call's end has.
+                self._conversation.add(reply, told=reply.call_id in ended and not reply.media)
         self._rounds += 1
         self._calls.extend(current.used)
         if stop is not None:
@@ -221,7 +225,10 @@ class _Exchange:
     def _add_assistant(self, answer: Assembled, text: str, calls: tuple[ToolCall, ...]) -> None:
         origin = answer.finish.model or self._ask.model.alias
         turn = AssistantTurn(safe_utf8(text), calls, answer.extras, origin)
-        self._conversation.add(turn)
+        asked = [(call.name, call.arguments) for call in answer.calls]
+        same = [(call.name, call.arguments) for call in calls] == asked and turn.text == answer.text
+        extras = bool(answer.extras) or any(call.extras for call in calls)
+        self._conversation.add(turn, told=same and not extras)
 
     def _tell_turn(self, answer: Assembled, place: Place, ids: tuple[str, ...]) -> None:
         asked = zip(ids, answer.calls, strict=True)

@@ -6,6 +6,9 @@ Every path that runs a tool comes through here (P10): the loop, `call` and `run`
 
 import hashlib
 import json
+from collections.abc import Sequence
+
+import anyio
 
 from aish.errors import BudgetError
 from aish.loop import wording
@@ -14,6 +17,7 @@ from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.media import can_be_attached, describe, what
 from aish.policy.gate import Decision, Proposal
 from aish.policy.staging import NOT_KEPT, STAGED
+from aish.system.children import CUT_OFF, CommandResult
 from aish.system.schema_problem import spell_path
 from aish.text import safe_utf8
 from aish.vocab.event_parts import Place
@@ -146,7 +150,17 @@ async def dispatch(
     if equipment.written is not None:
         await equipment.written()
     started = equipment.clock.monotonic()
-    result = await _call(proposal, equipment, sampler)
+    deadline = anyio.current_effective_deadline()
+    commands: list[CommandResult] = []
+    token = CUT_OFF.set(commands)
+    try:
+        result = await _call(proposal, equipment, sampler)
+    except anyio.get_cancelled_exc_class():
+        seconds = equipment.clock.monotonic() - started
+        _tell_cut_off(proposal, equipment, seconds, commands, anyio.current_time() >= deadline)
+        raise
+    finally:
+        CUT_OFF.reset(token)
     seconds = equipment.clock.monotonic() - started
     attached = tuple(filter(can_be_attached, result.media)) if sees_images else ()
     shown = _shown(result, attached, equipment, proposal.place)
@@ -167,6 +181,34 @@ async def dispatch(
         full=shown.full,
         whole=result.content,
     )
+
+
+def _tell_cut_off(
+    proposal: Proposal,
+    equipment: Equipment,
+    seconds: float,
+    commands: Sequence[CommandResult],
+    late: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - what the time says
+) -> None:
+    """Tell how a call ended that nobody waits for any more.
+
+    A command of this machine was ended by us. What a server makes of a call is not known, and
+    nothing is told of it where a person ended the run: a step that ran out of time goes on.
+    """
+    if not equipment.tells_cut_off or not (commands or late):
+        return
+    place, name = proposal.place, str(proposal.tool.name)
+    kind: ResultKind = ("timeout" if late else "interrupted") if commands else "unknown"
+    said = wording.INTERRUPTED
+    if commands:
+        printed = b"".join(one.stdout + one.stderr for one in commands).decode("utf-8", "replace")
+        said = wording.ended(seconds, printed)
+
+    def keep(data: bytes) -> str | None:
+        return _kept(f"{_file_stem(place)}.txt", data, equipment, place)
+
+    shown = cut(safe_utf8(said), equipment.limits.result_limit, keep)
+    equipment.emit(ToolFinished(place, name, kind, shown.text, shown.full, seconds))
 
 
 async def _call(proposal: Proposal, equipment: Equipment, sampler: Sampler | None) -> ToolResult:

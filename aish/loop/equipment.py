@@ -28,7 +28,12 @@ CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem
 
 @frozen
 class Equipment:
-    """Everything a tool loop needs beside its model; `gate` is the one way to a tool (P10)."""
+    """Everything a tool loop needs beside its model; `gate` is the one way to a tool (P10).
+
+    `long_texts` is what `loop.turn_teller.RequestTeller` remembers of a run; with `None` nobody
+    is told of the messages that are sent. `tells_cut_off`: the end of a call that is cancelled is
+    told too; a session says that in its own words.
+    """
 
     tools: Tools
     gate: Gate
@@ -40,6 +45,8 @@ class Equipment:
     check_arguments: CheckArguments
     meter: Meter | None = None
     written: Written | None = None
+    long_texts: dict[str, str] | None = None
+    tells_cut_off: bool = False
 
 
 class Bound(Protocol):

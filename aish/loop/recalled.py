@@ -13,6 +13,8 @@ from aish.vocab.messages import AssistantTurn, History, ToolTurn, Turn
 
 TURN_ADDED = "turn.added"
 HISTORY_REPLACED = "history.replaced"
+RESUMABLE = "conversation"
+"""The `purpose` of turns that are all there; older journals do not say it."""
 
 
 @frozen
@@ -60,6 +62,8 @@ class Recalling:
         """
         kind = record.get("type")
         if kind not in {TURN_ADDED, HISTORY_REPLACED}:
+            return
+        if record.get("purpose", RESUMABLE) != RESUMABLE:
             return
         try:
             if kind == TURN_ADDED:

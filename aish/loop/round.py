@@ -63,6 +63,12 @@ class Round:
             reply = wording.INTERRUPTED if begun else wording.NOT_RUN_INTERRUPTED
             yield ToolTurn(wanted.call.id, wanted.tool_name, reply)
 
+    @property
+    def ended(self) -> frozenset[str]:
+        """The ids of the calls whose end was told."""
+        pairs = zip(self._wanted, self._used, strict=True)
+        return frozenset(wanted.call.id for wanted, used in pairs if used is not None)
+
     def refuse_all(self, reply: str) -> None:
         """Answer every call with `reply`, and make none."""
         for index in range(len(self._wanted)):

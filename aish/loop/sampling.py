@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 
 from aish.errors import StepFailedError
 from aish.loop.assemble import Assembled, assemble
-from aish.loop.conversation import Conversation, IllegalTurnError
+from aish.loop.conversation import Conversation, Heard, IllegalTurnError
 from aish.loop.media import can_be_attached, describe
 from aish.loop.usage import add_usage
 from aish.text import safe_utf8
@@ -41,13 +41,17 @@ _ENDLESS = 2**31
 class Sampling:
     """`vocab.protocols.Sampler` over one model; counts what it used.
 
-    `place` is that of the turn whose calls are under way.
+    `place` is that of the turn whose calls are under way. `heard` is told of what the model is
+    sent.
     """
 
-    def __init__(self, model: Model, emit: Emit, clock: Clock, place: Place) -> None:
+    def __init__(
+        self, model: Model, emit: Emit, clock: Clock, place: Place, heard: Heard | None = None
+    ) -> None:
         self._model = model
         self._emit = emit
         self._clock = clock
+        self._heard = heard
         self.place = place
         self._requests = 0
         self.usage: Usage | None = None
@@ -67,6 +71,9 @@ class Sampling:
         messages = "a message" if count == 1 else f"{count} messages"
         text = f"a server asks model `{self._model.alias}` to answer {messages}"
         self._emit(Notice(self.place, "info", "sampling", text))
+        if self._heard is not None:
+            for turn in conversation.history.turns:
+                self._heard.added(turn, told=False)
         request = ModelRequest(conversation.history, params=_wanted(params), place=self.place)
         self._emit(TurnStarted(self.place, self._model.alias, count, "sampling"))
         answer = await assemble(self._model, request, self.place, self._tell, self._clock)

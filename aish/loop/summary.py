@@ -7,6 +7,7 @@ from aish.loop.assemble import assemble
 from aish.loop.conversation import add_system, add_user
 from aish.loop.equipment import Equipment
 from aish.loop.rounds import Round
+from aish.loop.turn_teller import request_teller
 from aish.text import safe_utf8
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Place
@@ -70,8 +71,9 @@ async def summarise(
     does not hold) goes through.
     """
     history = History()
-    add_system(history, _INSTRUCTION)
-    add_user(history, safe_utf8(record.text))
+    heard = request_teller(equipment, place, "summary")
+    add_system(history, _INSTRUCTION, heard)
+    add_user(history, safe_utf8(record.text), heard=heard)
     equipment.emit(TurnStarted(place, model.alias, len(history.turns), "summary"))
     request = ModelRequest(history, place=place)
     try:

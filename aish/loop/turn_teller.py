@@ -1,16 +1,26 @@
-"""Tells of a conversation's turns as events, so that it can be gone on with later."""
+"""Tells of a conversation's turns as events: to continue it later, or to show what was sent."""
 
 from collections.abc import Sequence
 from contextlib import suppress
 from hashlib import sha256
+from typing import Final
 
-from aish.loop.equipment import Keep
+from aish.loop.equipment import Equipment, Keep
 from aish.loop.turn_json import turn_to_json
-from aish.vocab.event_parts import Place
+from aish.vocab.event_parts import MessagePurpose, Place
 from aish.vocab.json import JsonObject
 from aish.vocab.messages import Turn
 from aish.vocab.protocols import Emit
 from aish.vocab.turn_events import HistoryReplaced, TurnAdded
+
+LONG: Final = 32 * 1024
+"""A text of more characters is in a file of its own."""
+REPEATED: Final = 1024
+"""So is one of more than these that was told in this run before: the same system text may go out
+with each of a hundred thousand items."""
+_BEGINNING: Final = 2_000
+_OF_REPEATED: Final = 200
+_REMEMBERED: Final = 1000
 
 
 class TurnTeller:
@@ -26,8 +36,9 @@ class TurnTeller:
         self._keep = keep
         self._kept: dict[str, str | None] = {}
 
-    def added(self, turn: Turn) -> None:
-        """A turn was added at the end."""
+    def added(self, turn: Turn, *, told: bool = False) -> None:
+        """A turn was added at the end; whoever continues the conversation wants every one."""
+        del told
         self._emit(TurnAdded(self.place, self.told(turn)))
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:
@@ -46,3 +57,78 @@ class TurnTeller:
             with suppress(OSError):
                 self._kept[digest] = self._keep(name, content)
         return self._kept[digest]
+
+
+class RequestTeller:
+    """`loop.conversation.Heard` that tells what is sent, each message once.
+
+    Nothing is told that an event has already. A long text is in a file, which is named with the
+    text's beginning; `long_texts` remembers which, for the whole run. Images are named only: those
+    of tools are kept anyway, all others came from a file.
+    """
+
+    def __init__(
+        self,
+        emit: Emit,
+        keep: Keep,
+        place: Place,
+        purpose: MessagePurpose,
+        long_texts: dict[str, str],
+    ) -> None:
+        self._emit = emit
+        self._keep = keep
+        self._place = place
+        self._purpose: MessagePurpose = purpose
+        self._long_texts = long_texts
+        self._turns: list[Turn] = []
+
+    def added(self, turn: Turn, *, told: bool) -> None:
+        """A turn was added at the end."""
+        self._turns.append(turn)
+        if not told:
+            self._emit(TurnAdded(self._place, self._told(turn), self._purpose))
+
+    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
+        """These turns stand in the place of all there were; told are those that are new."""
+        places = {id(turn): at for at, turn in enumerate(self._turns)}
+        told = tuple(
+            {"at": places[id(turn)]} if id(turn) in places else self._told(turn) for turn in turns
+        )
+        self._turns = list(turns)
+        self._emit(HistoryReplaced(self._place, told, reason, self._purpose))
+
+    def _told(self, turn: Turn) -> JsonObject:
+        told = turn_to_json(turn, lambda *_: None)
+        key = "content" if told["role"] == "tool" else "text"
+        text = told[key]
+        assert isinstance(text, str), "each turn has a text"
+        file = self._file(text, str(told["role"])) if len(text) > REPEATED else ""
+        if not file:
+            return told
+        shown = text[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
+        return {**told, key: shown, "file": file, "characters": len(text)}
+
+    def _file(self, text: str, role: str) -> str:
+        """The file of a long text; empty where it is told inline."""
+        content = text.encode("utf-8", "replace")
+        digest = sha256(content).hexdigest()
+        file = self._long_texts.pop(digest, None)
+        if not file and (file is not None or len(text) > LONG):
+            # A full disk costs the file, and the text is told inline.
+            with suppress(OSError):
+                file = self._keep(f"{role}.txt", content)
+        # The one that was used last stands last; the first one is forgotten.
+        self._long_texts[digest] = file or ""
+        if len(self._long_texts) > _REMEMBERED:
+            del self._long_texts[next(iter(self._long_texts))]
+        return file or ""
+
+
+def request_teller(
+    equipment: Equipment, place: Place, purpose: MessagePurpose
+) -> RequestTeller | None:
+    """Who tells what is sent in a run; in a session, which keeps its conversation, nobody."""
+    if equipment.long_texts is None:
+        return None
+    here = Place(place.step, place.item)
+    return RequestTeller(equipment.emit, equipment.keep, here, purpose, equipment.long_texts)

@@ -37,6 +37,12 @@ def too_many(count: int, limit: int) -> str:
     return f"[aish] {count} tool calls in one turn, and at most {limit} are allowed: none was run"
 
 
+def ended(seconds: float, printed: str) -> str:
+    """What is told of a command that we ended."""
+    said = f"[aish] the command was ended after {seconds:.1f} s"
+    return f"{said}; it had printed:\n{printed}" if printed else f"{said}; it had printed nothing"
+
+
 def left_out(tool: str, characters: int) -> str:
     """What stands for an old result in a long conversation (L19)."""
     size = "1 character" if characters == 1 else f"{characters:,} characters"

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
-from aish.reports.units import Aside, Call, Entry, Turn, Unit
+from aish.reports.units import Aside, Call, Entry, Sent, Turn, Unit
 from aish.reports.verdicts import reason_of
 from aish.sinks.json_text import json_text
 from aish.text import for_line
-from aish.vocab.event_parts import TurnPurpose
+from aish.vocab.event_parts import MessagePurpose, TurnPurpose
 from aish.vocab.events import (
     ExpectChecked,
     Notice,
@@ -16,7 +16,7 @@ from aish.vocab.events import (
     TextWithdrawn,
 )
 from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.turn_events import Fallback
 
 _SHORT = 8
@@ -26,6 +26,11 @@ _PURPOSES: Mapping[TurnPurpose, str] = {
     "summary": "Summary in turn",
     "sampling": "For a server, in turn",
     "judge": "Judge",
+}
+_RECEIVERS: Mapping[MessagePurpose, str] = {
+    "summary": "sent for a summary",
+    "sampling": "sent for a server",
+    "judge": "sent to a judge",
 }
 _REFUSED = frozenset({"deny", "ask-no"})
 
@@ -143,6 +148,8 @@ def _entry(entry: Entry, unit: Unit, room: Room, answer: str | None) -> Markup:
             return _turn(entry, unit, room, answer)
         case Call():
             return _call(entry, room)
+        case Sent():
+            return _sent(entry, room)
         case Aside(event=event):
             word, said = _aside(event)
             return tag(
@@ -179,6 +186,42 @@ def _turn(turn: Turn, unit: Unit, room: Room, answer: str | None) -> Markup:
     if said.text == answer and turn is unit.entries[-1]:
         return tag("li", head, tag("p", "the answer above", class_="quiet"), class_="turn")
     return tag("li", head, block(said.text, room.part), class_="turn")
+
+
+def _sent(sent: Sent, room: Room) -> Markup:
+    """Messages as they were sent; long ones are folded."""
+    to = _RECEIVERS.get(sent.purpose)
+    anew = "all messages before are replaced" if sent.anew is not None else None
+    head = [one for one in (anew, sent.anew, to) if one]
+    parts = [tag("p", tag("span", " · ".join(head), class_="facts"), class_="head")] if head else []
+    return tag("li", *parts, *(_message(one, room) for one in sent.messages), class_="sent")
+
+
+def _message(message: JsonObject, room: Room) -> Markup:
+    role = str(message.get("role"))
+    text = str(message.get("content" if role == "tool" else "text") or "")
+    head = [tag("strong", role.capitalize())]
+    if role == "tool":
+        head.append(tag("code", str(message.get("tool"))))
+    head += [
+        tag("span", f"{one.get('mime_type')}, SHA-256 {one.get('sha256')}", class_="facts")
+        for one in _objects(message.get("media"))
+    ]
+    calls = [f"{one.get('name')} {one.get('arguments')}" for one in _objects(message.get("calls"))]
+    shown = block("\n".join([*([text] if text else []), *calls]), room.part)
+    file, count = message.get("file"), message.get("characters")
+    if isinstance(file, str):
+        kept = tag("p", f"the whole message, {count:,} characters: {file}", class_="cut")
+        shown = joined([shown, kept])
+    lines = text.count("\n") + 1
+    if lines > _SHORT or len(text) > _SHORT * 100:
+        size = f"{lines:,} lines, {len(text):,} characters"
+        shown = tag("details", tag("summary", size), shown)
+    return joined([tag("p", *head, class_="head"), shown])
+
+
+def _objects(value: JsonValue) -> list[JsonObject]:
+    return [one for one in value if isinstance(one, dict)] if isinstance(value, list) else []
 
 
 def _call(call: Call, room: Room) -> Markup:

@@ -4,10 +4,10 @@ A resumed journal tells of some units twice, and so does a step that is tried ag
 unit is handed on, and whoever gathers them lets the last one stand.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import field
 
-from aish.vocab.event_parts import Place, StepKind
+from aish.vocab.event_parts import MessagePurpose, Place, StepKind
 from aish.vocab.events import (
     ExpectChecked,
     ItemFinished,
@@ -27,8 +27,8 @@ from aish.vocab.events import (
     TurnStarted,
 )
 from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonValue
-from aish.vocab.turn_events import Fallback
+from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
 
 Key = tuple[str, str | None]
 Finished = StepFinished | ItemFinished
@@ -55,6 +55,19 @@ class Turn:
 
 
 @slotted
+class Sent:
+    """Messages that go out with the next request, and that no other entry has.
+
+    `anew` says why, where the messages before it were replaced.
+    """
+
+    at: float
+    purpose: MessagePurpose
+    messages: Sequence[JsonObject]
+    anew: str | None = None
+
+
+@slotted
 class Aside:
     """Something that happened between the two."""
 
@@ -62,7 +75,7 @@ class Aside:
     event: Retry | Fallback | Notice | TextWithdrawn
 
 
-Entry = Turn | Call | Aside
+Entry = Turn | Call | Aside | Sent
 
 
 @slotted
@@ -161,6 +174,10 @@ class Units:
             held.unit.finished = event
             del self._open[key]
             yield held.unit
+        elif isinstance(event, (TurnAdded, HistoryReplaced)):
+            sent = _sent(event, now)
+            if sent.messages or sent.anew is not None:
+                held.unit.entries.append(sent)
         else:
             _add(held, stamped)
 
@@ -198,6 +215,16 @@ def _add(held: _Open, stamped: Stamped) -> None:
             unit.checks.append(event)
         case _:
             pass
+
+
+def _sent(event: TurnAdded | HistoryReplaced, now: float) -> Sent:
+    """What is new: answers and results of tools have entries of their own, as they were said."""
+    if isinstance(event, HistoryReplaced):
+        new = [] if event.purpose == "conversation" else [t for t in event.turns if "at" not in t]
+        return Sent(now, event.purpose, new, event.reason)
+    role = event.turn.get("role")
+    said = event.purpose == "conversation" and role not in {"system", "user"}
+    return Sent(now, event.purpose, () if said else (event.turn,))
 
 
 def _is_of_unit(retry: Retry) -> bool:

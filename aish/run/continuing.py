@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from aish.config.steps import PromptStep, Step
 from aish.errors import StepFailedError
 from aish.loop.conversation import Heard
+from aish.loop.turn_teller import TurnTeller, request_teller
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 from aish.vocab.event_parts import Failure
@@ -47,13 +48,11 @@ def beginning(step: PromptStep, stage: Stage) -> History:
 
 
 def teller(step: PromptStep, stage: Stage) -> Heard | None:
-    """Who writes the conversation down, where a resumed run may have to go on with it.
+    """Who writes the conversation down: all of it where a resumed run may have to continue it.
 
     What belongs to an item is done again with it.
     """
-    if stage.place(step).item is not None or not is_continued(step, stage.plan.steps):
-        return None
-    from aish.loop.turn_teller import TurnTeller
-
-    equipment = stage.resources.equipment
-    return TurnTeller(equipment.emit, equipment.keep, stage.place(step))
+    equipment, place = stage.resources.equipment, stage.place(step)
+    if place.item is not None or not is_continued(step, stage.plan.steps):
+        return request_teller(equipment, place, "answer")
+    return TurnTeller(equipment.emit, equipment.keep, place)

@@ -11,8 +11,9 @@ from hashlib import sha256
 from aish.config.expected import Expectation
 from aish.config.steps import LoopLimits
 from aish.errors import BudgetError, StepFailedError
-from aish.loop.conversation import add_system, add_user
+from aish.loop.conversation import Heard, add_system, add_user
 from aish.loop.converse import Ask
+from aish.loop.turn_teller import request_teller
 from aish.run.answering import answer
 from aish.run.judges import OPENING
 from aish.run.stage import Stage
@@ -64,9 +65,15 @@ async def grade(
     alias = expectation.model or ""
     model = stage.resources.models[alias]
     schema = AnswerSchema("verdict", _SCHEMA)
-    history = _opening(str(expectation.value), text, model)
-    ask = Ask(history=history, model=model, schema=schema, place=replace(place, turn=None))
     equipment = stage.equipment(LoopLimits(), "fail")
+    heard = request_teller(equipment, place, "judge")
+    ask = Ask(
+        history=_opening(str(expectation.value), text, model, heard),
+        model=model,
+        schema=schema,
+        place=replace(place, turn=None),
+        heard=heard,
+    )
     equipment = replace(equipment, emit=_aside(equipment.emit))
     found = await answer(ask, schema, _ATTEMPTS, equipment)
     failure = found.failure or found.outcome.failure
@@ -79,7 +86,7 @@ async def grade(
     return found.output["pass"] is True, reason
 
 
-def _opening(rubric: str, text: str, model: Model) -> History:
+def _opening(rubric: str, text: str, model: Model, heard: Heard | None) -> History:
     text = safe_utf8(text)
     # Nobody can write a text that has its own hash in it, so none can end itself early.
     mark = sha256(text.encode()).hexdigest()[:16]
@@ -87,8 +94,8 @@ def _opening(rubric: str, text: str, model: Model) -> History:
     if not model.enforces_schema:
         asked = f"{asked}\n\n{instruction(_SCHEMA)}"
     history = History()
-    add_system(history, _TASK)
-    add_user(history, asked)
+    add_system(history, _TASK, heard)
+    add_user(history, asked, heard=heard)
     return history
 
 

@@ -120,7 +120,8 @@ async def open_resources(
             counted = None if meter is None else meter.inner(sub)
             opened = open_resources(sub, around, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
-        yield Resources(models, box.tools, box.equipment, box.servers, inner)
+        equipment = replace(box.equipment, long_texts={}, tells_cut_off=True)
+        yield Resources(models, box.tools, equipment, box.servers, inner)
 
 
 def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:

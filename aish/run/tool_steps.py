@@ -23,6 +23,9 @@ MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {
     "bad_arguments": ("failed", ExitCode.FAILED),
     "transport_error": ("failed", ExitCode.UNAVAILABLE),
     "denied": ("denied", ExitCode.DENIED),
+    "timeout": ("failed", ExitCode.FAILED),
+    "interrupted": ("failed", ExitCode.FAILED),
+    "unknown": ("failed", ExitCode.FAILED),
 }
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import signal
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from typing import Literal
@@ -21,6 +22,7 @@ from aish.vocab.frozen import frozen
 
 __all__ = [
     "CHILD_ENV_NAMES",
+    "CUT_OFF",
     "Child",
     "CommandResult",
     "Hear",
@@ -71,6 +73,10 @@ class CommandResult:
     stderr_bytes: int = 0
 
 
+CUT_OFF: ContextVar[list[CommandResult] | None] = ContextVar("CUT_OFF", default=None)
+"""Where a command that is cancelled leaves what it has printed, for who wants that."""
+
+
 async def run_command(
     argv: Sequence[str],
     *,
@@ -85,7 +91,8 @@ async def run_command(
     """Run a command to its end, or to the time-out, and its whole group with it.
 
     What it leaves running in the background is killed when it ends. Of each stream the first
-    `limit_bytes` are kept, and told to `hear` meanwhile.
+    `limit_bytes` are kept, and told to `hear` meanwhile. Where it is cancelled, they are left in
+    `CUT_OFF`.
 
     Raises:
         OSError: it cannot be started.
@@ -114,6 +121,7 @@ async def _followed(
     """A started command to its end, its streams fed and gathered meanwhile."""
     feeding, data, out, err = ends
     code: int | None = None
+    cancelled = True
     try:
         with anyio.move_on_after(timeout):
             async with anyio.create_task_group() as tasks:
@@ -125,6 +133,7 @@ async def _followed(
                 process.signal(signal.SIGKILL)
                 await _ended(out, err, _GRACE)
                 tasks.cancel_scope.cancel()
+        cancelled = False
     finally:
         ended = await process.stop(_GRACE)
         if code is None:
@@ -132,15 +141,19 @@ async def _followed(
                 await out.gather()
                 await err.gather()
         _close(feeding, out, err)
-    return CommandResult(
-        exit_code=ended if code is None else code,
-        stdout=bytes(out.kept),
-        stderr=bytes(err.kept),
-        timed_out=code is None,
-        truncated=out.total > len(out.kept) or err.total > len(err.kept),
-        stdout_bytes=out.total,
-        stderr_bytes=err.total,
-    )
+        result = CommandResult(
+            exit_code=ended if code is None else code,
+            stdout=bytes(out.kept),
+            stderr=bytes(err.kept),
+            timed_out=code is None,
+            truncated=out.total > len(out.kept) or err.total > len(err.kept),
+            stdout_bytes=out.total,
+            stderr_bytes=err.total,
+        )
+        left = CUT_OFF.get()
+        if cancelled and left is not None:
+            left.append(result)
+    return result
 
 
 async def kill_group(pgid: int, grace: float = _GRACE) -> None:

@@ -11,6 +11,9 @@ Level = Literal["info", "warning", "error"]
 TurnPurpose = Literal["answer", "summary", "sampling", "judge"]
 """What a model is asked for: the step's own turn, old rounds in short (L19), a server's request
 (M11), or a verdict on the step's result (F12)."""
+MessagePurpose = Literal["conversation"] | TurnPurpose
+"""What messages are written down for: so that a conversation can be continued with all of its
+turns, or to show what was sent with requests of one purpose."""
 
 
 @frozen

@@ -7,8 +7,18 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
 ResultKind = Literal[
-    "ok", "handler_error", "rpc_error", "transport_error", "denied", "bad_arguments"
+    "ok",
+    "handler_error",
+    "rpc_error",
+    "transport_error",
+    "denied",
+    "bad_arguments",
+    "timeout",
+    "interrupted",
+    "unknown",
 ]
+"""`timeout` and `interrupted`: a local command that we ended, as its time was over or the run was.
+`unknown`: a call to a server that we did not wait for; it may have taken effect."""
 
 
 @frozen

@@ -6,30 +6,38 @@ What is said piece by piece, and who asks, is in `events`, where the union of al
 from typing import Literal
 
 from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
+from aish.vocab.event_parts import MessagePurpose, Place
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
 
 
 @frozen
 class TurnAdded:
-    """A turn now stands at the end of a conversation that may be gone on with.
+    """A turn now stands at the end of a conversation.
 
-    `turn` is what `loop.turn_json` makes of it: enough to say the same to a model again; in JSON
-    it is `added`.
+    `turn` is what `loop.turn_json` makes of it; in JSON it is `added`. Where the `purpose` is that
+    the conversation can be continued, every turn of it is told, with all it takes to say the same
+    to a model again. Where it is that of requests, a turn is told that no other event has whole:
+    answers and results of tools are in `TurnFinished` and `ToolFinished`.
     """
 
     place: Place
     turn: JsonObject
+    purpose: MessagePurpose = "conversation"
 
 
 @frozen
 class HistoryReplaced:
-    """`turns` stand in the place of all turns there were, and `reason` says why (L19)."""
+    """`turns` stand in the place of all turns there were, and `reason` says why (L19).
+
+    Where the `purpose` is to show what was sent, `{"at": 3}` is the turn that stood at this place
+    before, counted from 0: what was sent already is not told again.
+    """
 
     place: Place
     turns: tuple[JsonObject, ...]
     reason: str
+    purpose: MessagePurpose = "conversation"
 
 
 @frozen

@@ -93,22 +93,28 @@ def test_turns_are_written_down_only_where_they_are_gone_on_with(
     assert project.run().code == 0
 
     added = of_type(project.journal, "turn.added")
-    assert [(event["step"], event["added"]["role"]) for event in added] == [
-        ("one", "user"),
-        ("one", "assistant"),
-        ("two", "user"),
-        ("two", "assistant"),
+    assert [(event["step"], event["added"]["role"], event["purpose"]) for event in added] == [
+        ("one", "user", "conversation"),
+        ("one", "assistant", "conversation"),
+        ("two", "user", "conversation"),
+        ("two", "assistant", "conversation"),
+        ("three", "user", "answer"),
     ]
     assert added[1]["added"] == {"role": "assistant", "text": "<1: One>", "origin": "m"}
     assert len(endpoint.asked[2]["messages"]) == 5
 
 
-def test_a_pipeline_without_continues_writes_no_turns(project: Project, endpoint: Any) -> None:
+def test_a_pipeline_without_continues_writes_only_what_was_sent(
+    project: Project, endpoint: Any
+) -> None:
     project.pipeline("steps: [{id: a, prompt: A}, {id: b, prompt: 'B {{ steps.a.text }}'}]")
 
     assert project.run().code == 0
 
-    assert of_type(project.journal, "turn.added") == []
+    added = of_type(project.journal, "turn.added")
+    assert [(event["added"]["role"], event["purpose"]) for event in added] == [
+        ("user", "answer")
+    ] * 2
     assert len(endpoint.asked) == 2
 
 
@@ -501,7 +507,8 @@ def test_each_item_of_a_sub_pipeline_has_a_conversation_of_its_own(
     last = [said(body) for body in endpoint.asked if len(body["messages"]) == 5]
     assert sorted(messages[0][1] for messages in last) == ["a", "b"]
     # An item that is not done is done again as a whole: nothing is gone on with later.
-    assert of_type(project.journal, "turn.added") == []
+    added = of_type(project.journal, "turn.added")
+    assert {(event["added"]["role"], event["purpose"]) for event in added} == {("user", "answer")}
 
 
 def test_events_and_reports_have_conversations_that_go_on(project: Project, endpoint: Any) -> None:
@@ -512,7 +519,7 @@ def test_events_and_reports_have_conversations_that_go_on(project: Project, endp
 
     assert (live.code, done.code) == (0, 0), live.stderr + done.stderr
     told = [json.loads(line)["type"] for line in live.stdout.splitlines()]
-    assert told.count("turn.added") == 4
+    assert told.count("turn.added") == 5
     assert "turn.added" not in done.stderr
     assert (project.folder / "run.html").read_text().count("Three") > 0
     assert len(endpoint.asked) == 6

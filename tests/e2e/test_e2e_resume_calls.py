@@ -5,7 +5,7 @@ import sys
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, driven, of_type
+from e2e_project import ModelEndpoints, Project, driven, of_type, stdio
 from model_endpoint import Gate, Reply, json_reply, text_reply, tool_reply
 
 from aish.sinks.journal_reader import read_journal
@@ -183,16 +183,15 @@ def test_a_failed_step_whose_model_made_calls_waits_for_a_word(
 
 @pytest.mark.requirement("B3", "B14")
 def test_a_call_that_a_signal_cut_off_is_unknown(project: Project) -> None:
-    pipeline(
-        project,
+    project.pipeline(
+        f"""
+        models: {{}}
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__sleep]}}
+        steps: [{{id: wait, call: s__sleep, with: {{ms: 600000}}}}]
         """
-        models: {}
-        mcp: {auto_approve: [shell__run]}
-        steps: [{id: wait, run: [PYTHON, note.py, wait]}]
-        """,
     )
     running = project.aish.start("run", "p.yaml")
-    running.wait_for_line("shell__run", where="stderr")
+    running.wait_for_line("s__sleep", where="stderr")
     running.interrupt(signal.SIGINT)
     assert running.finish().code == 130
 

@@ -1,18 +1,35 @@
 """`aish runs show ID`."""
 
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
 from typing import Annotated
 
 import typer
 
+from aish.cli.folding import folded
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_text
+from aish.errors import UsageError, did_you_mean
+from aish.run.folder import kept_file
+from aish.run.past.messages import Request, Wanted, requests
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import events, find, open_past
 from aish.sinks.items.file import open_items_file
+from aish.sinks.json_text import json_text
 from aish.sinks.plain import Plain
 from aish.sinks.result import Fold, result_pieces
-from aish.vocab.events import RunFinished
+from aish.text import counted, for_ci_log, for_line
+from aish.vocab.event_parts import TurnPurpose
+from aish.vocab.events import RunFinished, TurnFinished, TurnStarted
+from aish.vocab.json import JsonObject, JsonValue
+
+_PURPOSES: Mapping[TurnPurpose, str] = {
+    "answer": "turn",
+    "summary": "summary in turn",
+    "sampling": "for a server, in turn",
+    "judge": "judge, turn",
+}
 
 
 def command(
@@ -20,19 +37,34 @@ def command(
         str, typer.Argument(metavar="ID", help="The run: its id, the end of its id, or `latest`.")
     ],
     *,
+    messages: Annotated[
+        bool,
+        typer.Option("--messages", help="What models were sent: each request, what is new in it."),
+    ] = False,
+    step: Annotated[
+        str | None, typer.Option("--step", metavar="STEP", help="Messages of this step only.")
+    ] = None,
+    item: Annotated[
+        str | None, typer.Option("--item", metavar="KEY", help="Messages of this item only.")
+    ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Print the log or the result of a past run, from its journal.
+    """Print the log, the result or the messages of a past run, from its journal.
 
-    Example: aish runs show latest
+    Example: aish runs show latest --step review --messages
     """
     del verbose
+    if not messages and (step is not None or item is not None):
+        named = "--step" if step is not None else "--item"
+        raise UsageError(f"`{named}` chooses messages", hint="add `--messages`")
     # The parser would end with 1 for a reader that wanted no more (`| head`).
     with suppress(BrokenPipeError), ExitStack() as stack:
         shelf, found = find(open_shelves(run_dir, stack), id)
-        if format_ is Report.JSON:
+        if messages:
+            _print_messages(shelf, found, Wanted(step, item), format_, stack)
+        elif format_ is Report.JSON:
             _print_result(shelf, found, stack)
         else:
             _print_log(shelf, found, stack)
@@ -69,3 +101,129 @@ def _print_result(shelf: Shelf, id: str, stack: ExitStack) -> None:
         found = fold.result(end)
     for piece in result_pieces(found, items):
         typer.echo(piece, nl=False)
+
+
+def _print_messages(
+    shelf: Shelf, id: str, wanted: Wanted, format_: Report, stack: ExitStack
+) -> None:
+    reading = open_past(shelf, id, stack).reading
+    folder = shelf.path / id
+    found = requests(events(reading), wanted, lambda name: kept_file(folder, name))
+    first = next(found, None)
+    if first is None:
+        raise _nothing_sent(shelf, id, wanted)
+    if format_ is Report.JSON:
+        pieces = _json_pieces(id, first, found)
+        for piece in pieces:
+            typer.echo(piece, nl=False)
+        return
+    print_text("\n".join(_request_lines(first)))
+    for request in found:
+        print_text("\n".join(("", *_request_lines(request))))
+
+
+def _nothing_sent(shelf: Shelf, id: str, wanted: Wanted) -> UsageError:
+    """Why there is nothing to show; says which steps or items have something."""
+    asked: dict[str, None] = {}
+    with ExitStack() as stack:
+        for stamped in events(open_past(shelf, id, stack).reading):
+            place = stamped.event.place
+            if not isinstance(stamped.event, TurnStarted) or place.step is None:
+                continue
+            if wanted.item is None:
+                asked[place.step] = None
+            elif place.item is not None and Wanted(wanted.step).has(place.step, place.item):
+                asked[place.item] = None
+    where = str(shelf.path / id)
+    if not asked:
+        return UsageError("no model was asked for anything here", where=where)
+    word, name = ("item", wanted.item) if wanted.item is not None else ("step", wanted.step)
+    said = f"no model was asked for anything in the {word} `{name}`"
+    few = ", ".join(f"`{one}`" for one in list(asked)[:5])
+    more = f" and {len(asked) - 5:,} more" if len(asked) > 5 else ""  # ruff: ignore[magic-value-comparison] - as above
+    hint = did_you_mean(name or "", asked) or f"there are requests in {few}{more}"
+    return UsageError(said, where=where, hint=hint)
+
+
+def _json_pieces(id: str, first: Request, rest: Iterator[Request]) -> Iterator[str]:
+    """One object, of which no more than a request is in memory at a time."""
+    yield f'{{"v":1,"run":{json_text(id)},"requests":[{json_text(_request_object(first))}'
+    for request in rest:
+        yield f",{json_text(_request_object(request))}"
+    yield "]}\n"
+
+
+def _request_object(request: Request) -> JsonObject:
+    answer = request.answer
+    return {
+        "step": request.step,
+        "item": request.item,
+        "attempt": request.attempt,
+        "turn": request.turn,
+        "purpose": request.purpose,
+        "model": request.model,
+        "count": request.count,
+        "earlier": request.earlier,
+        "rewritten": request.rewritten,
+        "messages": list(request.messages),
+        "answer": None if answer is None else _answer_object(answer),
+    }
+
+
+def _answer_object(answer: TurnFinished) -> JsonObject:
+    calls: list[JsonValue] = [
+        {"id": call.id, "name": call.name, "arguments": call.arguments} for call in answer.calls
+    ]
+    return {"model": answer.model, "finish": answer.finish, "text": answer.text, "calls": calls}
+
+
+def _request_lines(request: Request) -> Iterator[str]:
+    place = request.step if request.item is None else f"{request.step} · {request.item}"
+    attempt = f" · attempt {request.attempt}" if request.attempt > 1 else ""
+    turn = "" if request.turn is None else f" {request.turn}"
+    sent = counted(request.count, "message")
+    said = f"{for_line(place)}{attempt} · {_PURPOSES[request.purpose]}{turn}"
+    yield for_ci_log(f"{said} · model {for_line(request.model)} · {sent}")
+    if request.earlier:
+        yield f"  {counted(request.earlier, 'earlier message')}, not part of this step's own"
+    if request.rewritten is not None:
+        yield f"  all messages anew: {for_line(request.rewritten)}"
+    for at, message in enumerate(request.messages):
+        # It stands above as the answer to the request before this one.
+        if at or message.get("role") != "assistant" or request.rewritten is not None:
+            yield from _message_lines(message)
+    answer = request.answer
+    if answer is None:
+        yield "  no answer"
+        return
+    yield for_ci_log(f"  answer of {for_line(answer.model)}: {for_line(answer.finish)}")
+    if answer.text:
+        yield from folded(answer.text, full=True, indent="    ")
+    for call in answer.calls:
+        yield from _call_lines(call.id, call.name, call.arguments)
+
+
+def _message_lines(message: JsonObject) -> Iterator[str]:
+    role = str(message.get("role"))
+    reply = f" {message.get('tool')} ({message.get('call_id')})" if role == "tool" else ""
+    yield for_ci_log(f"  {for_line(role + reply)}")
+    text = str(message.get("content" if role == "tool" else "text") or "")
+    if text:
+        yield from folded(text, full=True, indent="    ")
+    count = message.get("characters")
+    if isinstance(count, int) and count > len(text):
+        yield for_ci_log(f"    … {count:,} characters were in {for_line(str(message.get('file')))}")
+    for media in _objects(message, "media"):
+        kept = media.get("file") or f"SHA-256 {media.get('sha256')}"
+        yield for_ci_log(f"    [{for_line(str(media.get('mime_type')))}, {for_line(str(kept))}]")
+    for call in _objects(message, "calls"):
+        yield from _call_lines(*(str(call.get(key)) for key in ("id", "name", "arguments")))
+
+
+def _call_lines(id: str, name: str, arguments: str) -> Iterator[str]:
+    yield for_ci_log(f"    → {for_line(name)} {for_line(arguments)} ({for_line(id)})")
+
+
+def _objects(message: JsonObject, key: str) -> list[JsonObject]:
+    found = message.get(key)
+    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []

@@ -27,7 +27,9 @@ class Call:
     @property
     def unknown(self) -> bool:
         """Whether it was made, maybe, and nobody knows what came of it."""
-        return self.began is not None and self.finished is None
+        return self.began is not None and (
+            self.finished is None or self.finished.get("kind") == "unknown"
+        )
 
 
 class Calls:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from sys import intern
 from typing import Any
 
-from aish.loop.recalled import HISTORY_REPLACED, TURN_ADDED
+from aish.loop.recalled import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.run.records import StepRecord
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.items import DoneItem, DoneItems
@@ -199,7 +199,8 @@ class Scan:
                 self.turns.pop(unit.step, None)
 
     def _turn_added(self, record: Any) -> None:
-        self.turns.setdefault(record.get("step"), []).append(record)
+        if record.get("purpose", RESUMABLE) == RESUMABLE:
+            self.turns.setdefault(record.get("step"), []).append(record)
 
     def _turn_finished(self, record: Any) -> None:
         self.spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))

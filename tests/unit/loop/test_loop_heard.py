@@ -27,7 +27,8 @@ class Ear:
         self.turns: list[Turn] = []
         self.reasons: list[str] = []
 
-    def added(self, turn: Turn) -> None:
+    def added(self, turn: Turn, *, told: bool) -> None:
+        del told
         self.turns.append(turn)
 
     def replaced(self, turns: Sequence[Turn], reason: str) -> None:

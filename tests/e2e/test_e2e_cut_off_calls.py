@@ -1,0 +1,109 @@
+"""Calls that the end of their step's time cuts off: what we ended has an end (B3, F4)."""
+
+import json
+import signal
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
+from model_endpoint import text_reply, tool_reply
+
+HANGS = "echo half\necho done >> notes.txt\nexec sleep 600\n"
+
+
+def end(project: Project) -> Any:
+    """The end of the only call."""
+    (found,) = of_type(project.journal, "tool.finished")
+    return found
+
+
+def notes(project: Project) -> int:
+    return len((project.folder / "notes.txt").read_text("utf-8").splitlines())
+
+
+@pytest.mark.requirement("F4", "B3")
+def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
+    project: Project,
+) -> None:
+    project.write("hangs.sh", HANGS)
+    project.pipeline("""
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps: [{id: wait, timeout: 2s, run: [sh, hangs.sh]}]
+        """)
+
+    done = project.run()
+
+    assert done.code == 1
+    found = end(project)
+    assert (found["kind"], found["tool"]) == ("timeout", "shell__run")
+    assert found["content"].startswith("[aish] the command was ended after ")
+    assert found["content"].endswith("s; it had printed:\nhalf\n")
+    assert found["seconds"] >= 2
+    # Nobody has to look what became of it.
+    again = project.run("--resume")
+    assert again.code == 1, again.stderr
+    assert "the journal does not tell" not in again.stderr
+    assert notes(project) == 2
+
+
+@pytest.mark.requirement("F4", "B3")
+def test_a_command_of_a_model_that_the_timeout_ends_is_finished_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.write("data/hangs.sh", HANGS)
+    arguments = json.dumps({"command": "sh hangs.sh", "timeout_seconds": 600})
+    project.uses(model_endpoint([tool_reply([("c1", "box__shell_run", arguments)])]))
+    project.pipeline("""
+        mcp: {servers: {box: {pack: [shell], root: data}}, auto_approve: [box__shell_run]}
+        steps: [{id: ask, prompt: Wait, timeout: 3s}]
+        """)
+
+    assert project.run().code == 1
+
+    found = end(project)
+    assert (found["kind"], found["call"]) == ("timeout", "c1")
+    assert "it had printed:\nhalf" in found["content"]
+
+
+@pytest.mark.requirement("F4", "B3")
+def test_a_call_to_a_server_that_the_timeout_cuts_off_is_unknown(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    sleeps = tool_reply([("c1", "s__sleep", '{"ms": 600000}')])
+    project.uses(model_endpoint([sleeps, text_reply("late")]))
+    project.pipeline(f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [s__sleep]}}
+        steps: [{{id: ask, prompt: Wait, timeout: 2s}}]
+        """)
+
+    assert project.run().code == 1
+
+    found = end(project)
+    assert found["kind"] == "unknown"
+    assert "whether it took effect is not known" in found["content"]
+    again = project.run("--resume")
+    assert again.code == 2
+    assert "1 call began, and the journal does not tell how it ended" in again.stderr
+    assert "`s__sleep` in step `ask`" in again.stderr
+
+
+@pytest.mark.requirement("B14", "B3")
+def test_a_command_that_a_signal_ends_is_finished_and_not_run_again_unasked(
+    project: Project,
+) -> None:
+    project.write("hangs.sh", HANGS)
+    project.pipeline("""
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps: [{id: wait, run: [sh, hangs.sh]}]
+        """)
+    running = project.aish.start("run", "p.yaml")
+    wait_file(project.folder / "notes.txt", whole=True)
+    running.interrupt(signal.SIGINT)
+    assert running.finish().code == 130
+
+    assert end(project)["kind"] == "interrupted"
+    again = project.run("--resume")
+    assert again.code == 2
+    assert "1 call would be made again, as their step did not finish" in again.stderr
