@@ -14,7 +14,7 @@ from aish.config.decode_servers import decode_servers
 from aish.config.decode_shell import decode_shell
 from aish.config.decode_steps import StepsReader, loop_limits, on_denied
 from aish.config.documents import Documents
-from aish.config.nodes import MappingNode, positions_of, to_data
+from aish.config.nodes import MappingNode, broken_paths, is_whole, positions_of, to_data
 from aish.config.pipeline import Pipeline
 from aish.config.reading import Table
 from aish.config.steps import Context, LoopLimits
@@ -33,7 +33,8 @@ def decode(
     denied = on_denied(top, None)
     bounds = loop_limits(top, loop_limits(mcp, LoopLimits()))
     context = decode_context(top, Context())
-    steps = StepsReader(prompts, documents, bounds, denied or "fail", context).steps(top)
+    named = is_whole(root) and not top.is_broken("prompts") and is_whole(top.part("prompts").node)
+    steps = StepsReader(prompts, named, documents, bounds, denied or "fail", context).steps(top)
     tests = decode_tests(top, documents)
     data = to_data(root)
     assert isinstance(data, Mapping)
@@ -44,7 +45,7 @@ def decode(
         inputs={
             name: inputs.mapping(name)
             for inputs in (top.part("inputs"),)
-            for name in inputs.node.entries
+            for name in inputs.names()
         },
         stdin="optional" if top.text("stdin") == "optional" else "required",
         env=top.texts("env"),
@@ -70,6 +71,7 @@ def decode(
         files=documents.hashes,
         data=data,
         positions=positions_of(root),
+        broken=tuple(broken_paths(root)),
     )
 
 

@@ -99,8 +99,9 @@ def _rows(table: Table) -> CaseRows | None:
     source = table.child("foreach")
     file = None if source is None else source.text("file")
     if source is None or file is None:
+        broken = source is not None or table.is_broken("foreach")
         for key in ("as", "key"):
-            if table.has(key):
+            if table.has(key) and not broken:
                 table.problem(key, f"`{key}` is for tests with `foreach`")
         return None
     name = table.text("as") or "item"

@@ -60,7 +60,7 @@ def _retry(table: Table) -> StepRetry:
 
 def _foreach(table: Table) -> Foreach | None:
     if not table.has("foreach"):
-        for key in _OF_ITEMS:
+        for key in () if table.is_broken("foreach") else _OF_ITEMS:
             if table.has(key):
                 table.problem(key, f"`{key}` is for steps with `foreach`")
         return None
@@ -68,7 +68,8 @@ def _foreach(table: Table) -> Foreach | None:
     if name in _CONTEXTS:
         table.problem("as", f"`{name}` is what templates call something else")
     source = table.child("foreach")
-    if source is not None and source.has("file") == source.has("glob"):
+    broken = source is not None and (source.is_broken("file") or source.is_broken("glob"))
+    if source is not None and source.has("file") == source.has("glob") and not broken:
         table.problem("foreach", "`foreach` needs an expression, `{file: …}` or `{glob: …}`")
     if source is not None and source.has("delimiter") and not source.has("file"):
         source.problem("delimiter", "`delimiter` goes with `file`")

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal, cast
 
-from aish.config.nodes import MappingNode, Node, ScalarNode, join
+from aish.config.nodes import BrokenNode, MappingNode, Node, ScalarNode, join
 from aish.config.reading import Table
 from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
 
@@ -27,7 +27,7 @@ def decode_rules(mcp: Table) -> RuleLists:
 
 def _rules(mcp: Table, key: str) -> tuple[RuleEntry, ...]:
     listed = (_rule(node, path, mcp) for path, node in mcp.items(key))
-    return (*listed, *_of_mapping(mcp, key, wanted=True))
+    return (*(rule for rule in listed if rule is not None), *_of_mapping(mcp, key, wanted=True))
 
 
 def _of_mapping(mcp: Table, key: str, *, wanted: bool) -> Iterator[RuleEntry]:
@@ -38,9 +38,13 @@ def _of_mapping(mcp: Table, key: str, *, wanted: bool) -> Iterator[RuleEntry]:
                 yield RuleEntry(tool=glob, path=join(mcp.place(key), glob))
 
 
-def _rule(node: Node, path: str, mcp: Table) -> RuleEntry:
+def _rule(node: Node, path: str, mcp: Table) -> RuleEntry | None:
+    if isinstance(node, BrokenNode):
+        return None
     if isinstance(node, MappingNode):
         table = Table(node, path, mcp.problems)
+        if not table.has("tool"):
+            return None
         return RuleEntry(
             tool=table.text("tool") or "",
             when=table.mapping("when"),

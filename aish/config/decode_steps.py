@@ -9,7 +9,7 @@ from aish.config.decode_expect import decode_expect
 from aish.config.decode_flow import decode_context, decode_flow
 from aish.config.decode_prompts import read_prompt
 from aish.config.documents import Documents
-from aish.config.nodes import MappingNode, ScalarNode
+from aish.config.nodes import UNREADABLE, BrokenNode, MappingNode, Node, ScalarNode
 from aish.config.reading import Table
 from aish.config.steps import (
     Attachment,
@@ -30,6 +30,8 @@ from aish.vocab.frozen import frozen
 
 ONE_STEP = "main"
 KINDS = ("prompt", "call", "run", "pipeline")
+# Of a step of no kind, as little as possible can be wrong when it is this.
+_ANY_KIND = "call"
 _STEP_ONLY = (
     *("with", "system", "tools", "tool_choice", "params", "output", "attach"),
     *(
@@ -63,6 +65,7 @@ class StepsReader:
     """What the steps of a file have in common."""
 
     prompts: Mapping[str, Prompt | ServerPrompt]
+    knows_prompts: bool
     documents: Documents
     limits: LoopLimits
     on_denied: OnDenied
@@ -70,39 +73,37 @@ class StepsReader:
 
     def steps(self, top: Table) -> tuple[Step, ...]:
         """All steps; one that stands at the top is called `main`."""
-        kinds = [key for key in KINDS if top.has(key)]
-        if top.has("steps"):
+        kinds = _kinds(top)
+        if top.has("steps") or top.is_broken("steps"):
             for key in (*kinds, "id", *_STEP_ONLY):
                 if top.has(key):
                     message = f"`{key}` at the top is for a pipeline without `steps`"
                     top.problem(key, message, "put it into one of the steps")
-            tables = [
-                Table(node, path, top.problems)
+            return tuple(
+                self._step(Table(_readable(node), path, top.problems))
                 for path, node in top.items("steps")
-                if isinstance(node, MappingNode)
-            ]
-            return tuple(step for table in tables if (step := self._step(table)) is not None)
+            )
         if not kinds:
             for key in filter(top.has, ("id", *_STEP_ONLY)):
                 top.problem(key, f"`{key}` is for a step, and there is none", "add a `prompt`")
             return ()
-        step = self._step(top)
-        return () if step is None else (step,)
+        return (self._step(top),)
 
-    def _step(self, table: Table) -> Step | None:
-        kinds = [key for key in KINDS if table.has(key)]
-        if len(kinds) != 1:
-            if kinds:
-                named = " and ".join(f"`{key}`" for key in kinds)
-                message = f"a step does one thing, and this has {named}"
-                table.problem(kinds[1], message, "make two steps of it")
-            else:
-                table.problem(None, "a step needs `prompt`, `call`, `run` or `pipeline`")
-            return None
-        kind = kinds[0]
+    def _step(self, table: Table) -> Step:
+        """The step; where it is not told what it does, one of any kind in its place."""
+        kinds = _kinds(table)
+        if len(kinds) > 1:
+            named = " and ".join(f"`{key}`" for key in kinds)
+            message = f"a step does one thing, and this has {named}"
+            table.problem(kinds[1], message, "make two steps of it")
+        elif not kinds:
+            table.problem(None, "a step needs `prompt`, `call`, `run` or `pipeline`")
+            here = table.node.position
+            table.node.put(_ANY_KIND, BrokenNode(here, None), here)
+        kind = kinds[0] if kinds else _ANY_KIND
         for key, owners in _BELONGS.items():
             of_file = not table.path and key in _OF_THE_FILE
-            if table.has(key) and kind not in owners and not of_file:
+            if table.has(key) and kinds and not of_file and not set(kinds) & set(owners):
                 named = " or ".join(f"`{owner}`" for owner in owners)
                 table.problem(key, f"`{key}` is for steps with {named}")
         if kind == "prompt":
@@ -146,7 +147,7 @@ class StepsReader:
             return read_prompt(table, "prompt", self.documents), None
         if text in self.prompts:
             return self.prompts[text], text
-        if _NAME.match(text):
+        if _NAME.match(text) and self.knows_prompts:
             hint = did_you_mean(text, self.prompts) or (
                 f"for a prompt of this one word write `prompt: {{user: {text}}}`"
             )
@@ -219,5 +220,20 @@ def _attachments(table: Table) -> Iterator[Attachment]:
             yield Attachment(str(node.value))
 
 
+def _kinds(table: Table) -> list[str]:
+    """What a step says that it does, be it broken."""
+    return [key for key in KINDS if table.has(key) or table.is_broken(key)]
+
+
+def _readable(node: Node) -> MappingNode:
+    """A step, or one that lacks anything in the place of what is none."""
+    if isinstance(node, MappingNode):
+        return node
+    broken = BrokenNode(node.position, None)
+    return MappingNode(node.position, {UNREADABLE: broken}, {UNREADABLE: node.position})
+
+
 def _id(table: Table) -> str:
+    if table.path and not table.has("id"):
+        return f"<{table.path}>"  # no template can name it
     return table.text("id") or ONE_STEP

@@ -4,12 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aish.config.decode import decode
-from aish.config.decode_steps import KINDS
 from aish.config.merge import read_with_bases
 from aish.config.nodes import MappingNode, in_file_order, nearest_position
 from aish.config.overrides import overridden, parse_override
 from aish.config.pipeline import Pipeline
-from aish.config.shape import is_unknown_key, pipeline_schema, shape_problems
+from aish.config.shape import pipeline_schema, shape_problems
 from aish.errors import PipelineError, Position, Problem
 from aish.vocab.frozen import frozen
 
@@ -18,8 +17,8 @@ from aish.vocab.frozen import frozen
 class Reading:
     """What could be read of a file.
 
-    `pipeline` is there although there are problems where these do not stand in the way of looking
-    for more, such as a misspelt key.
+    `pipeline` is there although there are problems, for what else can be found: what is broken is
+    left out of it, and named in its `broken`.
     """
 
     pipeline: Pipeline | None
@@ -47,26 +46,14 @@ def read_pipeline(path: Path, *, overrides: Sequence[str] = ()) -> Reading:
     if gathered.root is None:
         return Reading(None, in_file_order(problems, str(path)))
     root = _overridden(gathered.root, overrides, problems)
-    shape = shape_problems(root)
-    problems += shape
-    if not all(map(is_unknown_key, shape)):
-        return Reading(None, in_file_order(problems, str(path)))
+    problems += shape_problems(root)
     pipeline = decode(root, path, overrides, problems)
-    return Reading(
-        pipeline if _has_all_steps(pipeline) else None, in_file_order(problems, str(path))
-    )
+    return Reading(pipeline, in_file_order(problems, str(path)))
 
 
 def lookup_position(pipeline: Pipeline, path: str) -> Position:
     """Where `path` stands, or the nearest thing around it that stands anywhere."""
     return nearest_position(pipeline.positions, path, str(pipeline.file))
-
-
-def _has_all_steps(pipeline: Pipeline) -> bool:
-    """A step that could not be read would be missed by others, which are not to blame."""
-    steps = pipeline.data.get("steps")
-    wanted = len(steps) if isinstance(steps, list) else int("steps" not in pipeline.data)
-    return len(pipeline.steps) == wanted or not any(map(pipeline.data.get, ("steps", *KINDS)))
 
 
 def _overridden(

@@ -4,7 +4,7 @@ import os
 from dataclasses import field
 from pathlib import Path
 
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at
+from aish.config.nodes import UNREADABLE, BrokenNode, ListNode, MappingNode, Node, ScalarNode, at
 from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, read_text, reason
 from aish.errors import Position, Problem
@@ -32,13 +32,13 @@ def read_with_bases(path: Path) -> Gathered:
 
 
 def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Problem]]:
-    """The mapping that a text holds, or why it holds none."""
+    """The mapping that a text holds, as far as it can be read, and what is wrong with it."""
     parsed = parse_yaml(text, file)
-    if parsed.problems:
-        return None, list(parsed.problems)
     root = parsed.root
     if isinstance(root, MappingNode):
-        return root, []
+        return root, list(parsed.problems)
+    if parsed.problems:
+        return None, list(parsed.problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
         message, hint = "the file is empty", "`aish init` writes a pipeline to begin with"
         return None, [Problem(Position(file, 1, 1), "", message, hint)]
@@ -69,12 +69,10 @@ class _Reader:
             self.known[key] = self._with_bases(root, path, (*above, key))
         return self.known[key]
 
-    def _with_bases(
-        self, root: MappingNode, path: Path, above: tuple[str, ...]
-    ) -> MappingNode | None:
+    def _with_bases(self, root: MappingNode, path: Path, above: tuple[str, ...]) -> MappingNode:
         whole: MappingNode | None = None
-        complete = True
-        for named, place in self._bases(root):
+        bases, complete = self._bases(root)
+        for named, place in bases:
             base = self._base(path.parent / str(named.value), named, place, above)
             if base is None:
                 complete = False
@@ -83,9 +81,11 @@ class _Reader:
         own = MappingNode(root.position, dict(root.entries), dict(root.keys))
         own.entries.pop("extends", None)
         own.keys.pop("extends", None)
+        whole = own if whole is None else merged(whole, own)
         if not complete:
-            return None
-        return own if whole is None else merged(whole, own)
+            # Whatever is missing may stand in the base that could not be read.
+            whole.put(UNREADABLE, BrokenNode(root.position, None), root.position)
+        return whole
 
     def _base(
         self, path: Path, named: ScalarNode, place: str, above: tuple[str, ...]
@@ -107,11 +107,11 @@ class _Reader:
                 self._problem(named, place, f"the file `{named.value}` {reason(error)}")
             return None
 
-    def _bases(self, root: MappingNode) -> list[tuple[ScalarNode, str]]:
-        """The names under `extends`, with the path of each."""
+    def _bases(self, root: MappingNode) -> tuple[list[tuple[ScalarNode, str]], bool]:
+        """The names under `extends`, with the path of each; and whether all can be read."""
         value = root.entries.get("extends")
         if value is None:
-            return []
+            return [], True
         listed = (
             [(item, at("extends", index)) for index, item in enumerate(value.items)]
             if isinstance(value, ListNode)
@@ -121,9 +121,9 @@ class _Reader:
         for node, place in listed:
             if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value:
                 names.append((node, place))
-            else:
+            elif not isinstance(node, BrokenNode):
                 self._problem(node, place, "the name of a file is expected here")
-        return names
+        return names, len(names) == len(listed)
 
     def _problem(self, node: Node, place: str, message: str) -> None:
         self.problems.append(Problem(node.position, place, message))

@@ -23,6 +23,13 @@ class ScalarNode:
     value: bool | int | float | str | None
 
 
+class BrokenNode(ScalarNode):
+    """Stands where something could not be read, or is missing; its problem is known.
+
+    What is looked at reads null there. What would follow from that is not to be said.
+    """
+
+
 @slotted
 class ListNode:
     """A list; filled while it is read, left alone afterwards."""
@@ -61,14 +68,42 @@ def at(path: str, index: int) -> str:
 
 
 def to_data(node: Node) -> JsonValue:
-    """The same as plain JSON."""
+    """The same as plain JSON; a broken entry is left out, and a broken item is null."""
     match node:
         case ScalarNode():
             return node.value
         case ListNode():
             return [to_data(item) for item in node.items]
         case MappingNode():
-            return {key: to_data(value) for key, value in node.entries.items()}
+            return {
+                key: to_data(value)
+                for key, value in node.entries.items()
+                if not isinstance(value, BrokenNode)
+            }
+
+
+UNREADABLE = "<<"
+"""The key of what cannot be a key; the mapping it stands in may lack anything."""
+
+
+def is_whole(node: MappingNode) -> bool:
+    """Whether all keys of a mapping could be read."""
+    return UNREADABLE not in node.entries
+
+
+def broken_paths(node: Node, path: str = "") -> Iterator[str]:
+    """The paths of all that is broken."""
+    match node:
+        case BrokenNode():
+            yield path
+        case ListNode():
+            for index, item in enumerate(node.items):
+                yield from broken_paths(item, at(path, index))
+        case MappingNode():
+            for key, value in node.entries.items():
+                yield from broken_paths(value, join(path, key))
+        case ScalarNode():
+            return
 
 
 def positions_of(root: MappingNode) -> dict[str, Position]:

@@ -31,7 +31,8 @@ class Pipeline:
     there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
     canonical JSON of the merged data, `files` has that of each prompt and schema by the name that
     the file has for it. `on_denied` is `None` where the file says nothing. `loop` and `context` are
-    the file's own bounds, which its steps already have. `stdin` counts where something reads it.
+    the file's own bounds, which its steps already have. `broken` are the paths of what could not be
+    read: such a pipeline is looked at and never run. `stdin` counts where something reads it.
     """
 
     file: Path
@@ -62,3 +63,4 @@ class Pipeline:
     files: Mapping[str, str] = field(default_factory=dict)
     data: JsonObject = field(default_factory=dict)
     positions: Mapping[str, Position] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()

@@ -8,7 +8,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aish.config.environment import malformed
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
+from aish.config.nodes import (
+    UNREADABLE,
+    BrokenNode,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    at,
+    join,
+    to_data,
+)
 from aish.config.quantities import duration, size
 from aish.config.shape import is_unknown_key
 from aish.errors import Position, Problem
@@ -33,6 +43,10 @@ class Table:
         """Whether an entry is there and not null."""
         return self.raw(key) is not None
 
+    def is_broken(self, key: str) -> bool:
+        """Whether something that could not be read stands at an entry."""
+        return isinstance(self.node.entries.get(key), BrokenNode)
+
     def place(self, key: str) -> str:
         """The path of an entry."""
         return join(self.path, key)
@@ -45,13 +59,18 @@ class Table:
     def problem(self, key: str | None, message: str, hint: str | None = None) -> None:
         """Something is wrong with an entry, or with the mapping itself.
 
-        What a mapping lacks is not said where it has a misspelt key: that is what it lacks.
+        What a mapping lacks is not said where it has a misspelt or a broken key: that is what it
+        lacks. Nor is anything said of what is broken.
         """
-        if key is None and any(_is_unknown_in(self.path, found) for found in self.problems):
+        if self.is_broken(key) if key is not None else self._may_lack_nothing():
             return
         position = self.node.position if key is None else self.position(key)
         path = self.path if key is None else self.place(key)
         self.problems.append(Problem(position, path, message, hint))
+
+    def _may_lack_nothing(self) -> bool:
+        broken = any(isinstance(node, BrokenNode) for node in self.node.entries.values())
+        return broken or any(_is_unknown_in(self.path, found) for found in self.problems)
 
     def data(self, key: str) -> JsonValue:
         """An entry as it is."""
@@ -121,11 +140,19 @@ class Table:
         )
 
     def tables(self) -> Iterator[tuple[str, "Table"]]:
-        """The entries that are mappings, by name."""
-        for key in self.node.entries:
+        """The entries that are mappings, by name; for a broken one, a table that lacks anything."""
+        for key, node in self.node.entries.items():
             table = self.child(key)
             if table is not None:
                 yield key, table
+            elif isinstance(node, BrokenNode) and key != UNREADABLE:
+                # Its name is known all the same.
+                inner = MappingNode(node.position, {UNREADABLE: node}, {UNREADABLE: node.position})
+                yield key, Table(inner, self.place(key), self.problems)
+
+    def names(self) -> Iterator[str]:
+        """The keys of a mapping of the author's own names."""
+        return (key for key in self.node.entries if key != UNREADABLE)
 
     def items(self, key: str) -> Iterator[tuple[str, Node]]:
         """The items of a list, each with its path."""

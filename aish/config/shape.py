@@ -5,7 +5,17 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any
 
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
+from aish.config.nodes import (
+    BrokenNode,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    at,
+    is_whole,
+    join,
+    to_data,
+)
 from aish.config.schema_place import SchemaPlace
 from aish.errors import Position, Problem, did_you_mean
 from aish.system.paths import schema_text
@@ -39,13 +49,59 @@ def pipeline_schema() -> JsonObject:
 
 
 def is_unknown_key(problem: Problem) -> bool:
-    """Whether the rest of the file can be read as if that key were not there."""
+    """Whether it is about a key that the schema does not have."""
     return problem.message.startswith("unknown key ")
 
 
 def shape_problems(root: MappingNode) -> list[Problem]:
-    """Everything in which the file is not as the schema says."""
-    return [_worded(found, root) for found in check(pipeline_schema(), to_data(root))]
+    """Everything in which the file is not as the schema says.
+
+    What does not fit, or is missing, is a `BrokenNode` in the tree from now on.
+    """
+    found = [
+        one for one in check(pipeline_schema(), to_data(root)) if not _is_known(root, one.path)
+    ]
+    problems = [_worded(one, root) for one in found]
+    for one in found:
+        if one.keyword != "additionalProperties":
+            _break(root, one.path)
+    return problems
+
+
+def _is_known(root: MappingNode, path: Sequence[str | int]) -> bool:
+    """Whether what stands at a path is broken already, or may be in what could not be read."""
+    node: Node | None = root
+    for part in path:
+        if isinstance(node, MappingNode):
+            if part not in node.entries:
+                return not is_whole(node)
+            node = node.entries[str(part)]
+        elif isinstance(node, ListNode) and isinstance(part, int):
+            node = node.items[part]
+        if isinstance(node, BrokenNode):
+            return True
+    return False
+
+
+def _break(root: MappingNode, path: Sequence[str | int]) -> None:
+    """Put a broken node where a path leads; nothing is done within what is broken."""
+    node: Node = root
+    for index, part in enumerate(path):
+        last = index == len(path) - 1
+        if isinstance(node, ListNode) and isinstance(part, int):
+            if last:
+                node.items[part] = BrokenNode(node.items[part].position, None)
+            node = node.items[part]
+        elif isinstance(node, MappingNode):
+            key = str(part)
+            if last:
+                place = node.keys.get(key, node.position)
+                there = node.entries.get(key)
+                position = place if there is None else there.position
+                node.put(key, BrokenNode(position, None), place)
+            if key not in node.entries:
+                return
+            node = node.entries[key]
 
 
 def _worded(found: SchemaProblem, root: MappingNode) -> Problem:

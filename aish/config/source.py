@@ -9,20 +9,24 @@ from collections.abc import Iterator
 from dataclasses import field
 from typing import Any
 
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
+from aish.config.nodes import UNREADABLE, BrokenNode, ListNode, MappingNode, Node, ScalarNode
 from aish.config.scalars import plain_value
-from aish.config.syntax import syntax_problem, tab_problem, template_problem
+from aish.config.syntax import syntax_problem, tab_problem, template_problem, without_template
 from aish.errors import Position, Problem
 from aish.vocab.frozen import frozen, slotted
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000
 MAX_ALIASED = 10_000
+MAX_REPAIRS = 20
 
 
 @frozen
 class Parsed:
-    """What came of a text; `root` is `None` where nothing could be made of it."""
+    """What came of a text; `root` is `None` where nothing could be made of it.
+
+    Where single values are wrong, they are `BrokenNode`s in it.
+    """
 
     root: Node | None
     problems: tuple[Problem, ...]
@@ -30,15 +34,25 @@ class Parsed:
 
 def parse_yaml(text: str, file: str) -> Parsed:
     """The one document of `text`; never raises for what is in it."""
-    builder = _Builder(text, file, has_tabs="\t" in text)
-    try:
-        for event in _events(text):
-            builder.take(event)
-    except _StopReading:
-        pass
-    except Exception as error:  # ruff: ignore[blind-except] - the YAML library fails in odd ways on odd text
-        builder.fail(syntax_problem(error, text, file))
-    return builder.parsed()
+    templates: dict[Position, Problem] = {}
+    while True:
+        builder = _Builder(text, file, has_tabs="\t" in text, repaired=frozenset(templates))
+        try:
+            for event in _events(text):
+                builder.take(event)
+        except _StopReading:
+            builder.root = None
+        except Exception as error:  # ruff: ignore[blind-except] - the YAML library fails in odd ways on odd text
+            problem = syntax_problem(error, text, file)
+            repaired = None
+            if len(templates) < MAX_REPAIRS and problem.position not in templates:
+                repaired = without_template(text, problem)
+            if repaired is not None:
+                # The commonest mistake of all: the rest of the file can be read without it.
+                templates[problem.position], text = problem, repaired
+                continue
+            builder.fail(problem)
+        return builder.parsed(tuple(templates.values()))
 
 
 def _events(text: str) -> Iterator[Any]:
@@ -63,6 +77,7 @@ class _Open:
     key_position: Position | None = None
     skip: bool = False
     height: int = 1
+    broken: bool = False
 
 
 @slotted
@@ -78,6 +93,7 @@ class _Builder:
     open_anchors: set[str] = field(default_factory=set)
     spans: list[tuple[int, int]] = field(default_factory=list)
     has_tabs: bool = False
+    repaired: frozenset[Position] = frozenset()
     documents: int = 0
     nodes: int = 0
     aliased: int = 0
@@ -100,17 +116,16 @@ class _Builder:
 
     def fail(self, problem: Problem) -> None:
         """The parser gave up; a template without quotes on that line explains why."""
-        if problem.position.line not in {known.position.line for known in self.problems}:
+        known = (*self.repaired, *(one.position for one in self.problems))
+        if problem.position.line not in {position.line for position in known}:
             self.problems.append(problem)
         self.root = None
 
-    def parsed(self) -> Parsed:
-        """What there is in the end."""
-        if not self.problems and self.has_tabs:
+    def parsed(self, templates: tuple[Problem, ...]) -> Parsed:
+        """What there is in the end; `templates` are problems that were found before."""
+        if not (self.problems or templates) and self.has_tabs:
             self._find_tabs()
-        if self.problems:
-            return Parsed(None, tuple(self.problems))
-        return Parsed(self.root, ())
+        return Parsed(self.root, (*templates, *self.problems))
 
     def _position(self, event: Any) -> Position:
         mark = event.start_mark
@@ -136,14 +151,16 @@ class _Builder:
             self._problem(event, f"more than {MAX_NODES} values in one file")
             raise _StopReading
 
-    def _check_tag(self, event: Any) -> None:
-        if event.ctag is not None:
-            shown = self.text[event.start_mark.index :].split(maxsplit=1)[0][:40]
-            self._problem(event, f"the YAML tag in `{shown}`: tags are not allowed", "remove it")
+    def _has_tag(self, event: Any) -> bool:
+        if event.ctag is None:
+            return False
+        shown = self.text[event.start_mark.index :].split(maxsplit=1)[0][:40]
+        self._problem(event, f"the YAML tag in `{shown}`: tags are not allowed", "remove it")
+        return True
 
     def _scalar(self, event: Any) -> None:
         self._count(event)
-        self._check_tag(event)
+        broken = self._has_tag(event)
         if self.has_tabs:
             self.spans.append((event.start_mark.index, event.end_mark.index))
         if self._wants_key():
@@ -156,7 +173,11 @@ class _Builder:
                 value = plain_value(event.value)
             except ValueError as error:
                 self._problem(event, str(error), "put quotes around it if it is text")
-        node = ScalarNode(self._position(event), value)
+                broken = True
+        position = self._position(event)
+        node = ScalarNode(position, value)
+        if broken or position in self.repaired:
+            node = BrokenNode(position, None)
         if event.anchor is not None:
             self.anchors[event.anchor] = (node, 1, 0)
         self._place(node, 0)
@@ -177,8 +198,12 @@ class _Builder:
             self._problem(event, "an anchor on a key", "anchor the value")
         if event.value == "<<" and event.style is None:
             self._problem(event, "a `<<` merge key", "use `extends`, or write the keys out")
+            _unreadable(top)
         elif not event.value and event.style is None:
             self._problem(event, "a key that is empty")
+            _unreadable(top)
+        elif top.key_position in self.repaired:
+            _unreadable(top)
         elif event.value in top.node.entries:
             first = top.node.keys[event.value]
             self._problem(
@@ -188,13 +213,14 @@ class _Builder:
 
     def _start(self, event: Any, node: ListNode | MappingNode) -> None:
         self._count(event)
-        self._check_tag(event)
+        broken = self._has_tag(event)
         index = event.start_mark.index
         if self.stack and self.stack[-1].skip:
             pass  # what is thrown away has been complained of as a whole
         elif self.text[index - 1 : index + 1] == "{{" and isinstance(node, MappingNode):
             outer = Position(self.file, node.position.line, node.position.column - 1)
             self.problems.append(template_problem(outer))
+            self.stack[-1].broken = True
         elif self._wants_key():
             self._problem(event, "a key has to be text")
         if self._wants_key():
@@ -203,7 +229,7 @@ class _Builder:
             self.stack[-1].key = None
             self.stack.append(_Open(node, None, self.nodes, skip=True))
         else:
-            self.stack.append(_Open(node, event.anchor, self.nodes))
+            self.stack.append(_Open(node, event.anchor, self.nodes, broken=broken))
         if event.anchor is not None:
             self.open_anchors.add(event.anchor)
         if len(self.stack) > MAX_DEPTH:
@@ -212,8 +238,9 @@ class _Builder:
 
     def _end(self) -> None:
         done = self.stack.pop()
+        read: Node = BrokenNode(done.node.position, None) if done.broken else done.node
         if done.anchor is not None:
-            self.anchors[done.anchor] = (done.node, self.nodes - done.before + 1, done.height)
+            self.anchors[done.anchor] = (read, self.nodes - done.before + 1, done.height)
             self.open_anchors.discard(done.anchor)
         top = self.stack[-1] if self.stack else None
         if (
@@ -222,15 +249,17 @@ class _Builder:
             and top.key is None
             and top.key_position == done.node.position
         ):
-            top.key, top.skip = "", True
+            top.key = ""
+            _unreadable(top)
             return
-        self._place(done.node, done.height)
+        self._place(read, done.height)
 
     def _alias(self, event: Any) -> None:
         if self._wants_key():
             self._problem(event, "an alias in the place of a key")
-            self.stack[-1].key, self.stack[-1].skip = "", True
+            self.stack[-1].key = ""
             self.stack[-1].key_position = self._position(event)
+            _unreadable(self.stack[-1])
             return
         name = event.anchor
         if name in self.open_anchors:
@@ -238,7 +267,7 @@ class _Builder:
             raise _StopReading
         if name not in self.anchors:
             self._problem(event, f"the alias `*{name}` names nothing")
-            self._place(ScalarNode(self._position(event), None), 0)
+            self._place(BrokenNode(self._position(event), None), 0)
             return
         node, size, height = self.anchors[name]
         self.aliased += size
@@ -281,3 +310,11 @@ class _Builder:
                 self.problems.append(tab_problem(Position(self.file, number, offset - line + 1)))
                 return
             offset = self.text.find("\t", offset + 1)
+
+
+def _unreadable(top: _Open) -> None:
+    """The open mapping has a key that is none: its value is thrown away."""
+    assert isinstance(top.node, MappingNode)
+    assert top.key_position is not None
+    top.node.put(UNREADABLE, BrokenNode(top.key_position, None), top.key_position)
+    top.skip = True

@@ -7,6 +7,8 @@ from aish.errors import Position, Problem
 
 _TEMPLATE = re.compile(r"(?<![\"'{])\{[{%#]")
 _QUOTE = 'put quotes around the whole value: `key: "{{ … }}"`'
+_UNQUOTED = "an unquoted `"
+_CLOSE = re.compile(r"[}%]\}")
 _BAD_START = re.compile(r"found character '?(.+?)'? that cannot start any token")
 # Beginnings of the scanner's own words, and ours.
 _WORDS: tuple[tuple[str, str, str | None], ...] = (
@@ -43,7 +45,25 @@ def syntax_problem(error: Exception, text: str, file: str) -> Problem:
 
 def template_problem(position: Position, opening: str = "{{") -> Problem:
     """A template that stands in the file without quotes."""
-    return Problem(position, "", f"an unquoted `{opening}`: to YAML a mapping begins here", _QUOTE)
+    return Problem(position, "", f"{_UNQUOTED}{opening}`: to YAML a mapping begins here", _QUOTE)
+
+
+def without_template(text: str, problem: Problem) -> str | None:
+    """The text with null where a template without quotes stands; `None` where none is to blame."""
+    if not problem.message.startswith(_UNQUOTED):
+        return None
+    lines = text.splitlines(keepends=True)
+    line, column = problem.position.line - 1, problem.position.column - 1
+    if line >= len(lines) or lines[line][column : column + 1] != "{":
+        return None  # the library counts lines in its own way
+    ending = lines[line][len(lines[line].rstrip("\r\n")) :]
+    before, rest = lines[line][:column], lines[line][column:]
+    close = _CLOSE.search(rest)
+    after = ending if close is None else rest[close.end() :]
+    if before.rstrip()[-1:] not in {"", ":", "-", "[", ",", "{", "?"}:
+        return None  # within a longer text, of which it is not known where it ends
+    lines[line] = f"{before}~{after}"
+    return "".join(lines)
 
 
 def tab_problem(position: Position) -> Problem:

@@ -11,7 +11,7 @@ from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PipelineStep, PromptStep, ServerPrompt, Step
 from aish.errors import PipelineError, Problem
-from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.checks.complaint import Complaint, is_spoilt, is_within, step_path, within
 from aish.run.checks.names import name_complaints
 from aish.run.checks.schemas import schema_complaints
 from aish.run.checks.templates import template_complaints
@@ -83,6 +83,7 @@ def _placed(pipeline: Pipeline, complaints: Iterable[Complaint]) -> tuple[Proble
     problems = (
         Problem(lookup_position(pipeline, c.path), c.path, c.message, c.hint, c.warning)
         for c in complaints
+        if not (pipeline.broken and is_spoilt(c, pipeline.broken))
     )
     return in_file_order(problems, str(pipeline.file))
 
@@ -138,9 +139,15 @@ def check_file(
     found = (*reading.problems, *cross_check(reading.pipeline))
     if any(isinstance(step, PipelineStep) for step in reading.pipeline.steps):
         found += _inner(reading.pipeline, locked=locked, above=above)
-    if locked and not any(not problem.warning for problem in found):
+    if locked and not is_wrong(reading.pipeline, ("mcp.servers", "lock"), found):
         found += lock_check(reading.pipeline)
     return reading.pipeline, in_file_order(found, str(path))
+
+
+def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Problem]) -> bool:
+    """Whether one of these parts of a file has an error."""
+    wrong = (*pipeline.broken, *(problem.path for problem in problems if not problem.warning))
+    return any(is_within(path, part) or is_within(part, path) for path in wrong for part in parts)
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:
@@ -166,6 +173,8 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
         if circle is not None:
             found += _placed(pipeline, (circle,))
             continue
+        if within(path, "pipeline") in pipeline.broken:
+            continue
         inner, problems = check_file(step.file, locked=locked, above=trail)
         if inner is None and not step.file.exists():
             missing = Complaint(within(path, "pipeline"), f"there is no file `{step.file.name}`")
@@ -173,6 +182,7 @@ def _inner(pipeline: Pipeline, *, locked: bool, above: tuple[Path, ...]) -> tupl
             continue
         found += problems
         if inner is not None:
-            found += no_step(inner)
+            found += () if inner.broken else no_step(inner)
+        if inner is not None and not inner.broken:
             found += _placed(pipeline, inner_complaints(step, path, inner, pipeline))
     return tuple(found)

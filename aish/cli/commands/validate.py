@@ -1,7 +1,7 @@
 """`aish validate FILE…`, also called `check`."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +13,21 @@ from aish.cli.options import Report, ReportOption, SetOption, StrictOption, Verb
 from aish.cli.printing import print_json, print_text
 from aish.config.loader import lookup_position
 from aish.config.nodes import in_file_order
+from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
 from aish.run.credentials import unset_references
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool
-from aish.run.plan_checks import check_file, lock_check, row_check
+from aish.run.plan_checks import check_file, is_wrong, lock_check, row_check
 from aish.text import counted
 from aish.vocab.json import JsonValue
+
+_OF_POLICY_TESTS = (
+    *("policy_tests", "lock", "mcp.servers", "mcp.auto_approve", "mcp.ask", "mcp.deny"),
+    *("mcp.stage", "mcp.parallel", "mcp.idempotent"),
+)
 
 
 def command(
@@ -63,23 +69,30 @@ def problems_of(
     With an environment, a `${VAR}` that is not set there is odd.
     """
     pipeline, found = check_file(path, overrides)
-    if pipeline is None or any(not problem.warning for problem in found):
+    if pipeline is None:
         return found
+    unset = () if environ is None else unset_references(pipeline, environ)
+    found = (*found, *(replace(one, warning=True) for one in unset))
+    # Each of these can be looked at where what it is about has no errors.
+    if not is_wrong(pipeline, ("inputs", "tests"), found):
+        found += tuple(row_check(pipeline))
+    if not is_wrong(pipeline, _OF_POLICY_TESTS, found):
+        found += tuple(_policy_tests(pipeline))
+    if not any(not problem.warning for problem in found):
+        found += lock_check(pipeline, stale=True)
+    return in_file_order(found, str(path))
+
+
+def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
+    """The policy tests that do not come out as they say."""
     tests = pipeline.policy_tests
+    if not tests:
+        return
     lock = lock_of(pipeline)
     names = [tool_name(test.tool) for test in tests]
     known = filter(None, (known_tool(name, pipeline, lock) for name in names))
-    failed = check_policy_tests(tests, compile_policy(pipeline.rules), known)
-    unset = () if environ is None else unset_references(pipeline, environ)
-    return (
-        *in_file_order((*found, *(replace(one, warning=True) for one in unset)), str(path)),
-        *lock_check(pipeline, stale=True),
-        *row_check(pipeline),
-        *(
-            Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
-            for row in failed
-        ),
-    )
+    for row in check_policy_tests(tests, compile_policy(pipeline.rules), known):
+        yield Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
 
 
 def _level(problem: Problem, *, strict: bool) -> str:

@@ -1,16 +1,61 @@
 """What a check has to say, before it is known where that stands in the file."""
 
+import re
+from collections.abc import Iterable
+
+from aish.config.nodes import UNREADABLE, join
 from aish.vocab.frozen import frozen
+
+_UNREADABLE = join("", UNREADABLE)
+_INDICES = re.compile(r"\[\d+\]")
+_INDEX = re.compile(r"\[\d+\]\Z")
 
 
 @frozen
 class Complaint:
-    """`path` is the path in the file; the nearest thing that stands there gives the position."""
+    """`path` is the path in the file; the nearest thing that stands there gives the position.
+
+    `by` are the parts of the file that it is true by, such as `models` of an unknown model; `[]`
+    stands for any index, and `**` at the end for all within. Where one of them is broken, nothing
+    is said.
+    """
 
     path: str
     message: str
     hint: str | None = None
     warning: bool = False
+    by: tuple[str, ...] = ()
+
+
+def is_spoilt(complaint: Complaint, broken: Iterable[str]) -> bool:
+    """Whether a complaint may be due to something that could not be read."""
+    return any(
+        is_within(complaint.path, path)
+        or (_INDEX.sub("", path) == complaint.path and path.endswith("]"))
+        or any(_spoils(path, part) for part in complaint.by)
+        for path in broken
+    )
+
+
+def is_within(path: str, outer: str) -> bool:
+    """Whether a path is `outer`, or leads to something in it."""
+    return path == outer or (path.startswith(outer) and path[len(outer)] in ".[")
+
+
+def _spoils(broken: str, part: str) -> bool:
+    """Whether what stands broken is a part, holds it, or is one that it needs all of."""
+    shape = _INDICES.sub("[]", broken)
+    if shape.endswith(_UNREADABLE):
+        # A mapping of which it is not known what it has.
+        shape = shape.removesuffix(_UNREADABLE)
+        return not shape or is_within(part.removesuffix("**"), shape)
+    if part.endswith("**"):
+        return is_within(shape, part[:-2]) or is_within(part[:-2], shape)
+    return is_within(part, shape)
+
+
+STEPS = ("steps[]", "steps[].id")
+"""What it takes to know all steps by their ids."""
 
 
 def step_path(index: int, *, listed: bool) -> str:

@@ -59,11 +59,12 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
     elif pipeline.cassette is None:
         hint = "name one under `cassette:`, here or at the top; `aish test --record` records it"
         message = f"the test `{case.name}` has no cassette"
-        yield Complaint(case.where, message, hint, warning=True)
+        by = ("cassette", "tests[].cassette**")
+        yield Complaint(case.where, message, hint, warning=True, by=by)
     if _lacks_stdin(case, pipeline):
         message = f"the test `{case.name}` has no `stdin`, and the file needs it"
         hint = "give it one, or put `stdin: optional` at the top"
-        yield Complaint(case.where, message, hint, warning=True)
+        yield Complaint(case.where, message, hint, warning=True, by=("stdin", "tests[].stdin"))
     names: tuple[str, ...] = OF_RUN
     if case.rows is None:
         yield from _inputs(case, pipeline)
@@ -92,9 +93,8 @@ def _plain_case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
         for place, source in sources_in(value, f"{case.where}.{key}"):
             if any(name.split(".")[0] in of_row for name in _read(source)):
                 message = f"`{source[:_MOST_SHOWN]}` is not rendered: the test has no `foreach`"
-                yield Complaint(
-                    place, message, "`foreach: {file: cases.csv}` makes a case of each row"
-                )
+                hint = "`foreach: {file: cases.csv}` makes a case of each row"
+                yield Complaint(place, message, hint, by=("tests[].foreach**",))
 
 
 def _read(source: str) -> frozenset[str]:
@@ -136,7 +136,7 @@ def _of_row(name: str, path: str, names: Sequence[str]) -> Iterator[Complaint]:
     if root not in names:
         listed = ", ".join(f"`{one}`" for one in names)
         hint = did_you_mean(root, names) or f"there is no run yet, only {listed}"
-        yield Complaint(path, f"`{root}` is not defined", hint)
+        yield Complaint(path, f"`{root}` is not defined", hint, by=("tests[].as",))
 
 
 def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
@@ -166,7 +166,8 @@ def _inputs(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
         if schema is None:
             known = ", ".join(f"`{known}`" for known in pipeline.inputs)
             hint = did_you_mean(name, pipeline.inputs) or f"inputs: {known or 'none'}"
-            yield Complaint(f"{where}.{name}", f"unknown input `{name}`", hint)
+            message = f"unknown input `{name}`"
+            yield Complaint(f"{where}.{name}", message, hint, by=("inputs",))
         elif not check_schema(schema):
             for found in fits(schema, value):
                 place = f" at `{spell_path(found.path)}`" if found.path else ""
@@ -179,7 +180,8 @@ def _inputs(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
     ]
     if missing:
         many = "inputs are" if len(missing) > 1 else "input is"
-        yield Complaint(where, f"the {many} missing: {', '.join(missing)}")
+        message = f"the {many} missing: {', '.join(missing)}"
+        yield Complaint(where, message, by=("inputs**", "tests[].inputs**"))
 
 
 def _expectation(
@@ -210,7 +212,7 @@ def _expectation(
             did_you_mean(expectation.model or "", pipeline.models) or f"models: {known or 'none'}"
         )
         path = _part(where, "model", pipeline)
-        yield Complaint(path, f"unknown model `{expectation.model}`", hint)
+        yield Complaint(path, f"unknown model `{expectation.model}`", hint, by=("models",))
     for index, match in enumerate(expectation.tools):
         yield from _tool(match, _tool_path(expectation, where, index, pipeline), pipeline)
 

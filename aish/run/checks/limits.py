@@ -13,6 +13,10 @@ from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.wire.chat_encode import answer_limit
 
+_BY = (
+    *("model", "models**", "limits**", "params**"),
+    *(f"steps[].{key}" for key in ("model", "limits**", "params**", "expect**")),
+)
 _PRICE = "`price: {input: 3.0, output: 15.0}` gives it in US dollars per million tokens"
 _LIST = "`pip install 'aish-pipelines[prices]'` brings a price list"
 
@@ -76,10 +80,11 @@ def _of_uses(
         if answer_limit({**entry.params, **use.params}) is None and not is_free(entry):
             message = f"{key}{whose} needs `max_tokens` in the `params` of the model `{use.alias}`"
             hint = "how long an answer can be is not known otherwise; a step's own `params` do too"
-            yield Complaint(f"{path}.params", message, hint)
+            yield Complaint(f"{path}.params", message, hint, by=_BY)
         if bounds.cost_usd is not None and not is_priced(entry):
             message = f"`limits.cost_usd`{whose} needs a price for the model `{use.alias}`"
-            yield Complaint(path, message, _PRICE if has_list() else f"{_PRICE}, or {_LIST}")
+            hint = _PRICE if has_list() else f"{_PRICE}, or {_LIST}"
+            yield Complaint(path, message, hint, by=_BY)
 
 
 def _uses(step: Step, models: Mapping[str, ModelEntry], default: str | None) -> Iterator[_Use]:

@@ -53,7 +53,7 @@ def locked_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Complaint]:
     for index, step in enumerate(pipeline.steps):
         path = step_path(index, listed="steps" in pipeline.data)
         named = _named(step)
-        if named is None or "__" not in named[1]:
+        if named is None or "__" not in named[1].strip("_"):
             continue
         name = ToolName(*split_glob(named[1]))
         if known.lacks(name):

@@ -9,7 +9,7 @@ from aish.config.pipeline import Pipeline
 from aish.config.steps import PromptStep
 from aish.errors import UsageError, did_you_mean
 from aish.models.headers import check_endpoint
-from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.checks.complaint import STEPS, Complaint, step_path, within
 from aish.run.order import needs_of
 
 RESERVED = "shell"
@@ -54,6 +54,8 @@ def _models(pipeline: Pipeline) -> Iterator[Complaint]:
 
 def _endpoint(entry: ModelEntry) -> Iterator[Complaint]:
     """What no endpoint takes, as far as it stands in the file and not in the environment."""
+    if entry.base_url is None and entry.embedded is None:
+        return  # complained of where the file is read
     said = {name: value for name, value in entry.headers.items() if not variables(value)}
     known = replace(entry, headers=said)
     if entry.base_url is not None and variables(entry.base_url):
@@ -69,7 +71,7 @@ def _endpoint(entry: ModelEntry) -> Iterator[Complaint]:
 def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Complaint]:
     if alias not in pipeline.models:
         hint = did_you_mean(alias, pipeline.models) or _listed("models", pipeline.models)
-        yield Complaint(path, f"unknown model `{alias}`", hint)
+        yield Complaint(path, f"unknown model `{alias}`", hint, by=("models",))
 
 
 def _variables(pipeline: Pipeline) -> Iterator[Complaint]:
@@ -93,7 +95,8 @@ def _steps(pipeline: Pipeline) -> Iterator[Complaint]:
         for number, need in enumerate(step.needs):
             if need not in known:
                 place = within(path, f"needs[{number}]")
-                yield Complaint(place, f"unknown step `{need}`", did_you_mean(need, known))
+                hint = did_you_mean(need, known)
+                yield Complaint(place, f"unknown step `{need}`", hint, by=STEPS)
         if isinstance(step, PromptStep):
             yield from _model_of(step, path, pipeline)
 
@@ -111,7 +114,7 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Compl
         else:
             message = "there is no model to answer"
             hint = "for example `models: {local: {embedded: smollm2}}`"
-        yield Complaint(within(path, "prompt"), message, hint)
+        yield Complaint(within(path, "prompt"), message, hint, by=("models", "model"))
 
 
 def _summary_models(pipeline: Pipeline) -> Iterator[Complaint]:
@@ -129,7 +132,8 @@ def _summary_models(pipeline: Pipeline) -> Iterator[Complaint]:
             if step.context.max_tokens is None:
                 hint = "add `context.max_tokens`: above it a conversation is shortened"
                 message = "nothing is summarised without `max_tokens`"
-                yield Complaint(place, message, hint, warning=True)
+                by = ("context.max_tokens", "steps[].context.max_tokens")
+                yield Complaint(place, message, hint, warning=True, by=by)
         seen.add(place)
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Prompt, PromptStep, ServerPrompt
 from aish.errors import did_you_mean
-from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.checks.complaint import STEPS, Complaint, step_path, within
 from aish.run.uris import is_uri
 from aish.templates.plain import is_template
 
@@ -43,7 +43,8 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Compl
                 yield Complaint(place, message, "without `server` it would be a file")
         elif one.server is None and all(entry.pack for entry in pipeline.servers.values()):
             message = f"there is no server to read `{one.ref}` from"
-            yield Complaint(place, message, "declare it under `mcp.servers`")
+            hint = "declare it under `mcp.servers`"
+            yield Complaint(place, message, hint, by=("mcp.servers",))
 
 
 def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Complaint]:
@@ -53,7 +54,7 @@ def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Co
         known = ", ".join(f"`{name}`" for name in pipeline.servers)
         listed = f"servers: {known}" if known else "`mcp.servers` declares none"
         hint = did_you_mean(alias, pipeline.servers) or listed
-        yield Complaint(path, f"unknown server `{alias}`", hint)
+        yield Complaint(path, f"unknown server `{alias}`", hint, by=("mcp.servers",))
     elif entry.pack:
         yield Complaint(path, f"the server `{alias}` is a pack of tools, and has no {what}")
 
@@ -65,11 +66,12 @@ def _continued(step: PromptStep, wanted: str, path: str, pipeline: Pipeline) -> 
     before = steps.get(wanted)
     if before is None:
         prompts = [id for id, one in steps.items() if isinstance(one, PromptStep) and id != step.id]
-        yield Complaint(place, f"unknown step `{wanted}`", did_you_mean(wanted, prompts))
+        yield Complaint(place, f"unknown step `{wanted}`", did_you_mean(wanted, prompts), by=STEPS)
     elif before is step:
         yield Complaint(place, f"the step `{wanted}` continues itself")
     elif not isinstance(before, PromptStep):
-        yield Complaint(place, f"the step `{wanted}` has no conversation: it asks no model")
+        message = f"the step `{wanted}` has no conversation: it asks no model"
+        yield Complaint(place, message, by=(*STEPS, "steps[].call"))
     elif before.flow.foreach is not None:
         yield Complaint(place, f"the step `{wanted}` has a conversation for each item")
     if step.flow.foreach is not None:

@@ -5,11 +5,19 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from aish.config.pipeline import Pipeline
 from aish.config.steps import RunStep, Step
 from aish.errors import did_you_mean
-from aish.run.checks.complaint import Complaint
+from aish.run.checks.complaint import STEPS, Complaint
 
 ROOTS = ("inputs", "env", "steps", "stdin")
 STEP_FIELDS = ("status", "text", "output", "tool_calls", "usage")
 RUN_FIELDS = ("exit_code", "stdout", "stderr")
+# What has to be known in full for a name to be known for none.
+_NAMED: Mapping[str, tuple[str, ...]] = {
+    "inputs": ("inputs",),
+    "env": ("env[]",),
+    "steps": STEPS,
+    "outputs": ("outputs",),
+}
+_ITEMS = tuple(f"{of}{key}" for of in ("", "steps[].", "tests[].") for key in ("foreach**", "as"))
 # What Jinja2 itself has under these names.
 _GIVEN = frozenset({"range", "dict", "namespace"})
 # `inputs.items()` calls a method and names no input.
@@ -23,12 +31,14 @@ def undefined(
     root, *rest = name.split(".")
     ids = [step.id for step in pipeline.steps]
     if root == "outputs" and root in more and pipeline.outputs is None:
-        yield Complaint(path, "`outputs` is not defined: the file has none", "`steps.ID.output`")
+        message = "`outputs` is not defined: the file has none"
+        yield Complaint(path, message, "`steps.ID.output`", by=("outputs",))
         return
     if root not in ROOTS and root not in more:
         if root not in _GIVEN:
             near = _dashed(root, ids) or _anywhere(root, pipeline) or _item(root, more)
-            yield Complaint(path, f"`{root}` is not defined", near or _near(root, (*ROOTS, *more)))
+            hint = near or _near(root, (*ROOTS, *more))
+            yield Complaint(path, f"`{root}` is not defined", hint, by=_ITEMS)
         return
     if root not in {"inputs", "env", "steps", "outputs"} or not rest or rest[0] in METHODS:
         return
@@ -40,7 +50,8 @@ def undefined(
         "outputs": pipeline.outputs or (),
     }
     if key not in known[root]:
-        yield Complaint(path, f"`{root}.{key}` is not defined", _missing(root, key, known[root]))
+        hint = _missing(root, key, known[root])
+        yield Complaint(path, f"`{root}.{key}` is not defined", hint, by=_NAMED[root])
     elif root == "steps":
         step = next(step for step in pipeline.steps if step.id == key)
         if step.flow.foreach is not None:

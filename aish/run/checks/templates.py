@@ -147,8 +147,8 @@ def sources_in(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
 
 
 def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Complaint]:
-    if not pipeline.steps:
-        # What runs is typed, and not in the file.
+    if not pipeline.steps or pipeline.broken:
+        # What runs is typed, and not in the file; or it may stand in what could not be read.
         return
     whole = {".".join(name.split(".")[:2]) for name in used}
     if "inputs" in whole or any(name.removeprefix("inputs.") in METHODS for name in whole):

@@ -20,6 +20,7 @@ from aish.vocab.tools import ToolName
 
 WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"
+_SHOWN = ("tools**", "steps[].tools**")
 _CHOICES = ("auto", "required", "none")
 
 
@@ -90,7 +91,8 @@ def glob_complaints(
     known = [*pipeline.servers, *((RESERVED,) if local else ())]
     if not any(matches_word(server, alias) for alias in known):
         hint = did_you_mean(server, known) or _servers(pipeline)
-        yield Complaint(path, f"`{glob}` can match no server of this file", hint)
+        message = f"`{glob}` can match no server of this file"
+        yield Complaint(path, message, hint, by=("mcp.servers",))
 
 
 def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Complaint]:
@@ -105,7 +107,7 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
         yield Complaint(path, f"`{RESERVED}` is no server: a local command is a `run` step", hint)
     elif server not in pipeline.servers and server != RESERVED:
         hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
-        yield Complaint(path, f"unknown server `{server}`", hint)
+        yield Complaint(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
 
 
 def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
@@ -114,7 +116,8 @@ def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Complain
     choice, place = step.tool_choice, within(path, "tool_choice")
     if choice in _CHOICES:
         if choice == "required" and (step.tools == () or not pipeline.servers):
-            yield Complaint(place, "a tool is required, and this step has none")
+            message = "a tool is required, and this step has none"
+            yield Complaint(place, message, by=("mcp.servers", *_SHOWN))
     elif "__" not in choice:
         listed = ", ".join(f"`{word}`" for word in _CHOICES)
         hint = did_you_mean(choice, _CHOICES) or f"{listed}, or one tool as `alias__tool`"
@@ -126,7 +129,8 @@ def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Complain
         if step.tools is not None and not any(
             matches_tool(glob, ToolName(server, name)) for glob in globs
         ):
-            yield Complaint(place, f"`{choice}` is not among the `tools` of this step")
+            message = f"`{choice}` is not among the `tools` of this step"
+            yield Complaint(place, message, by=_SHOWN)
 
 
 def _servers(pipeline: Pipeline) -> str:

@@ -114,3 +114,41 @@ def test_a_misspelt_key_does_not_hide_what_else_is_wrong(tmp_path: Path) -> None
         "unknown key `visoin`",
         "`inputs.x` is not defined",
     ]
+
+
+@pytest.mark.requirement("F10")
+def test_what_follows_from_a_broken_key_is_not_said(tmp_path: Path) -> None:
+    """Each line names something that may be in what cannot be read."""
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "aish: 1\n"
+        "models: {m: 5}\n"
+        "inputs: [a]\n"
+        "env: [A, {{ b }}]\n"
+        "mcp: {servers: {s: {{ url }}}, auto_approve: [s__read]}\n"
+        "steps:\n"
+        "  - {id: a, prompt: 'x {{ inputs.a }} {{ env.B }}', model: m, needs: [c]}\n"
+        "  - {id: b, foreach: 5, prompt: '{{ row }} {{ steps.c.text }}', as: row}\n"
+        "  - [c]\n"
+        "tests: [{name: t, inputs: {a: 1}, cassette: c.yaml}]\n"
+    )
+    _, problems = check_file(file)
+    assert [(problem.position.line, problem.path) for problem in problems] == [
+        (2, "models.m"),
+        (3, "inputs"),
+        (4, ""),
+        (5, ""),
+        (8, "steps[1].foreach"),
+        (9, "steps[2]"),
+    ]
+
+
+@pytest.mark.requirement("F10", "F8")
+def test_a_base_that_cannot_be_read_may_have_what_is_missing(tmp_path: Path) -> None:
+    file = tmp_path / "p.yaml"
+    file.write_text(
+        "aish: 1\nextends: gone.yaml\nmodel: m\nlimits: {time: soon}\n"
+        "prompt: '{{ inputs.a }} {{ steps.b }} {% if %}'\n"
+    )
+    _, problems = check_file(file)
+    assert [problem.path for problem in problems] == ["extends", "limits.time", "prompt"]
