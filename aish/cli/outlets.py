@@ -239,13 +239,14 @@ def _result(
     if items is not None and ends_with_items(plan) and plan.pipeline.outputs is None:
         return item_result(plan, items, out, manner_for(out))
     # Several steps and no outputs: the last one speaks for the run.
-    last = plan.steps[-1].id
+    last = plan.steps[-1]
     return FinalText(
         out,
-        last,
+        last.id,
         manner_for(out),
         stream=_streams(shape),
         outputs=plan.pipeline.outputs is not None,
+        structured=plan.answers_in_a_schema(last),
     )
 
 
@@ -285,6 +286,7 @@ def _for_people(plan: Plan, shape: Shape) -> Sink:
     shared = (
         isinstance(last, PromptStep)
         and last.flow.foreach is None
+        and last.output is None
         and shape.format is Format.TEXT
         and plan.pipeline.outputs is None
         and _streams(shape)

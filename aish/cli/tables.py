@@ -79,7 +79,9 @@ def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> 
     """What prints the texts of the last step's items."""
     from aish.sinks.items.texts import ItemTexts
 
-    return ItemTexts(out, items, plan.steps[-1].id, say, manner)
+    last = plan.steps[-1]
+    structured = plan.answers_in_a_schema(last)
+    return ItemTexts(out, items, last.id, say, manner, structured=structured)
 
 
 def table(plan: Plan, items: ItemsFile, step: str, path: Path, *, csv_raw: bool) -> Sink:

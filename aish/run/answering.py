@@ -64,7 +64,8 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, equipment: Equip
             ask = _asked_again(ask, complaint(judged))
             attempt += 1
         else:
-            return Answered(said, judged.value, _failure(judged, attempt))
+            # What was rejected is no output: only the text tells of it.
+            return Answered(said, None, _failure(judged, attempt))
 
 
 def _is_apart(ask: Ask) -> bool:

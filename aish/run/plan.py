@@ -11,7 +11,7 @@ from typing import Protocol
 
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.config.steps import Limits, PromptStep, Step
+from aish.config.steps import Limits, PipelineStep, PromptStep, Step
 from aish.errors import PipelineError, Problem, UsageError
 from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy
@@ -67,6 +67,15 @@ class Plan:
         alias = step.model or self.default_model
         assert alias is not None, "cross_check finds a prompt without a model"
         return alias
+
+    def answers_in_a_schema(self, step: Step) -> bool:
+        """Whether the step's answer is a JSON value, by itself or in the pipeline that it runs."""
+        if isinstance(step, PipelineStep):
+            inner = self.inner[step.id]
+            ends = inner.steps[-1]
+            whole = ends.flow.foreach is None and inner.pipeline.outputs is None
+            return whole and inner.answers_in_a_schema(ends)
+        return isinstance(step, PromptStep) and step.output is not None
 
 
 class Played(Protocol):

@@ -67,8 +67,11 @@ class Outlets:
             sinks.append(self.visitor())
         if isinstance(self.out, PipedOut):
             outputs = plan.pipeline.outputs is not None
-            manner = _manner(os.environ)
-            sinks.append(FinalText(sys.stdout.buffer, plan.steps[-1].id, manner, outputs=outputs))
+            manner, last = _manner(os.environ), plan.steps[-1]
+            structured = plan.answers_in_a_schema(last)
+            out = sys.stdout.buffer
+            text = FinalText(out, last.id, manner, outputs=outputs, structured=structured)
+            sinks.append(text)
         log = EventLog(sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost)
         try:
             yield log.emit

@@ -1,13 +1,15 @@
 """`--format text`: the final text of the last step, or `outputs` as YAML, and nothing else.
 
 Once, when the run has ended, so that a withdrawn answer never reaches a pipe; as it comes on a
-terminal or with `--stream`.
+terminal or with `--stream`. An answer in a schema is the JSON value that was accepted, and nothing
+where none was: never before the end, because only then it is known.
 """
 
 import stat
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
+from aish.sinks.json_text import json_text
 from aish.sinks.yaml_text import yaml_text
 from aish.text import for_ci_log, for_terminal, safe_utf8
 from aish.vocab.events import (
@@ -45,10 +47,21 @@ def manner_of(mode: int, environ: Mapping[str, str], *, is_terminal: bool) -> Ma
     return CI_LOG if in_ci and not stat.S_ISREG(mode) else DATA
 
 
+def accepted_text(step: StepFinished) -> str | None:
+    """The JSON value that a step has answered with, `None` where its answer was rejected.
+
+    An answer that fits its schema and not what the step expects beyond it is one, too.
+    """
+    if step.status == "ok" or (step.error is not None and step.error.code == "expectation"):
+        return json_text(step.output, spaced=True)
+    return None
+
+
 class FinalText:
     """Writes the text of `last_step` to a binary stream.
 
     `outputs` says that the file has outputs: they are printed at the end, and no text is.
+    `structured` says that the step answers in a schema.
     """
 
     name = "the answer"
@@ -61,12 +74,14 @@ class FinalText:
         *,
         stream: bool = False,
         outputs: bool = False,
+        structured: bool = False,
     ) -> None:
-        self.deltas = stream and not outputs
+        self.deltas = stream and not outputs and not structured
         self._out = out
         self._last_step = last_step
         self._manner = manner
         self._outputs = outputs
+        self._structured = structured
         self._text: str | None = None
         self._turn = ""
         self._line = ""
@@ -85,7 +100,7 @@ class FinalText:
                 self._end_turn()
             case StepFinished() as step if step.place.step == self._last_step:
                 self._end_turn()
-                self._text = step.text
+                self._text = accepted_text(step) if self._structured else step.text
             case RunFinished() as finished:
                 self._finish(finished)
             case _:

@@ -79,7 +79,7 @@ def test_after_the_last_attempt_the_step_fails_and_its_text_is_kept(
 
     step = found["steps"]["main"]
     assert (found["exit"]["code"], len(endpoint.asked)) == (1, attempts)
-    assert (step["text"], step["output"]) == (WRONG, {"kind": "query"})
+    assert (step["text"], step["output"]) == (WRONG, None)
     tried = f" (after {attempts} attempts)" if attempts > 1 else ""
     assert step["error"]["message"] == NOT_ONE_OF + tried
     assert NOT_ONE_OF in found["exit"]["reason"]
@@ -96,6 +96,81 @@ def test_a_rejected_answer_never_reaches_a_pipe(
 
     assert (done.code, done.stdout) == (0, f"{GOOD}\n")
     assert "answer 1 of 3: the answer is not JSON" in done.stderr
+
+
+@pytest.mark.requirement("B9", "B12")
+@pytest.mark.parametrize("more", [(), ("--stream",), ("-o", "out.txt")], ids=str)
+@pytest.mark.parametrize("said", [f"```json\n{GOOD}\n```", f"Here: {GOOD}\n\nAnything else?"])
+def test_the_value_is_printed_and_not_the_words_around_it(
+    project: Project, model_endpoint: ModelEndpoints, said: str, more: tuple[str, ...]
+) -> None:
+    project.uses(model_endpoint([text_reply("No idea."), text_reply(said)]))
+    project.pipeline(SORT)
+
+    done = project.run(*more)
+
+    written = project.folder / "out.txt"
+    assert done.code == 0
+    assert (written.read_text("utf-8") if "-o" in more else done.stdout) == f"{GOOD}\n"
+
+
+@pytest.mark.requirement("B9", "B12", "exit-1")
+@pytest.mark.parametrize("more", [(), ("--stream",), ("-o", "out.txt")], ids=str)
+@pytest.mark.parametrize("said", [WRONG, "I cannot say."])
+def test_a_rejected_answer_is_never_printed(
+    project: Project, model_endpoint: ModelEndpoints, said: str, more: tuple[str, ...]
+) -> None:
+    project.uses(model_endpoint([text_reply(said)] * 3))
+    project.pipeline(SORT)
+
+    done = project.run(*more)
+
+    assert (done.code, done.stdout) == (1, "")
+    assert not (project.folder / "out.txt").exists()
+
+
+@pytest.mark.requirement("B9", "B12", "exit-1")
+def test_an_answer_that_fits_and_is_not_what_was_expected_is_printed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply(f"Sure: {GOOD}")]))
+    project.pipeline(f"{SORT}expect: [{{expression: output.kind == 'wish'}}]\n")
+
+    done = project.run()
+
+    assert (done.code, done.stdout) == (1, f"{GOOD}\n")
+
+
+@pytest.mark.requirement("B9", "B4")
+def test_items_print_and_write_what_was_accepted_and_nothing_else(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    texts = {"1": f"Sure: {GOOD}", "2": WRONG}
+    project.uses(
+        model_endpoint(lambda request: text_reply(texts[request["messages"][0]["content"][0]]))
+    )
+    each = "foreach: '[1, 2]'\non_error: continue\n"
+    project.pipeline(each + SORT.replace("Sort this", '"{{ item }} sort"') + "  attempts: 1\n")
+
+    printed = project.run()
+    written = project.run("-o", "out.csv")
+
+    assert (printed.code, printed.stdout, written.code) == (1, f"{GOOD}\n", 1)
+    table = (project.folder / "out.csv").read_text("utf-8").splitlines()
+    assert table[1] == "0,1,ok,,bug"
+    assert table[2].startswith('1,2,failed,"the answer does not fit')
+    assert table[2].endswith('",')
+
+
+@pytest.mark.requirement("B9", "F2")
+def test_a_pipeline_that_ends_in_an_answer_prints_its_value(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply(f"Sure: {GOOD}")]))
+    project.pipeline(SORT, "inner.yaml")
+    project.pipeline("steps: [{id: main, pipeline: inner.yaml}]")
+
+    assert project.run().stdout == f"{GOOD}\n"
 
 
 @pytest.mark.requirement("B9")

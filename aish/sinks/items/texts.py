@@ -26,12 +26,15 @@ class ItemTexts:
         step: str,
         say: Callable[[str], None],
         manner: Manner = DATA,
+        *,
+        structured: bool = False,
     ) -> None:
         self._out = out
         self._items = items
         self._step = step
         self._say = say
         self._manner = manner
+        self._structured = structured
 
     def __call__(self, stamped: Stamped) -> None:
         """Write when the run has ended."""
@@ -40,7 +43,7 @@ class ItemTexts:
         left_out = 0
         for row in self._items.rows(self._step):
             if row["status"] == "ok":
-                self._put(_text(row))
+                self._put(self._text(row))
             else:
                 left_out += 1
         self._out.flush()
@@ -55,8 +58,8 @@ class ItemTexts:
         whole = text if text.endswith("\n") else f"{text}\n"
         self._out.write(safe_utf8(self._manner.clean(whole)).encode())
 
-
-def _text(row: Row) -> str:
-    if row["text"] is None and row["output"] is not None:
-        return json_text(row["output"])
-    return row["text"] or ""
+    def _text(self, row: Row) -> str:
+        """An answer in a schema is its value, not the words around it."""
+        if self._structured or (row["text"] is None and row["output"] is not None):
+            return json_text(row["output"], spaced=True)
+        return row["text"] or ""

@@ -106,7 +106,7 @@ def test_the_last_attempt_fails_with_its_problems_and_keeps_the_text(
 
     assert len(model.requests) == attempts
     assert got.failure == Failure("schema", NOT_ONE_OF + tried)
-    assert (got.output, got.outcome.text) == ({"kind": "query"}, WRONG)
+    assert (got.output, got.outcome.text) == (None, WRONG)
 
 
 @pytest.mark.requirement("B9", "L15")

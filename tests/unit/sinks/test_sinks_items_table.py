@@ -324,7 +324,7 @@ def test_texts_come_in_the_order_of_the_items_each_with_a_line_end() -> None:
 
     text, said = texts_of(events)
 
-    assert text == 'one\nthree\n{"a":1}\n'
+    assert text == 'one\nthree\n{"a": 1}\n'
     assert said == ["note: 1 item without a result is left out"]
 
 
