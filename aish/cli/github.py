@@ -18,7 +18,7 @@ Spots = Mapping[str, Spot]
 def github_of(pipeline: Pipeline | None) -> GitHub:
     """What tells GitHub of a run of `pipeline`; of a past run the file may be another by now."""
     spots = {} if pipeline is None else spots_of(pipeline)
-    return GitHub(job(), spots)
+    return GitHub(job(), spots, annotated_file)
 
 
 def job() -> Job:
@@ -33,6 +33,11 @@ def spots_of(pipeline: Pipeline) -> Spots:
         place = lookup_position(pipeline, f"steps[{number}]")
         spots[step.id] = Spot(file_in_repository(place.file), place.line, place.column)
     return spots
+
+
+def annotated_file(path: str) -> str:
+    """A file that a run annotates: its path begins at the top of the repository already."""
+    return file_in_repository(path) if Path(path).is_absolute() else path
 
 
 def file_in_repository(file: str) -> str:

@@ -186,6 +186,9 @@ class Reporting:
         Path | None, _report("--junit", "Write a JUnit XML report there at the end.")
     ] = None
     html: Annotated[Path | None, _report("--html", "Write an HTML report there at the end.")] = None
+    sarif: Annotated[
+        Path | None, _report("--sarif", "Write the run's annotations as SARIF there at the end.")
+    ] = None
     github: GitHubOption = False
     otel: OtelOption = False
     otel_endpoint: OtelEndpointOption = None
@@ -194,7 +197,8 @@ class Reporting:
     @property
     def at_end(self) -> bool:
         """Whether anything is made of the journal when the run has ended."""
-        return self.junit is not None or self.html is not None or self.github
+        files = (self.junit, self.html, self.sarif)
+        return self.github or any(file is not None for file in files)
 
     @property
     def traced(self) -> bool:

@@ -39,6 +39,7 @@ class EndReports:
         return None
 
     def _write(self) -> None:
+        from aish.cli.github import annotated_file, github_of
         from aish.reports.make import ReportFiles, make_reports
         from aish.run.past.telling import events
         from aish.sinks.journal_reader import read_journal
@@ -47,15 +48,13 @@ class EndReports:
         others: list[Callable[[Stamped], None]] = []
         with ExitStack() as stack:
             if asked.github:
-                from aish.cli.github import github_of
-
                 github = github_of(self._pipeline)
                 others.append(github)
                 # Told as far as the journal goes, whatever becomes of the other reports.
                 stack.callback(github.close)
             reading = stack.enter_context(read_journal(self.journal / "events.jsonl"))
-            files = ReportFiles(asked.junit, asked.html)
-            make_reports(events(reading), self._run, files, others)
+            files = ReportFiles(asked.junit, asked.html, asked.sarif)
+            make_reports(events(reading), self._run, files, others, annotated_file)
 
 
 def _temporary(stack: ExitStack) -> Path:

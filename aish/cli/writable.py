@@ -61,6 +61,7 @@ def check_reports(asked: Reporting, film: Played | None, secrets: Secrets) -> No
         from aish.cli.traces import check_traces
 
         check_traces(asked, film, secrets)
-    for option, path in (("--junit", asked.junit), ("--html", asked.html)):
+    files = (("--junit", asked.junit), ("--html", asked.html), ("--sarif", asked.sarif))
+    for option, path in files:
         if path is not None:
             check_writable(path, option)

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
+from aish.config.annotations import decode_annotations
 from aish.config.decode_expect import decode_cassette, decode_tests
 from aish.config.decode_flow import decode_context, decode_limits
 from aish.config.decode_models import decode_models
@@ -57,6 +58,7 @@ def decode(
         prompts=prompts,
         steps=steps,
         outputs=top.mapping("outputs") if top.has("outputs") else None,
+        annotations=decode_annotations(top),
         limits=decode_limits(top.part("limits")),
         on_denied=denied,
         loop=bounds,

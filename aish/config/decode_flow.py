@@ -15,7 +15,8 @@ from aish.config.steps import (
 )
 
 _OF_ITEMS = ("as", "key", "concurrency", "max_failures")
-_CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
+CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
+"""What templates call something else than an item."""
 
 
 def decode_flow(table: Table, *, at_top: bool = False) -> Flow:
@@ -65,7 +66,7 @@ def _foreach(table: Table) -> Foreach | None:
                 table.problem(key, f"`{key}` is for steps with `foreach`")
         return None
     name = table.text("as") or "item"
-    if name in _CONTEXTS:
+    if name in CONTEXTS:
         table.problem("as", f"`{name}` is what templates call something else")
     source = table.child("foreach")
     broken = source is not None and (source.is_broken("file") or source.is_broken("glob"))

@@ -10,6 +10,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
+from aish.config.annotations import Annotation
 from aish.config.expected import Case, CassetteSettings
 from aish.config.models import ModelEntry
 from aish.config.server_entry import ServerEntry
@@ -49,6 +50,7 @@ class Pipeline:
     prompts: Mapping[str, Prompt | ServerPrompt] = field(default_factory=dict)
     steps: tuple[Step, ...] = ()
     outputs: Mapping[str, JsonValue] | None = None
+    annotations: tuple[Annotation, ...] = ()
     limits: Limits = Limits()
     on_denied: OnDenied | None = None
     loop: LoopLimits = LoopLimits()

@@ -11,6 +11,7 @@ from aish.reports.conversation import Room, unit_body
 from aish.reports.markup import Markup
 from aish.reports.units import Segment, Turn, Unit, Units
 from aish.reports.verdicts import State, reason_of, state_of
+from aish.sinks.annotations import Annotations
 from aish.text import for_line
 from aish.vocab.deltas import Usage
 from aish.vocab.events import Notice, Stamped
@@ -71,6 +72,7 @@ class Gathering:
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
         self.steps: dict[str, StepPart] = {}
+        self.annotations = Annotations()
         self._units = Units()
         self._spent = {"well": 0, "badly": 0, "brief": 0}
         self._empty: set[str] = set()
@@ -88,6 +90,7 @@ class Gathering:
     def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
         event = stamped.event
+        self.annotations.take(stamped)
         if event.place.step is not None:
             # In the order in which they began, not in that in which they ended.
             self._part(event.place.step)

@@ -7,6 +7,7 @@ from pathlib import Path
 from aish.reports.gathering import Gathering
 from aish.reports.junit_report import JUnitReport
 from aish.reports.page import page
+from aish.reports.sarif import SarifReport
 from aish.system.files import atomic_pieces
 from aish.vocab.events import Stamped
 from aish.vocab.frozen import frozen
@@ -21,6 +22,7 @@ class ReportFiles:
 
     junit: Path | None = None
     html: Path | None = None
+    sarif: Path | None = None
     shared: bool = True
 
 
@@ -29,16 +31,20 @@ def make_reports(
     run: str,
     files: ReportFiles,
     others: Sequence[Callable[[Stamped], None]] = (),
+    name: Callable[[str], str] = str,
 ) -> None:
     """Write the reports that have a place; `run` is the run's id. `others` are told the same.
 
+    `name` gives a file that is annotated as the repository names it.
+
     Raises:
-        OSError: a file cannot be written; the other one is.
+        OSError: a file cannot be written; the others are.
     """
     with ExitStack() as stack:
         cases = stack.enter_context(JUnitReport()) if files.junit is not None else None
         gathering = Gathering() if files.html is not None else None
-        takers = [*others, *(one.take for one in (cases, gathering) if one is not None)]
+        sarif = SarifReport(run, name) if files.sarif is not None else None
+        takers = [*others, *(one.take for one in (cases, gathering, sarif) if one is not None)]
         for stamped in events:
             for take in takers:
                 take(stamped)
@@ -48,12 +54,14 @@ def make_reports(
         if gathering is not None and files.html is not None:
             gathering.finish()
             failed += _written(files.html, page(gathering, run), shared=files.shared)
+        if sarif is not None and files.sarif is not None:
+            failed += _written(files.sarif, sarif.json(), shared=files.shared)
     if failed:
         raise failed[0]
 
 
 def _written(path: Path, pieces: Iterable[bytes], *, shared: bool) -> Sequence[OSError]:
-    """The failure, if there is one: the other report is written all the same."""
+    """The failure, if there is one: the other reports are written all the same."""
     try:
         atomic_pieces(path, pieces, shared=shared)
     except OSError as error:

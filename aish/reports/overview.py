@@ -9,6 +9,7 @@ from aish.reports.gathering import Gathering
 from aish.reports.markup import NOTHING, Markup, joined, tag
 from aish.reports.units import Segment, Unit
 from aish.reports.verdicts import State, state_of
+from aish.sinks.annotations import LEVELS, place_text
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import plain
 from aish.text import counted, for_line
@@ -17,6 +18,7 @@ from aish.vocab.events import RunFinished, RunStarted
 from aish.vocab.json import JsonObject
 
 _MOST = 200
+_MOST_ANNOTATIONS = 1_000
 _CHIPS: dict[str, State] = {
     "ok": "ok",
     "failed": "failed",
@@ -142,6 +144,18 @@ def _own_calls(unit: Unit | None) -> int:
     return 0 if unit is None else sum(1 for _ in unit.calls)
 
 
+def annotations(gathering: Gathering) -> Markup:
+    """What the pipeline has to say of files, those that matter most first."""
+    found = sorted(gathering.annotations.found, key=lambda one: LEVELS.index(one.level))
+    if not found:
+        return NOTHING
+    rows = [(one.level, place_text(one), one.message) for one in found[:_MOST_ANNOTATIONS]]
+    left = len(found) - len(rows)
+    more = tag("p", f"… and {left:,} more, left out here", class_="cut") if left else None
+    head = ("Level", "Place", "Message")
+    return tag("section", tag("h2", "Annotations"), _rows(head, rows), more, id="annotations")
+
+
 def ingredients(gathering: Gathering) -> Markup:
     """What the run was made of: models, servers, rules, limits, inputs."""
     segments = gathering.segments
@@ -214,11 +228,12 @@ def _pairs(title: str, values: JsonObject) -> Markup:
 
 
 def _table(title: str, head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
-    if not rows:
-        return NOTHING
+    return tag("div", tag("h3", title), _rows(head, rows)) if rows else NOTHING
+
+
+def _rows(head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
     cells = (tag("tr", *(tag("td", for_line(cell[:2000])) for cell in row)) for row in rows)
     top = (
         tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))) if head else None
     )
-    table = tag("table", top, tag("tbody", *cells))
-    return tag("div", tag("h3", title), tag("div", table, class_="wide"))
+    return tag("div", tag("table", top, tag("tbody", *cells)), class_="wide")

@@ -12,7 +12,7 @@ from aish.reports.figures import cost_text, tokens_text, took_text
 from aish.reports.gathering import Gathering, StepPart
 from aish.reports.items import chip, items
 from aish.reports.markup import NOTHING, Markup, tag
-from aish.reports.overview import head, ingredients, states_text
+from aish.reports.overview import annotations, head, ingredients, states_text
 from aish.reports.timeline import timeline
 from aish.reports.verdicts import state_of
 from aish.text import for_line
@@ -66,6 +66,7 @@ def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
     yield tag("a", "Skip to the steps", href="#steps", class_="skip")
     yield head(gathering, run)
     yield Markup("<main>")
+    yield annotations(gathering)
     chart = timeline(parts, Axis(gathering.segments), anchors)
     if chart:
         yield tag("section", tag("h2", "Timeline"), chart, id="timeline")

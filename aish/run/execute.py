@@ -93,10 +93,9 @@ async def execute(
 
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
         try:
-            with _alone(around.tape, progress):
-                await _within_time(plan, options, around, progress)
-        except AishError as error:
-            progress.error = error
+            await _to_its_end(plan, options, around, progress)
+            if interrupt.code is None:
+                _annotate(plan, options, around, progress)
         except Exception as error:
             if lacks_descriptors(error):
                 progress.error = AishError(MANY_FILES, hint=MANY_FILES_HINT)
@@ -106,6 +105,28 @@ async def execute(
             _end(plan, options, around, progress, interrupt, begun)
             raise
     return _end(plan, options, around, progress, interrupt, begun)
+
+
+async def _to_its_end(
+    plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
+) -> None:
+    try:
+        with _alone(around.tape, progress):
+            await _within_time(plan, options, around, progress)
+    except AishError as error:
+        progress.error = error
+
+
+def _annotate(plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress) -> None:
+    """Say what the run has found, however it has ended: a gate that failed most of all (B11)."""
+    if not (plan.pipeline.annotations and progress.started):
+        return
+    from aish.run.annotations import annotations_of
+    from aish.run.context import template_context
+
+    context = template_context(plan.pipeline, options, progress.records, plan.variables)
+    for event in annotations_of(plan.pipeline, context, progress.records, Place()):
+        around.emit(event)
 
 
 @contextmanager

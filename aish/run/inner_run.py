@@ -43,6 +43,13 @@ async def run_inner(step: PipelineStep, stage: Stage) -> StepRecord:
     ended = all(_has_ended(inner.records.get(one.id)) for one in inner.plan.steps)
     leave_out_the_rest(inner.plan, inner.records, inner.course, emit, inner.place)
     inner.course.check_whole(ended=ended)
+    if inner.plan.pipeline.annotations:
+        from aish.run.annotations import annotations_of
+
+        place = stage.place(step)
+        found = annotations_of(inner.plan.pipeline, inner.context(), inner.records, place)
+        for event in found:
+            emit(event)
     return _record(step, inner)
 
 

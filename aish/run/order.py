@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 
+from aish.config.annotations import Annotation
 from aish.config.pipeline import Pipeline
 from aish.config.steps import (
     CallStep,
@@ -71,9 +72,23 @@ def steps_read(pipeline: Pipeline) -> frozenset[str]:
     """The steps whose results anything reads; all of them where only running it could tell."""
     names = [name for step in pipeline.steps for name in reads(step)]
     names += [name for text in texts(pipeline.outputs or {}) for name in references(text)]
+    names += [name for one in pipeline.annotations for name in annotation_reads(one)]
     if "steps" in names:
         return frozenset(step.id for step in pipeline.steps)
     return frozenset(name.split(".")[1] for name in names if name.startswith("steps."))
+
+
+def annotation_reads(annotation: Annotation) -> Iterator[str]:
+    """The places that an annotation's expression and its templates read.
+
+    Raises:
+        UsageError: one of them is no template, or no expression.
+    """
+    if annotation.foreach is not None:
+        yield from references_of_expression(annotation.foreach)
+    for _, source in annotation.fields:
+        if isinstance(source, str):
+            yield from references(source)
 
 
 def reads(step: Step) -> Iterator[str]:

@@ -28,6 +28,7 @@ def cross_check(pipeline: Pipeline) -> tuple[Problem, ...]:
         *schema_complaints(pipeline),
         *template_complaints(pipeline),
         *_expectations(pipeline),
+        *_annotations(pipeline),
         *_limits(pipeline),
     )
     return _placed(pipeline, complaints)
@@ -53,6 +54,15 @@ def _expectations(pipeline: Pipeline) -> Iterable[Complaint]:
     from aish.run.checks.expectations import expect_complaints
 
     return expect_complaints(pipeline)
+
+
+def _annotations(pipeline: Pipeline) -> Iterable[Complaint]:
+    """Most files annotate nothing, and need not wait for who looks at that."""
+    if not pipeline.annotations:
+        return ()
+    from aish.run.checks.annotations import annotation_complaints
+
+    return annotation_complaints(pipeline)
 
 
 def _limits(pipeline: Pipeline) -> Iterable[Complaint]:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import assert_never
 
 from aish.sinks import frames
+from aish.sinks.annotations import annotation_rows
 from aish.sinks.floor import Floor
 from aish.sinks.look import Look, Style
 from aish.sinks.progress.display import ItemDisplay
@@ -20,8 +21,9 @@ from aish.sinks.sentences import hint_rows, parts_in_rows, sentence
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
 from aish.sinks.waits import Waits
 from aish.text import counted, for_line, for_terminal
-from aish.vocab.event_parts import Level, Place
+from aish.vocab.event_parts import AnnotationLevel, Level, Place
 from aish.vocab.events import (
+    AnnotationAdded,
     Event,
     ExpectChecked,
     ItemFinished,
@@ -47,6 +49,11 @@ from aish.vocab.events import (
 from aish.vocab.turn_events import Fallback, JournalOnly
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
+_OF_ANNOTATIONS: dict[AnnotationLevel, Style] = {
+    "notice": "dim",
+    "warning": "yellow",
+    "error": "red",
+}
 
 
 class Console:
@@ -67,6 +74,7 @@ class Console:
         self._waits = Waits()
         self._items = ItemDisplay(screen)
         self._unmet: list[str] = []
+        self._annotations: list[AnnotationAdded] = []
         self._end: RunFinished | None = None
 
     def __call__(self, stamped: Stamped) -> None:
@@ -148,6 +156,8 @@ class Console:
                 self._unmet += () if event.ok else (event.message,)
             case StepFinished():
                 self._step_finished(event)
+            case AnnotationAdded():
+                self._annotations.append(event)
             case RunFinished():
                 self._end = event
                 self._rest()
@@ -281,6 +291,8 @@ class Console:
 
     def _closing(self, event: RunFinished) -> None:
         self._screen.line()
+        for row, level in annotation_rows(self._annotations):
+            self._note(_OF_ANNOTATIONS[level], row)
         if event.exit.code:
             first, *rest = lines_of(event.exit.reason, event.exit.name)
             self._say(f"exit {event.exit.code} ({event.exit.name}): {first}", "red")

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
+from aish.sinks.annotations import annotation_rows
 from aish.sinks.json_text import json_text
 from aish.sinks.progress.batches import Batches
 from aish.sinks.progress.log import ItemLog
@@ -15,6 +16,7 @@ from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, token
 from aish.text import counted, for_ci_log, for_line
 from aish.vocab.event_parts import Place, TurnPurpose
 from aish.vocab.events import (
+    AnnotationAdded,
     ExpectChecked,
     ItemFinished,
     ItemStarted,
@@ -39,6 +41,7 @@ from aish.vocab.events import (
 from aish.vocab.turn_events import Fallback, JournalOnly
 
 _LONGEST = 200
+_MOST_LINES = 60
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "",
     "summary": " for a summary",
@@ -60,6 +63,7 @@ class Plain:
         self._hint: str | None = None
         self._batches = Batches()
         self._items = ItemLog()
+        self._annotations: list[AnnotationAdded] = []
 
     def __call__(self, stamped: Stamped) -> None:
         """Write what this event is worth."""
@@ -116,6 +120,8 @@ class Plain:
                 first, *rest = event.message.split("\n")
                 yield f"{at}{'met' if event.ok else 'not met'}: {event.kind}: {first}"
                 yield from (f"{at}{line}" for line in (() if event.ok else rest))
+            case AnnotationAdded():
+                self._annotations.append(event)
             case RunFinished():
                 yield from self._run_finished(event)
             case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
@@ -150,6 +156,8 @@ class Plain:
     def _run_finished(self, event: RunFinished) -> Iterator[str]:
         for denial, count in Counter(event.denials).items():
             yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
+        for row, _ in annotation_rows(self._annotations):
+            yield row
         if event.exit.code:
             first, *rest = lines_of(event.exit.reason, event.exit.name)
             yield f"exit {event.exit.code} ({event.exit.name}): {first}"
@@ -180,6 +188,24 @@ def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
         yield f"{at}error: {event.error.message} ({event.error.code})"
         if event.error.hint:
             yield f"{at}hint: {event.error.hint}"
+    if event.status == "failed":
+        yield from _answer(event, at)
+
+
+def _answer(event: StepFinished, at: str) -> Iterator[str]:
+    """What a step has said that failed: its turns were told of in short."""
+    answer = event.text or ""
+    if answer and event.output is not None and not isinstance(event.output, str):
+        from aish.sinks.yaml_text import yaml_text
+
+        answer = yaml_text(event.output)
+    lines = answer.strip("\n").splitlines()
+    if not lines:
+        return
+    yield f"{at}answer:"
+    yield from (f"{at}  {_short(line)}" for line in lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        yield f"{at}  … {counted(len(lines) - _MOST_LINES, 'more line')}"
 
 
 def _turn_finished(event: TurnFinished, at: str) -> str:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import BinaryIO, cast
 
+from aish.sinks.annotations import Annotations
 from aish.sinks.items.file import ItemsFile, public
 from aish.sinks.json_text import json_text
-from aish.sinks.lines import VERSION, plain
+from aish.sinks.lines import VERSION, keys_of, plain
 from aish.vocab.event_parts import Place
 from aish.vocab.events import (
+    AnnotationAdded,
     ExpectChecked,
     Notice,
     RunFinished,
@@ -27,6 +29,8 @@ from aish.vocab.events import (
 from aish.vocab.json import JsonValue
 
 Row = dict[str, JsonValue]
+
+_OF_ANNOTATION = keys_of(AnnotationAdded)
 
 MOST = 1000
 """Notices and expectations that are told; of items there may be any number."""
@@ -44,10 +48,12 @@ class Fold:
         self._denials: list[str] = []
         self._notices: list[Row] = []
         self._expectations: list[Row] = []
+        self._annotations = Annotations()
         self._left_out = 0
 
     def take(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
         """Fold one event in."""
+        self._annotations.take(stamped)
         match stamped.event:
             case RunStarted() as started:
                 self._head["pipeline"] = started.pipeline
@@ -88,6 +94,7 @@ class Fold:
             "outputs": finished.outputs,
             "steps": self._steps,
             "expectations": self._expectations,
+            "annotations": self._told_annotations(),
             "usage": plain(finished.usage),
             "cost_usd": finished.cost_usd,
             "seconds": finished.seconds,
@@ -107,6 +114,7 @@ class Fold:
             **unknown,
             "steps": self._steps,
             "expectations": self._expectations,
+            "annotations": self._told_annotations(),
             "denials": self._denials,
             "notices": self._told_notices(),
             "folder": folder,
@@ -126,6 +134,12 @@ class Fold:
         said = f"{self._left_out} more notices, denials and expectations are in the journal"
         more: Row = {"level": "warning", "code": "left_out", "text": said}
         return cast("JsonValue", [*self._notices, more])
+
+    def _told_annotations(self) -> JsonValue:
+        return [
+            {name: plain(getattr(one, name)) for name, _ in _OF_ANNOTATION} | _where(one.place)
+            for one in self._annotations.found
+        ]
 
     def _finish_step(self, step: str, finished: StepFinished) -> None:
         self._steps[step] = {

@@ -8,6 +8,7 @@ StepStatus = Literal["ok", "failed", "skipped", "denied", "budget"]
 StepKind = Literal["prompt", "call", "run", "pipeline"]
 Verdict = Literal["auto", "ask-yes", "ask-no", "deny", "staged"]
 Level = Literal["info", "warning", "error"]
+AnnotationLevel = Literal["error", "warning", "notice"]
 TurnPurpose = Literal["answer", "summary", "sampling", "judge"]
 """What a model is asked for: the step's own turn, old rounds in short (L19), a server's request
 (M11), or a verdict on the step's result (F12)."""

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from aish.vocab.events import (
+    AnnotationAdded,
     Event,
     ExpectChecked,
     ItemFinished,
@@ -64,5 +65,6 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     Fallback: "fallback",
     Notice: "notice",
     ExpectChecked: "expect.checked",
+    AnnotationAdded: "annotation.added",
     RunFinished: "run.finished",
 }

@@ -11,6 +11,7 @@ from typing import Literal
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import (
     NOWHERE,
+    AnnotationLevel,
     Asked,
     Exit,
     Failure,
@@ -255,6 +256,21 @@ class ExpectChecked:
 
 
 @frozen
+class AnnotationAdded:
+    """Something to say of a place in a file (B11); `place` is that of a sub-pipeline's step.
+
+    Lines count from 1; without `line` it is about the whole file, without `path` about none.
+    """
+
+    path: str | None
+    line: int | None
+    end_line: int | None
+    level: AnnotationLevel
+    message: str
+    place: Place = NOWHERE
+
+
+@frozen
 class RunFinished:
     """The tail of the stream: the final state, the exit code and its reason."""
 
@@ -290,6 +306,7 @@ Event = (
     | Retry
     | Notice
     | ExpectChecked
+    | AnnotationAdded
     | RunFinished
 )
 

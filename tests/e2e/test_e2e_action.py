@@ -172,6 +172,7 @@ def test_inputs_reach_aish_as_they_are(action: Any, step: Step) -> None:
         "inputs": f"one={hostile}\r\n\n  \ntwo=a b\n",
         "args": "--set\nmodels.m.params.temperature=0\n",
         "junit": "reports/it's.xml",
+        "sarif": "it's.sarif",
     }
 
     done = step.run(steps_of(action)["run"])
@@ -186,6 +187,7 @@ def test_inputs_reach_aish_as_they_are(action: Any, step: Step) -> None:
         f"--run-dir={place}/runs",
         "--github",
         "--junit=reports/it's.xml",
+        "--sarif=it's.sarif",
         f"--input=one={hostile}",
         "--input=two=a b",
         "--set",

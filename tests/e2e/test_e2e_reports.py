@@ -179,6 +179,7 @@ def test_reports_of_a_past_run_go_where_they_are_wanted(answered: Project) -> No
         "run": folder.name,
         "junit": "j.xml",
         "html": "h.html",
+        "sarif": None,
     }
     assert cases(answered.folder / "j.xml") == {"ask": [], "ask: contains 1": []}
     assert not (folder / "report.html").exists()

@@ -23,7 +23,8 @@ class _Reader(HTMLParser):
         self.open: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.open.append(tag)
+        if tag != "br":
+            self.open.append(tag)
         self.seen.tags.add(tag)
         self.seen.attributes.update(name for name, _ in attrs)
         if tag in {"code", "pre"}:

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from aish.cli.github import annotated_file
 from aish.cli.option_groups import Reporting
 from aish.cli.options import (
     GitHubOption,
@@ -43,6 +44,10 @@ def command(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page there.")
     ] = None,
+    sarif: Annotated[
+        Path | None,
+        typer.Option("--sarif", metavar="FILE", help="Write annotations as SARIF there."),
+    ] = None,
     github: GitHubOption = False,
     otel: OtelOption = False,
     otel_endpoint: OtelEndpointOption = None,
@@ -56,7 +61,7 @@ def command(
     Example: aish runs report latest --junit junit.xml --html report.html
     """
     del verbose
-    asked = Reporting(junit, html, github, otel, otel_endpoint, otel_content)
+    asked = Reporting(junit, html, sarif, github, otel, otel_endpoint, otel_content)
     secrets = Secrets()
     check_reports(asked, None, secrets)
     with ExitStack() as stack:
@@ -67,12 +72,12 @@ def command(
             html = shelf.path / found / _IN_FOLDER
         try:
             others = _others(asked, found, secrets, stack)
-            files = ReportFiles(junit, html, shared=not in_folder)
-            make_reports(events(journal.reading), found, files, others)
+            files = ReportFiles(junit, html, sarif, shared=not in_folder)
+            make_reports(events(journal.reading), found, files, others, annotated_file)
         except OSError as error:
             said = f"cannot write the report: {error.strerror}"
             raise UsageError(said, where=str(error.filename)) from error
-    _tell(found, junit, html, format_)
+    _tell(found, files, format_)
     return 0
 
 
@@ -101,11 +106,12 @@ def _journal(shelf: Shelf, id: str, stack: ExitStack) -> PastJournal:
         raise UsageError("it has no journal", where=str(shelf.path / id)) from error
 
 
-def _tell(id: str, junit: Path | None, html: Path | None, format_: Report) -> None:
+def _tell(id: str, files: ReportFiles, format_: Report) -> None:
     """Where the reports are."""
-    paths = {name: str(path) for name, path in (("junit", junit), ("html", html)) if path}
+    paths = {"junit": files.junit, "html": files.html, "sarif": files.sarif}
+    made = {name: None if path is None else str(path) for name, path in paths.items()}
     if format_ is Report.JSON:
-        print_json({"v": 1, "run": id, "junit": paths.get("junit"), "html": paths.get("html")})
+        print_json({"v": 1, "run": id, **made})
         return
-    for path in paths.values():
+    for path in filter(None, made.values()):
         print_text(for_line(path))

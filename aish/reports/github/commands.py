@@ -11,6 +11,7 @@ from typing import TextIO
 
 from aish.system.secrets import Secrets
 from aish.text import for_terminal
+from aish.vocab.event_parts import AnnotationLevel
 from aish.vocab.frozen import frozen
 
 _LONGEST = 4000
@@ -18,19 +19,21 @@ _LONGEST = 4000
 
 @frozen
 class Spot:
-    """A place in a file of the repository; `line` and `column` count from 1."""
+    """A place in a file of the repository; lines and columns count from 1."""
 
     file: str
-    line: int
-    column: int
+    line: int | None = None
+    column: int | None = None
+    end_line: int | None = None
 
 
-def annotation(level: str, title: str, message: str, spot: Spot | None) -> str:
+def annotation(level: AnnotationLevel, title: str, message: str, spot: Spot | None) -> str:
     """A line that makes the runner show `message` beside the place it is about."""
     properties = {"title": title}
     if spot is not None:
-        place = {"file": spot.file, "line": str(spot.line), "col": str(spot.column)}
-        properties = {**place, **properties}
+        numbers = {"line": spot.line, "endLine": spot.end_line, "col": spot.column}
+        known = {name: str(number) for name, number in numbers.items() if number is not None}
+        properties = {"file": spot.file, **known, **properties}
     told = ",".join(f"{name}={_property(value)}" for name, value in properties.items())
     return f"::{level} {told}::{_data(_shown(message))}"
 

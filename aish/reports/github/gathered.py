@@ -6,7 +6,8 @@ Bounded however many items there are: of those that went well only the number is
 from dataclasses import field
 
 from aish.reports.units import Unit, Units
-from aish.reports.verdicts import WORDS, Reason, State, reason_of, state_of
+from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
+from aish.sinks.annotations import Annotations
 from aish.sinks.tally import Tally
 from aish.vocab.deltas import Usage
 from aish.vocab.events import (
@@ -17,7 +18,8 @@ from aish.vocab.events import (
     Stamped,
     ToolDecided,
 )
-from aish.vocab.frozen import slotted
+from aish.vocab.frozen import frozen, slotted
+from aish.vocab.json import JsonValue
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})
@@ -29,7 +31,7 @@ _MANY = 1000
 class Row:
     """A step: how it ended, and what became of its items, if it has any.
 
-    `trouble` has the state of each item that did not go well, `failures` the reasons of the first.
+    `trouble` has the state of each item that did not go well, `failures` tell of the first.
     """
 
     step: str
@@ -40,15 +42,24 @@ class Row:
     usage: Usage = field(default_factory=Usage)
     cost_usd: float | None = None
     calls: int = 0
-    text: str | None = None
+    answer: JsonValue = None
     items_ok: int = 0
     trouble: dict[str, State] = field(default_factory=dict)
-    failures: dict[str, tuple[Reason, tuple[str, ...]]] = field(default_factory=dict)
+    failures: dict[str, "Failed"] = field(default_factory=dict)
 
     @property
     def items(self) -> int:
         """How many of its items have ended."""
         return self.items_ok + len(self.trouble)
+
+
+@frozen
+class Failed:
+    """An item that did not go well: why, what was not met of it, and what it answered."""
+
+    reason: Reason
+    unmet: tuple[str, ...]
+    answer: JsonValue
 
 
 @slotted
@@ -60,12 +71,14 @@ class Gathered:
     rows: dict[str, Row] = field(default_factory=dict)
     denials: dict[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
+    annotations: Annotations = field(default_factory=Annotations)
     tally: Tally = field(default_factory=Tally)
     _units: Units = field(default_factory=Units)
 
     def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
         self.tally.take(stamped)
+        self.annotations.take(stamped)
         event = stamped.event
         match event:
             case RunStarted():
@@ -103,7 +116,7 @@ class Gathered:
 def _step(row: Row, unit: Unit) -> None:
     row.state, row.reason, row.unmet = state_of(unit), _reason(unit), _unmet(unit)
     if unit.finished is not None:
-        row.seconds, row.text = unit.finished.seconds, unit.finished.text
+        row.seconds, row.answer = unit.finished.seconds, answer_of(unit)
         row.usage, row.cost_usd = unit.finished.usage, unit.finished.cost_usd
     else:
         row.seconds = unit.ended - unit.began
@@ -118,7 +131,7 @@ def _item(row: Row, unit: Unit, key: str) -> None:
         return
     row.trouble[key] = state
     if len(row.failures) < FIRST:
-        row.failures[key] = reason, _unmet(unit)
+        row.failures[key] = Failed(reason, _unmet(unit), answer_of(unit))
 
 
 def _reason(unit: Unit) -> Reason | None:

@@ -1,19 +1,38 @@
 """The annotations of a run: its failures beside the steps of the pipeline file (B11)."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from itertools import islice
 
 from aish.reports.github.commands import Spot, annotation
 from aish.reports.github.gathered import WELL, Gathered, Row
+from aish.vocab.event_parts import AnnotationLevel
+
+FileName = Callable[[str], str]
+"""A file as GitHub names it."""
 
 # GitHub shows so many of each kind for a step, and drops the others.
 MOST = 10
 
 
-def annotations(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
-    """Lines for the runner; `spots` says where each step stands."""
-    yield from islice(_errors(run, spots), MOST)
-    yield from islice(_warnings(run, spots), MOST)
+def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) -> Iterator[str]:
+    """Lines for the runner; `spots` says where each step stands, `name` names other files.
+
+    What a run failed by and what it found take turns, so that neither keeps the other out.
+    """
+    found = partial(_found, run, name)
+    yield from islice(_in_turn([_errors(run, spots), found("error")]), MOST)
+    yield from islice(_in_turn([found("warning"), _warnings(run, spots)]), MOST)
+    yield from islice(found("notice"), MOST)
+
+
+def _found(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
+    """What the pipeline has to say of files."""
+    title = run.started.pipeline if run.started is not None else "aish"
+    for one in run.annotations.found:
+        if one.level == level:
+            spot = None if one.path is None else Spot(name(one.path), one.line, None, one.end_line)
+            yield annotation(level, title, one.message, spot)
 
 
 def _errors(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
@@ -42,10 +61,9 @@ def _told(row: Row, spot: Spot | None) -> Iterator[str]:
     if row.reason is not None:
         for message in row.unmet or (row.reason.message,):
             yield annotation("error", title, message, spot)
-    for key, (reason, unmet) in row.failures.items():
-        yield annotation(
-            "error", f"step {row.step}, item {key}", (unmet or (reason.message,))[0], spot
-        )
+    for key, failed in row.failures.items():
+        message = (failed.unmet or (failed.reason.message,))[0]
+        yield annotation("error", f"step {row.step}, item {key}", message, spot)
 
 
 def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:

@@ -5,20 +5,24 @@ from collections.abc import Mapping
 from aish.reports.github.commands import Spot
 from aish.reports.github.gathered import Gathered
 from aish.reports.github.job import Job
-from aish.reports.github.notes import annotations
+from aish.reports.github.notes import FileName, annotations
 from aish.reports.github.summary import summary
 from aish.vocab.events import Stamped
 
 
 class GitHub:
-    """Folds events; `close` tells the job. `spots` says where each step stands."""
+    """Folds events; `close` tells the job.
+
+    `spots` says where each step stands, `name` gives other files as GitHub names them.
+    """
 
     name = "the GitHub summary"
     deltas = False
 
-    def __init__(self, job: Job, spots: Mapping[str, Spot]) -> None:
+    def __init__(self, job: Job, spots: Mapping[str, Spot], name: FileName = str) -> None:
         self._job = job
         self._spots = spots
+        self._name = name
         self._run = Gathered()
 
     def __call__(self, stamped: Stamped) -> None:
@@ -28,5 +32,5 @@ class GitHub:
     def close(self) -> None:
         """Print the annotations and write the summary."""
         self._run.end()
-        self._job.annotate(annotations(self._run, self._spots))
+        self._job.annotate(annotations(self._run, self._spots, self._name))
         self._job.summarise(lambda limit: summary(self._run, limit))

@@ -5,10 +5,13 @@ from dataclasses import replace
 
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.gathered import FIRST, WELL, Gathered, Row
-from aish.reports.github.page import LIMIT, Page, code, pre
+from aish.reports.github.page import LIMIT, Page, code, pre, value, within
 from aish.reports.markup import Markup, joined, tag
 from aish.reports.verdicts import WORDS, Reason, State
+from aish.sinks.annotations import LEVELS, place_text
 from aish.text import counted
+from aish.vocab.event_parts import AnnotationLevel
+from aish.vocab.json import JsonValue
 
 _SIGNS: dict[State, str] = {
     "ok": "✅",
@@ -18,6 +21,7 @@ _SIGNS: dict[State, str] = {
     "skipped": "⏭️",
     "cut_off": "❌",
 }
+_OF_LEVELS: dict[AnnotationLevel, str] = {"error": "❌", "warning": "⚠️", "notice": "ℹ️"}  # ruff: ignore[ambiguous-unicode-character-string] - the sign
 _ROWS = 500
 _PARTS = 50
 _HEADS = ("Step", "Status", "Items", "Time", "Tokens", "Cost", "Tool calls")
@@ -32,6 +36,7 @@ def summary(run: Gathered, limit: int = LIMIT) -> str:
     page.table(_HEADS, (_cells(row) for row in rows[:_ROWS]))
     if len(rows) > _ROWS:
         page.add(tag("p", f"and {counted(len(rows) - _ROWS, 'more step')}"))
+    _annotations(run, page)
     for row in [row for row in rows if row.state not in WELL or row.trouble][:_PARTS]:
         page.details(_title(row), _trouble(row), is_open=True)
     _denials(run, page)
@@ -98,9 +103,11 @@ def _title(row: Row) -> Markup:
 def _trouble(row: Row) -> Iterator[str]:
     if row.reason is not None:
         yield from _reason(row.reason, row.unmet)
-    for key, (reason, unmet) in row.failures.items():
+        yield from _answered(row.answer)
+    for key, failed in row.failures.items():
         yield tag("p", "item ", code(key))
-        yield from _reason(reason, unmet)
+        yield from _reason(failed.reason, failed.unmet)
+        yield from _answered(failed.answer)
     if (more := len(row.trouble) - len(row.failures)) > 0:
         yield tag("p", f"and {counted(more, 'more item')}")
 
@@ -111,6 +118,27 @@ def _reason(reason: Reason, unmet: Sequence[str]) -> Iterator[str]:
         yield pre(message)
     if reason.hint:
         yield tag("p", "hint: ", code(reason.hint))
+
+
+def _answered(answer: JsonValue) -> Iterator[str]:
+    if answer is not None:
+        yield tag("p", "The answer:")
+        yield value(answer)
+
+
+def _annotations(run: Gathered, page: Page) -> None:
+    """What the pipeline has to say of files, those that matter most first."""
+    found = sorted(run.annotations.found, key=lambda one: LEVELS.index(one.level))
+    if not found:
+        return
+    page.add(tag("p", tag("b", counted(len(found), "annotation"))))
+    rows = (
+        (f"{_OF_LEVELS[one.level]} {one.level}", code(place_text(one)), within(one.message))
+        for one in found[:_ROWS]
+    )
+    page.table(("Level", "Place", "Message"), rows)
+    if len(found) > _ROWS:
+        page.add(tag("p", f"and {counted(len(found) - _ROWS, 'more annotation')}"))
 
 
 def _denials(run: Gathered, page: Page) -> None:
@@ -129,7 +157,7 @@ def _notices(run: Gathered, page: Page) -> None:
 
 def _answer(run: Gathered, page: Page) -> None:
     """What the last step said, folded: the log has it too."""
-    said = [row for row in run.rows.values() if row.text]
+    said = [row for row in run.rows.values() if row.answer is not None]
     if said and run.finished is not None and run.finished.exit.code == 0:
         title = joined(["The answer of ", code(said[-1].step)])
-        page.details(title, [pre(said[-1].text or "")], is_open=False)
+        page.details(title, [value(said[-1].answer)], is_open=False)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from aish.config.annotations import Annotation
 from aish.config.nodes import at, join
 from aish.config.pipeline import Pipeline
 from aish.config.steps import (
@@ -41,7 +42,8 @@ def template_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     yield from _expressions(pipeline)
     try:
         used.update(name for step in pipeline.steps for name in all_names_read(step.expect))
-        read = (one for step in pipeline.steps for one in expressions(step))
+        read = [one for step in pipeline.steps for one in expressions(step)]
+        read += [one.foreach for one in pipeline.annotations if one.foreach is not None]
         used.update(name for one in read for name in references_of_expression(one))
     except UsageError:
         # Complained of where expectations are looked at.
@@ -65,6 +67,15 @@ def sources_with_paths(pipeline: Pipeline) -> Iterator[tuple[str, str, Sequence[
             yield within(own, "foreach.file"), step.flow.foreach.file, ()
     for path, source in sources_in(pipeline.outputs or {}, "outputs"):
         yield path, source, ()
+    for one in pipeline.annotations:
+        for key, value in one.fields:
+            if isinstance(value, str):
+                yield within(one.where, key), value, annotation_names(one)
+
+
+def annotation_names(annotation: Annotation) -> tuple[str, ...]:
+    """What the templates of an annotation see beside the others."""
+    return () if annotation.foreach is None else (annotation.name, "index")
 
 
 def item_names(step: Step) -> tuple[str, ...]:

@@ -8,6 +8,7 @@ import re
 from contextlib import AbstractContextManager
 from typing import Literal, assert_never
 
+from aish.sinks.annotations import annotation_text
 from aish.sinks.console import Console
 from aish.sinks.look import Look, Style
 from aish.sinks.screen import Screen
@@ -21,6 +22,7 @@ from aish.sinks.waits import Waits
 from aish.text import for_line, for_terminal
 from aish.vocab.event_parts import Level, Place
 from aish.vocab.events import (
+    AnnotationAdded,
     Event,
     ExpectChecked,
     ItemFinished,
@@ -160,6 +162,8 @@ class Talk:
             case ExpectChecked():
                 if not event.ok:
                     self._note("red", event.message)
+            case AnnotationAdded():
+                self._note("red" if event.level == "error" else "dim", annotation_text(event))
             case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta():
                 pass
             case _:

@@ -2,6 +2,7 @@ import io
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from github_runner import Runner, command_in, commands_in
@@ -27,7 +28,7 @@ from aish.reports.github.commands import Spot, annotation, goes_to_the_runner, m
 from aish.reports.github.gathered import Gathered
 from aish.reports.github.job import Job
 from aish.reports.github.notes import annotations
-from aish.reports.github.page import LIMIT
+from aish.reports.github.page import LIMIT, value
 from aish.reports.github.sink import GitHub
 from aish.reports.github.summary import summary
 from aish.sinks.junit import CaseResult, Suite, Trouble
@@ -35,14 +36,28 @@ from aish.system.secrets import Secrets
 from aish.text import for_line, for_terminal
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Failure, Place
-from aish.vocab.events import ExpectChecked, ItemFinished, ItemStarted, Stamped, StepStarted
+from aish.vocab.events import (
+    AnnotationAdded,
+    ExpectChecked,
+    ItemFinished,
+    ItemStarted,
+    Stamped,
+    StepStarted,
+)
+from aish.vocab.json import JsonValue
 
 SPOTS = {
     "fix": Spot("pipelines/p.yaml", 12, 5),
     "notes": Spot("pipelines/a,b:c.yaml", 3, 1),
 }
 ANY = st.text(st.characters(exclude_categories=()), max_size=40)
-ODD = st.text("<>&\"'`|\\*_#[]()!@:./-~ \n\r\ta1\x1b\u202e\ud800\u200b", max_size=60)
+ODD: st.SearchStrategy[Any] = st.text(
+    "<>&\"'`|\\*_#[]()!@:./-~ \n\r\ta1\x1b\u202e\ud800\u200b", max_size=60
+)
+
+
+def nested(inner: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    return st.lists(inner, max_size=3) | st.dictionaries(ODD, inner, max_size=3)
 
 
 def gathered(run: Sequence[Stamped]) -> Gathered:
@@ -101,7 +116,7 @@ def test_a_strangers_text_is_text_in_a_summary_and_nothing_else(text: str) -> No
         StepStarted(Place(text), "prompt"),
         ExpectChecked(Place(text), "equals", ok=False, message=text),
         decided(Place(text), text, {}, verdict="deny"),
-        step_finished(text, status="failed", error=Failure("x", text, text)),
+        step_finished(text, status="failed", text=text, error=Failure("x", text, text)),
         StepStarted(Place("last"), "prompt"),
         step_finished("last", text=text),
         run_finished(exit=Exit(1, "failed", retryable=False, reason=text, hint=text)),
@@ -118,6 +133,57 @@ def test_a_strangers_text_is_text_in_a_summary_and_nothing_else(text: str) -> No
     assert set(seen.foreign) <= shown | ours
 
 
+@pytest.mark.requirement("B11", "X2", "X3")
+@given(st.recursive(ODD | ANY | st.none() | st.integers() | st.booleans(), nested, max_leaves=8))
+def test_a_structured_answer_is_tables_and_lists_of_text(answer: Any) -> None:
+    run = stamped(
+        run_started(),
+        StepStarted(Place("ask"), "prompt"),
+        step_finished("ask", status="failed", output=answer, error=Failure("schema", "no")),
+        run_finished(exit=Exit(1, "failed", retryable=False, reason="no")),
+    )
+
+    seen = read(summary(gathered(run)))
+
+    assert seen.attributes <= {"open"}
+    assert seen.tags <= {
+        *("h3", "p", "b", "code", "pre", "table", "tr", "th", "td", "details", "summary"),
+        *("ul", "li", "br"),
+    }
+    # Of what a stranger wrote nothing stands outside of `code` and `pre`.
+    told = {"The answer:", "ask", "failed", "no", "exit 1 (failed)", ": ", "run folder: "}
+    assert all(
+        one.strip() in told or one.isascii() or "❌" in one or "·" in one for one in seen.own
+    )
+
+
+@pytest.mark.requirement("B11")
+def test_a_list_of_objects_is_a_table_and_a_huge_answer_is_cut() -> None:
+    rows: list[JsonValue] = [{"file": f"{n}.py", "line": n} for n in range(150)]
+
+    page = value({"findings": rows, "tags": ["a", "b"], "note": "x\ny"})
+
+    assert "<tr><td><code>3.py</code></td><td><code>3</code></td></tr>" in page
+    assert "<tr><td>and 50 more</td></tr>" in page
+    assert "<ul><li><code>a</code></li><li><code>b</code></li></ul>" in page
+    assert "<code>x</code><br><code>y</code>" in page
+    assert len(value([["x" * 1000] * 100] * 100)) < 30_000
+
+
+@pytest.mark.requirement("B11")
+def test_failures_and_findings_share_what_github_shows() -> None:
+    found = [AnnotationAdded("a.py", n, None, "error", f"finding {n}") for n in range(1, 30)]
+    more = [AnnotationAdded("a.py", 1, None, "notice", "by the way")]
+    batch_end = batch(12, 12)
+    run = [*batch_end[:-1], *stamped(*found, *more), batch_end[-1]]
+
+    lines = list(annotations(gathered(run), SPOTS))
+
+    assert [line.partition(" ")[0] for line in lines] == ["::error"] * 10 + ["::notice"]
+    assert sum("finding" in line for line in lines) == 5
+    assert "12 items failed" in lines[0]
+
+
 @pytest.mark.requirement("B11")
 @given(st.lists(any_event(), max_size=12))
 def test_whatever_the_events_are_the_summary_is_whole(run: list[Stamped]) -> None:
@@ -130,7 +196,7 @@ def test_whatever_the_events_are_the_summary_is_whole(run: list[Stamped]) -> Non
     for line in annotations(told, SPOTS):
         command = command_in(line)
         assert command is not None
-        assert command.name in {"error", "warning"}
+        assert command.name in {"error", "warning", "notice"}
 
 
 @pytest.mark.requirement("B11")

@@ -1,0 +1,46 @@
+"""`annotations` as declared: places in files that a run has something to say of (B11)."""
+
+from aish.config.decode_flow import CONTEXTS
+from aish.config.nodes import MappingNode
+from aish.config.reading import Table
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+ANNOTATIONS = "annotations"
+FIELDS = ("path", "line", "end_line", "level", "message")
+
+
+@frozen
+class Annotation:
+    """One annotation, or one for each item of `foreach`, an expression, called `name`.
+
+    The fields are template sources, or what stands there as a number. An annotation without any
+    takes each item as it is: a mapping with these keys. `where` is its place in the file.
+    """
+
+    where: str
+    foreach: str | None = None
+    name: str = "item"
+    fields: tuple[tuple[str, JsonValue], ...] = ()
+
+
+def decode_annotations(top: Table) -> tuple[Annotation, ...]:
+    """What stands under `annotations`: an expression, or a list."""
+    expression = top.text(ANNOTATIONS)
+    if expression is not None:
+        return (Annotation(ANNOTATIONS, expression),)
+    return tuple(
+        _annotation(Table(node, path, top.problems))
+        for path, node in top.items(ANNOTATIONS)
+        if isinstance(node, MappingNode)
+    )
+
+
+def _annotation(table: Table) -> Annotation:
+    name = table.text("as") or "item"
+    if name in CONTEXTS:
+        table.problem("as", f"`{name}` is what templates call something else")
+    if table.has("as") and not table.has("foreach"):
+        table.problem("as", "`as` is for annotations with `foreach`")
+    fields = tuple((key, table.data(key)) for key in FIELDS if table.has(key))
+    return Annotation(table.path, table.text("foreach"), name, fields)

@@ -1,0 +1,133 @@
+"""The annotations of a run as SARIF 2.1.0, which code scanning and editors read (B11).
+
+Pure: events in, one JSON document out. A result for each annotation, all of one rule that has the
+pipeline's name; what the run itself failed by is told of its invocation.
+"""
+
+from collections.abc import Callable, Iterator
+from urllib.parse import quote
+
+from aish.reports.figures import iso_text
+from aish.reports.units import Key, Units
+from aish.reports.verdicts import reason_of, state_of
+from aish.sinks.annotations import Annotations
+from aish.sinks.json_text import json_text
+from aish.text import for_terminal
+from aish.vocab.event_parts import AnnotationLevel
+from aish.vocab.events import AnnotationAdded, Notice, Stamped
+from aish.vocab.json import JsonObject, JsonValue
+
+_SCHEMA = (
+    "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+)
+_LEVELS: dict[AnnotationLevel, str] = {"error": "error", "warning": "warning", "notice": "note"}
+_MOST_NOTICES = 100
+# A verdict on what was looked at: looking went well.
+_VERDICTS = frozenset({"expectation", "items", "items_stopped", "max_failures"})
+_FAILED = 1
+_BAD = frozenset({"failed", "error", "denied", "cut_off"})
+
+
+class SarifReport:
+    """Takes the events of a run, in order; `json` when there are no more.
+
+    `name` gives a file as the repository names it.
+    """
+
+    def __init__(self, run: str, name: Callable[[str], str] = str) -> None:
+        self._run = run
+        self._name = name
+        self._annotations = Annotations()
+        self._units = Units()
+        self._bad: dict[Key, str] = {}
+        self._notices: list[Notice] = []
+
+    def take(self, stamped: Stamped) -> None:
+        """Fold one event in."""
+        event = stamped.event
+        self._annotations.take(stamped)
+        if isinstance(event, Notice) and event.level != "info":
+            self._notices.append(event)
+            del self._notices[_MOST_NOTICES:]
+        for unit in self._units.take(stamped):
+            self._bad.pop(unit.key, None)
+            reason = reason_of(unit)
+            if state_of(unit) in _BAD and reason is not None:
+                self._bad[unit.key] = reason.code
+
+    def json(self) -> Iterator[bytes]:
+        """The whole file."""
+        document: JsonObject = {"$schema": _SCHEMA, "version": "2.1.0", "runs": [self._whole()]}
+        yield f"{json_text(document, indent=2)}\n".encode()
+
+    def _whole(self) -> JsonObject:
+        segments = self._units.segments
+        rule = segments[0].started.pipeline if segments else "aish"
+        described = f"Annotations of the pipeline {rule}"
+        driver: dict[str, JsonValue] = {"name": "aish"}
+        if segments:
+            driver["version"] = segments[-1].started.aish
+        driver["rules"] = [{"id": rule, "shortDescription": {"text": described}}]
+        return {
+            "tool": {"driver": driver},
+            "automationDetails": {"id": f"{rule}/{self._run}"},
+            "columnKind": "unicodeCodePoints",
+            "invocations": [self._invocation()],
+            "results": [self._result(one, rule) for one in self._annotations.found],
+        }
+
+    def _invocation(self) -> JsonObject:
+        segments = self._units.segments
+        end = segments[-1].finished if segments else None
+        told: list[JsonValue] = [
+            _notification("error" if one.level == "error" else "warning", one.text)
+            for one in self._notices
+        ]
+        found: dict[str, JsonValue] = {"executionSuccessful": self._went_well()}
+        if end is not None:
+            found |= {"exitCode": end.exit.code, "exitCodeDescription": end.exit.name}
+            if end.exit.code:
+                told.insert(0, _notification("error", end.exit.reason))
+        if segments:
+            found["startTimeUtc"] = f"{iso_text(segments[0].began)}Z"
+            found["endTimeUtc"] = f"{iso_text(segments[-1].ended)}Z"
+        return {**found, "toolExecutionNotifications": told}
+
+    def _went_well(self) -> bool:
+        """Whether the run has looked at everything, whatever it thinks of it."""
+        segments = self._units.segments
+        end = segments[-1].finished if segments else None
+        if end is None or end.exit.code not in {0, _FAILED}:
+            return False
+        return not end.exit.code or _VERDICTS.issuperset(self._bad.values())
+
+    def _result(self, found: AnnotationAdded, rule: str) -> JsonObject:
+        result: dict[str, JsonValue] = {
+            "ruleId": rule,
+            "ruleIndex": 0,
+            "level": _LEVELS[found.level],
+            "message": {"text": for_terminal(found.message)},
+        }
+        if found.path is not None:
+            result["locations"] = [{"physicalLocation": self._location(found, found.path)}]
+        return result
+
+    def _location(self, found: AnnotationAdded, path: str) -> JsonObject:
+        name = self._name(path)
+        uri = quote(name, safe="/~!$&'()*+,;=@", errors="replace")
+        # A path that leads out of the repository stays what it is.
+        outside = name.startswith("/")
+        artifact: dict[str, JsonValue] = {"uri": f"file://{uri}" if outside else uri}
+        if not outside:
+            artifact["uriBaseId"] = "%SRCROOT%"
+        location: dict[str, JsonValue] = {"artifactLocation": artifact}
+        if found.line is not None:
+            region: dict[str, JsonValue] = {"startLine": found.line}
+            if found.end_line is not None:
+                region["endLine"] = found.end_line
+            location["region"] = region
+        return location
+
+
+def _notification(level: str, text: str) -> JsonObject:
+    return {"level": level, "message": {"text": for_terminal(text)}}

@@ -1,0 +1,418 @@
+"""A review that fails shows the review: what a run has to say of files, on their lines (B11)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type
+from github_runner import commands_in
+from html_blocks import read
+from jsonschema import Draft4Validator, FormatChecker
+from model_endpoint import text_reply
+from syrupy.assertion import SnapshotAssertion
+
+SARIF = Path(__file__).parents[1] / "data" / "sarif" / "sarif-2.1.0-rtm.4.json"
+FINDINGS = [
+    {"file": "src/total.py", "line": 2, "severity": "high", "problem": "The first row is left out"},
+    {
+        "file": "./src/a b:c.py",
+        "line": 7,
+        "end": 9,
+        "severity": "low",
+        "problem": "Nobody closes it:\n- the file\n- the socket",
+    },
+]
+REVIEW = """
+    name: review
+    secrets: [PLANTED]
+    steps:
+      - id: review
+        prompt: Review it.
+        output: {schema: {type: object}, attempts: 1}
+        expect: [{equals: {path: output.verdict, value: pass}}]
+    annotations:
+      - foreach: steps.review.output.findings
+        as: finding
+        path: "{{ finding.file }}"
+        line: "{{ finding.line }}"
+        end_line: "{{ finding.end | default(none) }}"
+        level: "{{ {'high': 'error', 'low': 'notice'}.get(finding.severity, 'warning') }}"
+        message: "{{ finding.problem }}"
+"""
+REPORTS = ("--github", "--sarif", "s.sarif", "--junit", "j.xml", "--html", "h.html")
+
+
+def answer(findings: Any = FINDINGS, verdict: str = "fail") -> str:
+    return json.dumps({"verdict": verdict, "findings": findings})
+
+
+def results(path: Path) -> list[Any]:
+    """The results in a SARIF file, which is as the official schema says."""
+    document = json.loads(path.read_text("utf-8"))
+    schema = json.loads(SARIF.read_text("utf-8"))
+    checker = Draft4Validator(schema, format_checker=FormatChecker())
+    assert [str(error) for error in checker.iter_errors(document)] == []
+    (run,) = document["runs"]
+    found: list[Any] = run["results"]
+    return found
+
+
+@pytest.fixture
+def review(project: Project, model_endpoint: ModelEndpoints) -> Project:
+    """A review whose gate does not open."""
+    project.uses(model_endpoint([text_reply(answer())]))
+    project.aish.env |= {"PLANTED": "the-planted-word", "GITHUB_STEP_SUMMARY": "summary.md"}
+    project.pipeline(REVIEW)
+    return project
+
+
+@pytest.mark.requirement("B11", "exit-1")
+def test_a_review_that_fails_shows_its_findings_on_their_lines(review: Project) -> None:
+    review.aish.env |= {"GITHUB_ACTIONS": "true", "CI": "true"}
+
+    done = review.run(*REPORTS, "-q", "--format", "json")
+
+    assert done.code == 1
+    told = [(one.name, one.properties, one.data) for one in commands_in(done.stderr)]
+    gate, first, second = [one for one in told if one[0] != "add-mask"]
+    assert gate[0] == "error"
+    assert gate[1]["title"] == "step review failed"
+    assert first == (
+        "error",
+        {"file": "src/total.py", "line": "2", "title": "review"},
+        "The first row is left out",
+    )
+    assert second == (
+        "notice",
+        {"file": "src/a b:c.py", "line": "7", "endLine": "9", "title": "review"},
+        "Nobody closes it:\n- the file\n- the socket",
+    )
+
+
+@pytest.mark.requirement("B11")
+def test_the_page_of_the_job_has_the_review(review: Project, snapshot: SnapshotAssertion) -> None:
+    review.run("--github", "-q")
+
+    page = (review.folder / "summary.md").read_text("utf-8")
+    read(page)
+    assert review.tidy(page) == snapshot
+
+
+@pytest.mark.requirement("B11")
+def test_the_log_has_the_review(review: Project, snapshot: SnapshotAssertion) -> None:
+    assert review.tidy(review.run().stderr) == snapshot
+
+
+@pytest.mark.requirement("B11")
+def test_every_report_has_the_review(review: Project) -> None:
+    found = review.result(*REPORTS)
+
+    assert found["steps"]["review"]["output"]["findings"] == FINDINGS
+    assert found["annotations"][0] == {
+        "path": "src/total.py",
+        "line": 2,
+        "end_line": None,
+        "level": "error",
+        "message": "The first row is left out",
+    }
+    junit = (review.folder / "j.xml").read_text("utf-8")
+    assert junit.count("<failure") == 1
+    assert "The first row is left out" in junit.partition("<system-out>")[2]
+    html = (review.folder / "h.html").read_text("utf-8")
+    assert "<h2>Annotations</h2>" in html
+    assert "src/total.py:2" in html
+
+
+@pytest.mark.requirement("B11")
+def test_sarif_is_as_its_schema_says(review: Project) -> None:
+    review.run("--sarif", "s.sarif")
+
+    first, second = results(review.folder / "s.sarif")
+    assert (first["level"], second["level"]) == ("error", "note")
+    assert first["ruleId"] == "review"
+    assert first["message"]["text"] == "The first row is left out"
+    (place,) = second["locations"]
+    assert place["physicalLocation"] == {
+        "artifactLocation": {"uri": "src/a%20b%3Ac.py", "uriBaseId": "%SRCROOT%"},
+        "region": {"startLine": 7, "endLine": 9},
+    }
+    run = json.loads((review.folder / "s.sarif").read_text("utf-8"))["runs"][0]
+    (invocation,) = run["invocations"]
+    # The gate is a verdict: the review itself went well.
+    assert (invocation["executionSuccessful"], invocation["exitCode"]) == (True, 1)
+
+
+@pytest.mark.requirement("B11")
+def test_sarif_of_a_past_run_is_that_of_the_run(review: Project) -> None:
+    review.run("--sarif", "s.sarif")
+
+    done = review.aish("runs", "report", "latest", "--sarif", "again.sarif", "--format", "json")
+
+    assert json.loads(done.stdout)["sarif"] == "again.sarif"
+    assert results(review.folder / "again.sarif") == results(review.folder / "s.sarif")
+
+
+@pytest.mark.requirement("B11")
+def test_a_run_without_annotations_makes_sarif_without_results(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.pipeline("prompt: Hello")
+
+    assert project.run("--sarif", "s.sarif").code == 0
+    assert results(project.folder / "s.sarif") == []
+
+
+@pytest.mark.requirement("B11")
+def test_a_run_that_cannot_review_says_so_in_sarif(project: Project) -> None:
+    project.pipeline(REVIEW.replace("name: review", f"name: review\n    {DOWN}"))
+    project.aish.env["PLANTED"] = "the-planted-word"
+
+    assert project.run("--sarif", "s.sarif").code == 5
+    assert results(project.folder / "s.sarif") == []
+    run = json.loads((project.folder / "s.sarif").read_text("utf-8"))["runs"][0]
+    assert run["invocations"][0]["executionSuccessful"] is False
+    assert (
+        "no connection" in run["invocations"][0]["toolExecutionNotifications"][0]["message"]["text"]
+    )
+
+
+DOWN = "models: {m: {base_url: 'http://127.0.0.1:9/v1', model: x, retry: {attempts: 1}}}"
+
+
+@pytest.mark.requirement("B11", "F14")
+def test_an_expression_gives_annotations_that_are_there_already(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    given = [{"path": "a.py", "line": "3", "level": "error", "message": "No.", "why": "x"}]
+    project.uses(model_endpoint([text_reply(answer(given))]))
+    project.pipeline(
+        "prompt: Hello\noutput: {schema: {type: object}}\nannotations: steps.main.output.findings\n"
+    )
+
+    found = project.result()
+
+    assert found["exit"]["code"] == 0
+    assert [(one["path"], one["line"], one["level"]) for one in found["annotations"]] == [
+        ("a.py", 3, "error")
+    ]
+
+
+@pytest.mark.requirement("B11")
+def test_what_a_model_gets_wrong_is_a_warning_and_fails_nothing(
+    project: Project, model_endpoint: ModelEndpoints, snapshot: SnapshotAssertion
+) -> None:
+    odd = [
+        {"file": "a.py", "line": "about 12", "severity": "blocker", "problem": "One."},
+        {"file": "b\n.py", "line": -3, "severity": "high", "problem": "Two."},
+        {"file": "c.py", "line": 4.0, "severity": "high", "problem": " "},
+        {"line": 4, "severity": "high", "problem": "Four."},
+        {"file": "e.py", "line": 5.0, "end": 2, "severity": "high", "problem": "Five."},
+        "f.py",
+    ]
+    project.uses(model_endpoint([text_reply(answer(odd, "pass"))]))
+    project.aish.env["PLANTED"] = "the-planted-word"
+    project.pipeline(
+        REVIEW.replace(
+            "get(finding.severity, 'warning')", "get(finding.severity, finding.severity)"
+        )
+    )
+
+    found = project.result()
+
+    assert found["exit"]["code"] == 0
+    assert {"notices": [one["text"] for one in found["notices"]]} == snapshot(name="notices")
+    assert [
+        (one["path"], one["line"], one["end_line"], one["level"]) for one in found["annotations"]
+    ] == [
+        ("a.py", None, None, "warning"),
+        (None, None, None, "error"),
+        (None, None, None, "error"),
+        ("e.py", 5, None, "error"),
+    ]
+
+
+@pytest.mark.requirement("B11")
+def test_a_step_without_an_answer_has_no_annotations_and_no_more_to_say(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Sure!")]))
+    project.aish.env["PLANTED"] = "the-planted-word"
+    project.pipeline(REVIEW)
+
+    found = project.result()
+
+    assert (found["exit"]["code"], found["annotations"], found["notices"]) == (1, [], [])
+
+
+@pytest.mark.requirement("B11", "X6")
+def test_no_more_annotations_are_made_than_anybody_shows(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("Hello.")]))
+    project.pipeline(
+        "prompt: Hello\nannotations: [{foreach: range(5003) | list, path: a.py, message: no}]\n"
+    )
+
+    found = project.result()
+
+    assert len(found["annotations"]) == 5_000
+    assert [one["text"] for one in found["notices"]] == ["3 annotations over 5,000 left out"]
+
+
+@pytest.mark.requirement("B11", "B13", "X4")
+def test_a_finding_is_data_and_has_no_secret(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    hostile = "\n::error::no\n##[group]the-planted-word \x1b[2J<img src=x>"
+    finding = {"file": "a.py,line=9::\u202e", "line": 1, "severity": "high", "problem": hostile}
+    project.uses(model_endpoint([text_reply(answer([finding]))]))
+    project.aish.env |= {"PLANTED": "the-planted-word", "GITHUB_STEP_SUMMARY": "summary.md"}
+    project.aish.env |= {"GITHUB_ACTIONS": "true", "CI": "true"}
+    project.pipeline(REVIEW)
+
+    done = project.run(*REPORTS)
+
+    commands = [one for one in commands_in(done.stderr) if one.name != "add-mask"]
+    assert [one.name for one in commands] == ["error", "error", "warning"]
+    assert "file" not in commands[1].properties
+    assert "::error::no" in commands[1].data
+    read((project.folder / "summary.md").read_text("utf-8"))
+    (result,) = results(project.folder / "s.sarif")
+    assert "locations" not in result
+    for name in ("summary.md", "s.sarif", "j.xml", "h.html"):
+        text = (project.folder / name).read_text("utf-8")
+        assert "the-planted-word" not in text
+        assert "\x1b" not in text
+        assert "\u202e" not in text
+
+
+@pytest.mark.requirement("B11", "F2")
+def test_a_pipeline_within_another_has_its_annotations(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply(answer(verdict="pass"))]))
+    project.aish.env["PLANTED"] = "the-planted-word"
+    project.pipeline(REVIEW, "inner.yaml")
+    project.pipeline("steps: [{id: sub, pipeline: inner.yaml}]")
+
+    found = project.result()
+
+    assert [(one["path"], one["step"]) for one in found["annotations"]] == [
+        ("src/total.py", "sub"),
+        ("src/a b:c.py", "sub"),
+    ]
+
+
+@pytest.mark.requirement("B11", "B3")
+def test_a_resumed_run_has_each_annotation_once(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(
+        model_endpoint([text_reply(answer(verdict="pass")), text_reply("no"), text_reply("ok")])
+    )
+    project.aish.env["PLANTED"] = "the-planted-word"
+    second = "\n      - {id: last, needs: [review], prompt: Last., expect: [{contains: ok}]}\n"
+    project.pipeline(REVIEW.replace("\n    annotations", f"{second}    annotations"))
+
+    assert len(project.result()["annotations"]) == 2
+    found = project.result("--resume")
+
+    assert (found["exit"]["code"], len(found["annotations"])) == (0, 2)
+    assert len(of_type(project.journal, "annotation.added")) == 4
+    project.aish("runs", "report", "latest", "--sarif", "s.sarif")
+    assert len(results(project.folder / "s.sarif")) == 2
+
+
+@pytest.mark.requirement("F10", "F11", "B11")
+def test_what_is_wrong_with_annotations_is_said_with_its_place(
+    project: Project, snapshot: SnapshotAssertion
+) -> None:
+    project.pipeline(
+        """
+        inputs: {since: {type: string}}
+        steps: [{id: review, prompt: Hello}]
+        annotations:
+          - foreach: steps.revew.output.findings
+            as: steps
+            path: "{{ finding.file }}"
+            level: eror
+            message: "{{ item.problem"
+          - {as: finding, path: a.py, line: 0, message: "{{ inputs.sinse }}"}
+          - {path: a.py, line: 9, end_line: 3, level: fatal, message: "{{ steps.review.txt }}"}
+          - {path: a.py, line: nine, message: "{{ steps.review.text | uper }}"}
+        """
+    )
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert project.tidy(done.stdout + done.stderr) == snapshot
+
+
+@pytest.mark.requirement("F10", "B11")
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("5", "p.yaml:4:14: annotations: text or a list is expected here"),
+        ("[{path: a.py}]", "p.yaml:4:15: annotations[0]: the key `message` is missing"),
+        (
+            "[{path: a.py, message: x, lien: 3}]",
+            "p.yaml:4:40: annotations[0].lien: unknown key `lien`\n  hint: did you mean `line`",
+        ),
+        ("steps.review.[", "p.yaml:4:14: annotations: not an expression"),
+        (
+            "steps.reviw.output",
+            (
+                "p.yaml:4:14: annotations: `steps.reviw` is not defined\n"
+                "  hint: did you mean `steps.review`"
+            ),
+        ),
+    ],
+)
+def test_each_mistake_has_its_place(project: Project, written: str, said: str) -> None:
+    project.pipeline(f"steps: [{{id: review, prompt: Hello}}]\nannotations: {written}\n")
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert said in done.stdout + done.stderr
+
+
+@pytest.mark.requirement("F11")
+def test_what_only_annotations_read_is_used(project: Project) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+    project.pipeline(
+        """
+        inputs: {root: {type: string, default: src}, most: {type: integer, default: 3}}
+        prompt: Hello
+        annotations:
+          - foreach: range(inputs.most) | list
+            path: "{{ inputs.root }}/a.py"
+            message: "{{ item }}, {{ index }}"
+        """
+    )
+
+    done = project.aish("validate", "--strict", "p.yaml")
+
+    assert done.code == 0, done.stdout + done.stderr
+
+
+@pytest.mark.requirement("B5", "B11")
+def test_the_items_of_a_step_are_kept_for_annotations(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("one"), text_reply("two")]))
+    project.pipeline(
+        """
+        steps:
+          - {id: each, foreach: "['a.py', 'b.py']", concurrency: 1, key: item, prompt: "{{ item }}"}
+        annotations:
+          - {foreach: steps.each, path: "{{ item.key }}", message: "{{ item.text }}"}
+        """
+    )
+
+    found = project.result()["annotations"]
+
+    assert [(one["path"], one["message"]) for one in found] == [("a.py", "one"), ("b.py", "two")]
