@@ -6,6 +6,7 @@ body; it stands in the strings that share a path within the events.
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import field
 from functools import lru_cache
@@ -15,6 +16,7 @@ from typing import Protocol
 from aish.cassettes.cut_event import cut_value
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.interaction import Response
+from aish.cassettes.json_tokens import Cut, Located, Scalar, located, text_edits
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
@@ -117,17 +119,18 @@ def masks(text: str, finder: Finder) -> list[Edit]:
     """The edits that replace what is found only once the pieces are put together."""
     if not finder:
         return []
-    changed: dict[int, dict[int, str]] = {}
+    changed: dict[int, dict[int, list[Cut]]] = {}
     for strand in spoken(text).values():
-        for (number, place), new in _masked(strand, finder):
-            changed.setdefault(number, {})[place] = new
-    edits = []
+        for (number, place), cuts in _cuts(strand, finder):
+            changed.setdefault(number, {})[place] = cuts
+    edits: list[Edit] = []
     for index, event in enumerate(documents(text) if changed else ()):
         if made := changed.get(index):
-            value, _ = _with_strings(event.value, made, 0, 0)
-            line = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
-            edits.append(Edit(event.start, event.end, line))
-    return edits
+            strings = list(_strings(located(text, event.start, event.end), 0))
+            for place, cuts in made.items():
+                edits += text_edits(text, strings[place], cuts)
+    # Of keys that stand twice in an object, the last counts in the place of the first.
+    return sorted(edits, key=lambda edit: edit.start)
 
 
 def replaced(response: Response, finder: Finder) -> Response:
@@ -145,25 +148,25 @@ def _event(start: int, end: int, data: list[str]) -> list[StreamEvent]:
         return []
 
 
-def _masked(strand: Strand, finder: Finder) -> Iterator[tuple[tuple[int, int], str]]:
-    """The strings that something found touches, as they are without it."""
-    whole = strand.text
-    spans = list(finder.spans(whole))
-    start = 0
+def _cuts(strand: Strand, finder: Finder) -> Iterator[tuple[tuple[int, int], list[Cut]]]:
+    """The strings that something found touches, and what is taken out of each.
+
+    What comes in its place stands in the string that it began in.
+    """
+    spans = deque(finder.spans(strand.text))
+    end = 0
     for text, where in zip(strand.texts, strand.places, strict=True) if spans else ():
-        end = start + len(text)
-        pieces: list[str] = []
-        place = start
+        start, end = end, end + len(text)
+        while spans and spans[0][1] <= start:
+            spans.popleft()
+        cuts: list[Cut] = []
         for begin, stop, tag in spans:
-            if stop <= start or begin >= end:
-                continue
-            pieces.append(whole[place : max(begin, place)])
-            if begin >= start:
-                pieces.append(tag)
-            place = max(place, min(stop, end))
-        if pieces:
-            yield where, "".join((*pieces, whole[place:end]))
-        start = end
+            if begin >= end:
+                break
+            new = tag if begin >= start else ""
+            cuts.append((max(begin, start) - start, min(stop, end) - start, new))
+        if cuts:
+            yield where, cuts
 
 
 class _Node:
@@ -210,23 +213,11 @@ def _gather(value: JsonValue, node: _Node, place: tuple[int, int], depth: int) -
     return place
 
 
-def _with_strings(
-    value: JsonValue, new: Mapping[int, str], number: int, depth: int
-) -> tuple[JsonValue, int]:
-    """The value with strings replaced by their numbers, which count as `_gather` does."""
-    if isinstance(value, str):
-        return new.get(number, value), number + 1
-    if depth > _DEEPEST:
-        return value, number
-    if isinstance(value, dict):
-        made: dict[str, JsonValue] = {}
-        for key, below in value.items():
-            made[key], number = _with_strings(below, new, number, depth + 1)
-        return made, number
-    if isinstance(value, list):
-        items: list[JsonValue] = []
-        for below in value:
-            item, number = _with_strings(below, new, number, depth + 1)
-            items.append(item)
-        return items, number
-    return value, number
+def _strings(value: Located, depth: int) -> Iterator[Scalar]:
+    """Where the strings stand that `_gather` finds, in its order."""
+    if isinstance(value, Scalar):
+        if value.is_text:
+            yield value
+    elif value is not None and depth <= _DEEPEST:
+        for below in value.values() if isinstance(value, dict) else value:
+            yield from _strings(below, depth + 1)

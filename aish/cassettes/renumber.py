@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.interaction import Response
+from aish.cassettes.json_tokens import at, located
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 
@@ -32,36 +33,49 @@ def _edits(text: str, old: Ids, new: Ids) -> Iterator[Edit]:
     """A body that is one message or a batch, or has such in each line or event."""
     whole = _parsed(text)
     if whole is not None:
-        if (changed := _changed(whole, old, new)) is not None:
-            yield Edit(0, len(text), changed)
+        yield from _changes(text, 0, len(text), whole, old, new)
         return
     for line in _LINE.finditer(text):
         value = _parsed(line[1])
-        if value is not None and (changed := _changed(value, old, new)) is not None:
-            yield Edit(line.start(1), line.end(1), changed)
+        if value is not None:
+            yield from _changes(text, line.start(1), line.end(1), value, old, new)
 
 
-def _changed(value: JsonValue, old: Ids, new: Ids) -> str | None:
-    """A message or a batch with new ids; nothing if it has none of the old ones."""
-    made: JsonValue
+def _changes(
+    text: str, start: int, end: int, value: JsonValue, old: Ids, new: Ids
+) -> Iterator[Edit]:
+    """The ids of a message or a batch, where they stand."""
+    changed: list[tuple[tuple[str | int, ...], JsonValue]] = []
     if isinstance(value, list):
-        made = [_renewed(one, old, new) if isinstance(one, Mapping) else one for one in value]
-    else:
-        made = _renewed(value, old, new) if isinstance(value, Mapping) else value
-    return None if made == value else json.dumps(made, ensure_ascii=False, separators=(",", ":"))
+        for place, one in enumerate(value):
+            if isinstance(one, Mapping):
+                changed += [((place, *path), made) for path, made in _renewed(one, old, new)]
+    elif isinstance(value, Mapping):
+        changed += _renewed(value, old, new)
+    tree = located(text, start, end) if changed else None
+    edits: list[Edit] = []
+    for path, made in changed:
+        # An id that is an object is nobody's.
+        if (found := at(tree, *path)) is not None:
+            spelled = json.dumps(made)
+            is_within = found.is_text and isinstance(made, str)
+            quote = int(found.is_text and not is_within)
+            spelled = spelled[1:-1] if is_within else spelled
+            edits.append(Edit(found.start - quote, found.end + quote, spelled))
+    yield from sorted(edits, key=lambda edit: edit.start)
 
 
-def _renewed(message: JsonObject, old: Ids, new: Ids) -> JsonObject:
-    made = dict(message)
+def _renewed(
+    message: JsonObject, old: Ids, new: Ids
+) -> Iterator[tuple[tuple[str | int, ...], JsonValue]]:
+    """Where a message has an old id, and the one that it gets."""
     if "method" not in message and _is_id(message.get("id"), old.id):
         # Some servers echo a number as a string; they go on doing so.
-        made["id"] = str(new.id) if isinstance(message["id"], str) else new.id
+        yield ("id",), str(new.id) if isinstance(message["id"], str) else new.id
     params = message.get("params")
-    is_progress = message.get("method") == "notifications/progress"
-    if is_progress and isinstance(params, Mapping) and old.token is not None:
-        token = params.get("progressToken")
-        made["params"] = {**params, "progressToken": new.token if token == old.token else token}
-    return made
+    is_progress = message.get("method") == "notifications/progress" and old.token is not None
+    if is_progress and isinstance(params, Mapping) and params.get("progressToken") == old.token:
+        yield ("params", "progressToken"), new.token
 
 
 def _is_id(echoed: JsonValue, sent: JsonValue) -> bool:

@@ -10,6 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
 
+from aish.cassettes.edits import Edit
+from aish.cassettes.json_tokens import Scalar, text_edits
 from aish.text import shared_start
 from aish.vocab.frozen import frozen
 
@@ -87,14 +89,13 @@ def _read(string: str, spans: Spans) -> str | None:
         said: str = json.loads(string, strict=False)
     except ValueError:
         return None
-    clean = masked(said, spans(said))
-    if clean == said:
-        return None
-    try:
-        clean.encode()
-    except UnicodeEncodeError:
-        return json.dumps(clean)
-    return json.dumps(clean, ensure_ascii=False)
+    whole = Scalar(1, len(string) - 1, is_text=True)
+    clean = _without(string, text_edits(string, whole, spans(said)))
+    return None if clean == string else clean
+
+
+def _without(text: str, edits: Iterable[Edit]) -> str:
+    return masked(text, ((edit.start, edit.end, edit.text) for edit in edits))
 
 
 @cache

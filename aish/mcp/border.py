@@ -5,22 +5,12 @@ from typing import Protocol
 
 from anyio.abc import TaskGroup
 
-from aish.mcp.http import OpenHttp
+from aish.mcp.http import Taking
 from aish.mcp.transport import Transport
 
 
-class Border(Protocol):
+class Border(Taking, Protocol):
     """What every message to and from a server passes."""
-
-    @property
-    def replays(self) -> bool:
-        """Whether nothing goes live: no server is reached (C6)."""
-        ...
-
-    @property
-    def hurries(self) -> bool:
-        """Whether what took its time in the recording takes none now."""
-        ...
 
     def next_list(self, origin: str) -> int | None:
         """The number of what comes next in the recording, if it is the list of a server's tools."""
@@ -28,11 +18,6 @@ class Border(Protocol):
 
     def on_played(self, told: Callable[[], None]) -> None:
         """Have `told` called after each exchange that is replayed."""
-        ...
-
-    @property
-    def open_http(self) -> OpenHttp:
-        """What puts the httpx transport of a server behind the border."""
         ...
 
     def wrap(

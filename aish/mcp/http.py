@@ -7,7 +7,7 @@ environment, no redirects but those followed here, within one origin (M3, X5). K
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import NoReturn
+from typing import NoReturn, Protocol
 
 import anyio
 import httpx
@@ -30,16 +30,39 @@ KEPT = frozenset({307, 308, 301, 302})
 LASTING = frozenset({301, 308})
 JSON_OR_EVENTS = "application/json, text/event-stream"
 
+_SHOWN = 200
+
+Mask = Callable[[str], str]
 MakeHttp = Callable[[], httpx.AsyncBaseTransport]
 OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
 """The seam for what lies between us and a server: takes what makes the real transport."""
 
 
+class Taking(Protocol):
+    """What a `Border` says to who opens connections."""
+
+    @property
+    def replays(self) -> bool:
+        """Whether nothing goes live: no server is reached (C6)."""
+        ...
+
+    @property
+    def hurries(self) -> bool:
+        """Whether what took its time in the recording takes none now."""
+        ...
+
+    @property
+    def open_http(self) -> OpenHttp:
+        """What puts the httpx transport of a server behind the border."""
+        ...
+
+
 class Reply:
     """An HTTP answer, its body not read yet."""
 
-    def __init__(self, response: httpx.Response) -> None:
+    def __init__(self, response: httpx.Response, mask: Mask) -> None:
         self._response = response
+        self._mask = mask
         self._chunks: AsyncIterator[bytes] | None = None
         self.status = response.status_code
 
@@ -89,20 +112,26 @@ class Reply:
             await self.read(MAX_ERROR_BODY)
 
     async def read_start(self) -> str:
-        """The beginning of an error's body, whatever it is made of."""
+        """The beginning of an error's body, whatever it is made of, without secrets.
+
+        Masked before anybody cuts it: a replay, which reads no secrets, cuts it at the same place.
+        """
         start = b""
         # What came before a connection broke is still worth showing.
         with suppress(TransportError):
             while len(start) < MAX_ERROR_BODY and (chunk := await self.next_chunk()) is not None:
                 start += chunk[: MAX_ERROR_BODY - len(start)]
-        return start.decode("utf-8", "replace")
+        return self._mask(start.decode("utf-8", "replace"))
+
+    def beginning(self, body: bytes) -> str:
+        """As much as a message shows of a body that was read, without secrets."""
+        return self._mask(body[:MAX_ERROR_BODY].decode("utf-8", "replace"))[:_SHOWN]
 
 
 class HttpDoor:
     """One MCP endpoint, its connections kept alive.
 
-    `replays` says that nothing goes live, `hurries` that nobody waits for the pauses and time-outs
-    of a recording.
+    With `taking` its exchanges go through a cassette. `mask` takes secrets out of what errors show.
     """
 
     def __init__(
@@ -113,12 +142,12 @@ class HttpDoor:
         headers: Mapping[str, str],
         connect_seconds: float,
         verify_tls: bool,
-        open_http: OpenHttp | None = None,
-        hurries: bool = False,
-        replays: bool = False,
+        taking: Taking | None = None,
+        mask: Mask = str,
     ) -> None:
-        self.hurries = hurries
-        self.replays = replays
+        self.hurries = taking is not None and taking.hurries
+        self.replays = taking is not None and taking.replays
+        self._mask = mask
         self.url = _checked_url(url)
         base = _base_headers(token, headers)
         self._headers = {
@@ -127,7 +156,7 @@ class HttpDoor:
             "DELETE": _items(base),
         }
         self._verify = verify_tls
-        self._transport = self._real() if open_http is None else open_http(self._real)
+        self._transport = self._real() if taking is None else taking.open_http(self._real)
         self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
 
     def _real(self) -> httpx.AsyncBaseTransport:
@@ -180,9 +209,9 @@ class HttpDoor:
             try:
                 location = response.headers.get("location")
                 if response.status_code not in KEPT or location is None:
-                    yield Reply(response)
+                    yield Reply(response, self._mask)
                     return
-                await Reply(response).drain()
+                await Reply(response, self._mask).drain()
                 target = httpx.URL(self.within(location))
                 if response.status_code in LASTING and url is None:
                     self.url = target

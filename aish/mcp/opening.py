@@ -125,9 +125,8 @@ class Opening:
             headers=entry.headers,
             connect_seconds=entry.timeout.connect,
             verify_tls=entry.verify_tls,
-            open_http=None if border is None else border.open_http,
-            hurries=border is not None and border.hurries,
-            replays=border is not None and border.replays,
+            taking=border,
+            mask=str if self._around.secrets is None else self._around.secrets.mask,
         )
 
     def _behind(self, border: Border, uri: str, make: Callable[[Noise], Transport]) -> Transport:

@@ -79,7 +79,7 @@ class StreamableHttp:
             if reply.status in NO_CONTENT:
                 raise TransportError(f"HTTP {reply.status} without an answer to a request")
             if not reply.is_events:
-                return self._pick(await reply.read(), outgoing.number)
+                return await self._pick(reply, outgoing.number)
             cursor = Cursor()
             found = await self._from_events(reply, outgoing.number, cursor)
         return found or await self._resume(outgoing, cursor)
@@ -137,13 +137,14 @@ class StreamableHttp:
             return SessionLostError(reply.status, text)
         return HttpStatusError(reply.status, text, _rpc_error(text))
 
-    def _pick(self, raw: bytes, number: int) -> Answer:
+    async def _pick(self, reply: Reply, number: int) -> Answer:
         """Our answer in a JSON body, which may be a batch with other messages."""
+        raw = await reply.read()
         try:
             found = messages.decode(raw)
         except NotAMessageError as error:
-            shown = raw[:200].decode("utf-8", "replace")
-            raise TransportError(f"the answer is {error}: {shown}") from error
+            said = f"the answer is {error}: {reply.beginning(raw)}"
+            raise TransportError(said) from error
         for message in found:
             if not isinstance(message, Answer):
                 self._inbox(message, number)

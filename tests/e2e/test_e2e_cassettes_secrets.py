@@ -4,13 +4,24 @@ import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, quote_plus
 
+import mcp_tools
 import pytest
 from cli_process import Done
 from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_emulators import Legacy, McpEndpoint
-from model_endpoint import delta, json_reply, sse, stream_reply, text_reply, tool_reply, usage
+from model_endpoint import (
+    Reply,
+    delta,
+    json_reply,
+    sse,
+    stream_reply,
+    text_reply,
+    tool_reply,
+    usage,
+)
 
 KEY = "sk-planted-0123456789"
 HEADER = "hdr/planted+0123?>~"
@@ -202,3 +213,78 @@ def test_a_replay_works_with_whatever_is_in_the_variable_of_a_key(
     replayed = project.run("--replay", "c.yaml", env={"KEY": here})
 
     assert replayed.code == 0, replayed.stderr
+
+
+# Blanks, a number that ends in zero, escapes, a key that stands twice: as no writer of ours would.
+ODD_ERROR = (
+    '{ "error" : { "code": 1.10, "message": "no entry for \\u007bX\\u007d", "message":'
+    ' "no\\u0020entry for {X} in {HERE}\\/caf\\u00e9", "z": [ 1.0,2 ] , "more": "%s"} }'
+    % ("x" * 500)
+)
+
+
+def odd_error(project: Project, secret: str) -> bytes:
+    made = ODD_ERROR.replace("{X}", secret).replace("{HERE}", str(project.folder))
+    return made.replace("{LONG}", "x" * 500).encode()
+
+
+@pytest.mark.requirement("C4", "C6", "C8")
+@pytest.mark.parametrize("status", [200, 500])
+def test_an_error_of_a_server_that_holds_a_secret_and_a_folder_replays(
+    project: Project, model_endpoint: ModelEndpoints, status: int
+) -> None:
+    secret = "a-token-of-some-length-0123456789"
+
+    def server(asked: Any) -> Reply:
+        if asked.get("method") == "tools/call":
+            return json_reply(status, {}).but(parts=(odd_error(project, secret),))
+        answer = mcp_tools.answer(asked, "modern")
+        return json_reply(200, answer) if answer else Reply(status=202, framing="length")
+
+    model = model_endpoint(
+        [tool_reply([("c1", "s__echo", '{"text": "hi"}')]), text_reply("There was an error.")]
+    )
+    project.uses(model)
+    project.pipeline(
+        f"""
+        mcp:
+          servers: {{s: {{url: "{model_endpoint(server).base_url}", auth_env: TOKEN}}}}
+          auto_approve: [s__echo]
+        prompt: Call it
+        """
+    )
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", env={"TOKEN": secret})
+    replayed = project.run("--replay", "c.yaml")
+
+    (told,) = [one["content"] for one in model.asked[1]["messages"] if one["role"] == "tool"]
+    assert "1.10" in told
+    assert recorded.code == 0, recorded.stderr
+    assert (replayed.code, replayed.stdout) == (0, "There was an error.\n"), replayed.stderr
+    kept = (project.folder / "c.yaml").read_text()
+    assert "no\\u0020entry for <secret:TOKEN> in <root>\\/caf\\u00e9" in kept
+    assert secret not in kept
+    assert str(project.folder) not in kept
+
+
+@pytest.mark.requirement("C4", "C6", "C8")
+def test_an_error_of_a_model_that_holds_a_secret_and_a_folder_replays(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    secret = "a-token-of-some-length-0123456789"
+    project.uses(model_endpoint([json_reply(400, {}).but(parts=(odd_error(project, secret),))]))
+    project.pipeline(
+        """
+        models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: TOKEN}}
+        prompt: Try
+        """
+    )
+    recorded = project.aish(
+        "record", "p.yaml", "-o", "c.yaml", "--format", "json", env={"TOKEN": secret}
+    )
+    replayed = project.run("--replay", "c.yaml", "--format", "json")
+
+    errors = [json.loads(done.stdout)["exit"]["reason"] for done in (recorded, replayed)]
+    assert (recorded.code, replayed.code) == (1, 1), replayed.stderr
+    assert '{ "error" : { "code": 1.10,' in errors[0]
+    assert errors[0] == errors[1]
+    assert secret not in (project.folder / "c.yaml").read_text()

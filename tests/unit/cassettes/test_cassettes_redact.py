@@ -1,15 +1,19 @@
 import base64
 import json
+from collections.abc import Callable
+from itertools import cycle
 from urllib.parse import quote
 
 import pytest
 from cassette_exchanges import HEAD, answer, chat, delta, exchange, streamed
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from work import work_of
 
 from aish.cassettes.edits import Edit, edited_response, text_of
+from aish.cassettes.hiding import hidden
 from aish.cassettes.interaction import Interaction, Request, Response
+from aish.cassettes.places import Places
 from aish.cassettes.redact import SENSITIVE, redact, redact_head
 from aish.cassettes.scan import scan, scan_text
 from aish.system.secrets import Secrets
@@ -107,6 +111,96 @@ def test_calls_that_are_spelled_in_turns_are_put_together_apart(secrets: Secrets
 
     said = [json.loads(piece[6:])["delta"]["tool_calls"][0] for piece, _ in made.pieces()]
     assert [one["function"]["arguments"] for one in said] == [TAG, "other", "", " text"]
+
+
+# What a writer of JSON may do, and ours would not: {} is where a secret stands.
+ODD = [
+    '{ "b": 1.10, "a": [ 1e3, -0.0, 12345678901234567890 ],\n  "z": "see {} there" }\n',
+    '{"error":{"message":"caf\\u00e9 \\/ \\ud83d\\ude00 {} \\n","code": 400.0}}',
+    '{"a": "{}", "a": "{} and {}", "b": "plain", "a":"last {}"}',
+    '[ "{}",["\\"{}\\"", { "k\\u0065y" : "\\\\{}" }], null , true]',
+    (
+        '{"jsonrpc": "2.0", "id": 1.0, "result": {"text": "{\\"n\\": 1.10, \\"s\\": \\"{}\\"}"}}\n'
+        '{"jsonrpc":"2.0",  "method":"n", "params":{"b":2,"a":"{}"}}\n'
+    ),
+    'data: { "n": 1.10, "s": "{}" }\r\n\r\ndata:{"b":1,\ndata: "a" : "{}"}\n\ndata: [DONE]\n\n',
+    'data: {"delta": {"n": 1.10, "s": "{} and th',
+]
+
+
+@pytest.mark.requirement("C4", "C8")
+@pytest.mark.parametrize("body", ODD)
+@pytest.mark.parametrize(
+    "spell",
+    [
+        lambda text: json.dumps(text)[1:-1],
+        lambda text: json.dumps(text, ensure_ascii=False)[1:-1],
+        lambda text: "".join(f"\\u{ord(letter):04x}" for letter in text),
+    ],
+    ids=["ascii", "plain", "escaped"],
+)
+def test_only_the_secret_in_a_json_body_changes(
+    body: str, spell: Callable[[str], str], secrets: Secrets
+) -> None:
+    made = redacted(answer(body.replace("{}", spell(VALUE))), secrets)
+
+    assert text_of(made.body) == body.replace("{}", TAG)
+
+
+@pytest.mark.requirement("C4")
+@pytest.mark.parametrize("body", ODD)
+def test_only_the_folder_in_a_json_body_changes(body: str) -> None:
+    places = Places(root="/work/my project", home="/home/ann")
+    said = body.replace("{}", "/work/my project/x")
+    response = answer(said)
+
+    made = hidden(Interaction(chat("a"), response), places).response
+    shown = edited_response(made, places.showings(text_of(made.body)))
+
+    assert text_of(made.body) == body.replace("{}", "<root>/x")
+    assert text_of(shown.body) == said
+
+
+@pytest.mark.requirement("C4", "C8")
+def test_of_strings_that_hold_parts_of_a_secret_only_the_parts_change(secrets: Secrets) -> None:
+    first, second, third = VALUE[:4], VALUE[4:9], VALUE[9:]
+    event = 'data: {{ "n": 1.10, "delta": "{}" , "a":null }}\n\n'
+    parts = (f"caf\\u00e9 {first}", second, f"{third} \\u2603")
+    raw = "".join(event.format(part.replace('"', '\\"')) for part in parts)
+
+    made = redacted(answer(raw), secrets)
+
+    kept = (f"caf\\u00e9 {TAG}", "", " \\u2603")
+    assert text_of(made.body) == "".join(event.format(part) for part in kept)
+
+
+SPELLED = st.sampled_from(["\\", '"', "\n", "é", "☃", "😀", "x", " ", "/"])
+
+
+@given(
+    st.lists(st.one_of(SPELLED, st.just(VALUE)), max_size=8),
+    st.lists(st.booleans(), min_size=40, max_size=40),
+)
+@settings(deadline=None)
+def test_escapes_beside_a_secret_stay_as_they_are(pieces: list[str], ways: list[bool]) -> None:
+    secrets = Secrets()
+    secrets.add("KEY", VALUE)
+    turns = cycle(ways)
+
+    def spelled(text: str) -> str:
+        return "".join(json.dumps(one, ensure_ascii=next(turns))[1:-1] for one in text)
+
+    raws = [spelled(piece) for piece in pieces]
+    body = '{{"n": 1.10, "text": "{}"}}'
+    request = Request("POST", "http://h", body=body.format("".join(raws)).encode())
+    expected = "".join(
+        TAG if piece == VALUE else raw for piece, raw in zip(pieces, raws, strict=True)
+    )
+
+    made = redact(Interaction(request, answer(request.body)), secrets)
+
+    assert text_of(made.response.body) == body.format(expected)
+    assert text_of(made.request.body) == body.format(expected)
 
 
 @pytest.mark.requirement("C8")
