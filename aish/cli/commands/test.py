@@ -87,7 +87,9 @@ def command(
     quiet: QuietOption = False,
     verbose: VerboseOption = False,
 ) -> int:
-    """Run the `tests:` of pipelines on their cassettes, offline; with `--live` on the models.
+    """Run the `tests:` of pipelines on their cassettes, offline.
+
+    With `--live` they run on the real models, each case on each model.
 
     Example: aish test pipelines -n 2 --junit report.xml
     """
