@@ -60,6 +60,31 @@ def collect_inputs(
     return {name: values[name] for name in schemas}
 
 
+def complete_inputs(
+    schemas: Mapping[str, JsonObject], given: Mapping[str, JsonValue], where: str | None = None
+) -> dict[str, JsonValue]:
+    """Every input with its value, in the order of the file: those given, else their defaults (F9).
+
+    Raises:
+        UsageError: one is missing, unknown, or does not fit its schema; all of them in one message.
+    """
+    defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    values = {**defaults, **given}
+    complaints: list[str] = []
+    for name, value in values.items():
+        if name not in schemas:
+            near = did_you_mean(name, schemas)
+            complaints.append(f"there is no input `{name}`" + (f", {near}" if near else ""))
+            continue
+        for found in fits(schemas[name], value):
+            place = f" at {spell_path(found.path)}" if found.path else ""
+            complaints.append(f"the input `{name}`{place}: {found.message}")
+    complaints += [f"the input `{name}` is missing" for name in schemas if name not in values]
+    if complaints:
+        raise UsageError("\n".join(complaints), where=where)
+    return {name: values[name] for name in schemas}
+
+
 def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
     """What is wrong with a value by a schema of the file, whose author is trusted."""
     if is_simple(schema):

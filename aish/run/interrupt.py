@@ -14,6 +14,7 @@ from functools import partial
 
 from aish.errors import ExitCode
 from aish.system.computation import add_signal_handler
+from aish.system.guest import is_guest
 from aish.vocab.frozen import slotted
 
 # A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
@@ -54,6 +55,10 @@ def interruptible(end: End) -> Generator[Interrupt]:
     (M10).
     """
     lend = _LENT.get()
+    if lend is None and is_guest():
+        # Whose process it is decides what a signal does; an interrupted loop cancels us.
+        yield Interrupt()
+        return
     with _taken(end) if lend is None else lend(end) as seen:
         yield seen
 

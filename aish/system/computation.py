@@ -2,7 +2,8 @@
 
 A computation holds the event loop: nothing that the loop would do, such as passing on a Ctrl-C or
 a time limit, happens before it ends. `compute` ends it from outside: by a timer's signal in the
-main thread, by a look at the clock every few lines in any other.
+main thread, by a look at the clock every few lines in any other, and in a process that is somebody
+else's.
 """
 
 import asyncio
@@ -14,6 +15,8 @@ from math import inf
 from time import monotonic
 from types import FrameType
 from typing import Any, TypeVar
+
+from aish.system.guest import is_guest
 
 Result = TypeVar("Result")
 
@@ -83,7 +86,8 @@ def compute(work: Callable[[], Result], seconds: float) -> Result:
     """
     deadline = _deadline()
     own = monotonic() + seconds
-    run = _timed if threading.current_thread() is threading.main_thread() else _traced
+    own_signals = threading.current_thread() is threading.main_thread() and not is_guest()
+    run = _timed if own_signals else _traced
     try:
         return run(work, min(own, deadline))
     except _Stop:

@@ -156,6 +156,8 @@ class Reader:
                 assert words <= NOT_RUN, f"{block.where}: {words - NOT_RUN} in a block not run"
             case "console":
                 self._run(block)
+            case "python" if "shown" not in block.options:
+                self._execute(block)
             case "text" if "terminal" in block.options:
                 self._sit(block)
 
@@ -215,6 +217,16 @@ class Reader:
             if expected:
                 pattern = _pattern(self._plain("\n".join(expected)).splitlines())
                 assert re.fullmatch(pattern, self._plain(printed).rstrip("\n") + "\n"), story
+
+    def _execute(self, block: Block) -> None:
+        """A program, in a process of its own; what it prints stands in it behind `# > `."""
+        path = self.folder / block.options.get("file", "block.py")
+        path.write_text(block.text, "utf-8")
+        code, printed = self._shell(f"{shlex.quote(sys.executable)} {shlex.quote(path.name)}")
+        wanted = [line.partition("# > ")[2] for line in block.lines if "# > " in line]
+        story = f"{block.where}:\n{printed}"
+        assert code == 0, f"{story}\nexit code {code}"
+        assert self._plain(printed).splitlines() == wanted, story
 
     def _sit(self, block: Block) -> None:
         """A session at a terminal, in which the small model is stood in for."""

@@ -3,7 +3,7 @@
 import json
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from time import monotonic
@@ -13,8 +13,8 @@ import anyio
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import shown
 from aish.config.expected import Expectation
-from aish.config.inputs import fits
-from aish.errors import AishError, ExitCode, UsageError, did_you_mean
+from aish.config.inputs import complete_inputs
+from aish.errors import AishError, ExitCode, UsageError
 from aish.policy.staging import Staging
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
@@ -28,7 +28,6 @@ from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape, renewal
 from aish.run.testing.examiner import Examiner, without_snapshots
 from aish.run.testing.outcome import Job, Outcome, verdict_of
 from aish.system.clock import SystemClock
-from aish.system.schema import spell_path
 from aish.terminal.unattended import Unattended
 from aish.vocab.events import Event
 from aish.vocab.json import JsonValue
@@ -149,23 +148,9 @@ def _unheard(event: Event) -> None:
 
 
 def case_inputs(job: Job) -> dict[str, JsonValue]:
-    """Every input of the pipeline with its value in this case (F9)."""
-    schemas, given = job.pipeline.inputs, job.case.inputs
-    defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
-    values = {**defaults, **given}
-    if complaints := list(_complaints(job, values)):
-        raise UsageError("\n".join(complaints), where=f"{job.case.where}.inputs")
-    return {name: values[name] for name in schemas}
+    """Every input of the pipeline with its value in this case (F9).
 
-
-def _complaints(job: Job, values: dict[str, JsonValue]) -> Iterator[str]:
-    schemas = job.pipeline.inputs
-    for name, value in values.items():
-        if name not in schemas:
-            near = did_you_mean(name, schemas)
-            yield f"there is no input `{name}`" + (f", {near}" if near else "")
-            continue
-        for found in fits(schemas[name], value):
-            place = f" at {spell_path(found.path)}" if found.path else ""
-            yield f"the input `{name}`{place}: {found.message}"
-    yield from (f"the input `{name}` is missing" for name in schemas if name not in values)
+    Raises:
+        UsageError: one is missing, unknown, or does not fit.
+    """
+    return complete_inputs(job.pipeline.inputs, job.case.inputs, f"{job.case.where}.inputs")

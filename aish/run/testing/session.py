@@ -107,7 +107,7 @@ def find_cases(search: Search, select: Selection) -> Found:
     Raises:
         UsageError: no file is broken, and there is no case at all, or none that is selected.
     """
-    files = tuple(_file(path) for path in search.files)
+    files = tuple(load_file(path) for path in search.files)
     broken = tuple(file for file in files if file.problems and _counts(file, search))
     jobs = tuple(_jobs(files))
     chosen = tuple(job for job in jobs if select(job.id))
@@ -250,7 +250,8 @@ def _stop(_number: int, _frame: FrameType | None) -> NoReturn:
     raise StoppedError
 
 
-def _file(path: Path) -> PipelineFile:
+def load_file(path: Path) -> PipelineFile:
+    """A pipeline file with its cases, or with what stands in the way of them."""
     pipeline, problems = check_file(path)
     wrong = [problem for problem in problems if not problem.warning]
     if pipeline is not None and not wrong:

@@ -1,0 +1,388 @@
+"""Pipelines from Python: the same run as `aish run`, without a command line around it.
+
+    from aish.api import arun, run
+
+    result = run("task.yaml", inputs={"since": "v1"})
+    result = await arun("task.yaml", replay=True)
+
+Nothing is printed, no signal is taken, stdin is not read. A run that has begun gives a `Result`,
+however it ends; what keeps it from beginning is raised, as in `aish.errors`.
+"""
+
+import json
+import os
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, Literal, Self, TypedDict, Unpack, cast
+
+import anyio
+from anyio import to_thread
+
+from aish.config.inputs import complete_inputs
+from aish.config.pipeline import Pipeline
+from aish.config.quantities import duration
+from aish.errors import AishError, ExitCode, UsageError
+from aish.run.execute import execute
+from aish.run.final import RunStatus
+from aish.run.folder import RunFolder, RunsPlace, open_folder
+from aish.run.interrupt import End, Interrupt, lent_by
+from aish.run.options import LockMode, RunOptions
+from aish.run.order import require_stdin
+from aish.run.plan import Plan, load_checked, make_plan
+from aish.run.plan_checks import require_steps
+from aish.run.staging.wanted import stages
+from aish.run.surroundings import AnyTape, Surroundings
+from aish.run.taping.reel import Reel, TapeChoice, load_reel
+from aish.sinks.fanout import EventLog, Sink
+from aish.sinks.items.file import ItemsFile, open_items_file, public
+from aish.sinks.lines import to_object
+from aish.sinks.result import Fold
+from aish.system.clock import SystemClock
+from aish.system.guest import as_guest
+from aish.terminal.unattended import Unattended
+from aish.vocab.event_parts import Exit
+from aish.vocab.events import RunFinished, Stamped
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonObject, JsonValue
+
+PathLike = str | os.PathLike[str]
+OnEvent = Callable[[JsonObject], None]
+"""Is given each event as `--format jsonl` has it, secrets masked, from the thread of the run."""
+
+_LIVE = "`replay=True` and `record=True` take the `cassette:` of the file"
+
+
+@frozen
+class Result:
+    """How a run ended: the object of `aish run --format json`, field by field.
+
+    `steps` has what each step came to, by its id, with `items` where it has any. `cost_usd` of
+    `None` is unknown. `folder` is the run's own, `None` where nothing is kept.
+    """
+
+    v: int
+    run: str
+    pipeline: str
+    status: RunStatus
+    exit: Exit
+    outputs: JsonValue
+    steps: Mapping[str, JsonObject]
+    expectations: Sequence[JsonObject]
+    usage: JsonObject
+    cost_usd: float | None
+    seconds: float
+    denials: Sequence[str]
+    notices: Sequence[JsonObject]
+    folder: str | None
+    cassette: JsonObject | None
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended with 0."""
+        return self.exit.code == ExitCode.OK
+
+    def raise_for_exit(self) -> Self:
+        """The same result, if the run ended with 0.
+
+        Raises:
+            RunFailedError: it did not.
+        """
+        if not self.ok:
+            raise RunFailedError(self)
+        return self
+
+
+class RunFailedError(AishError):
+    """A run that was to end with 0 and did not; `result` is all of it."""
+
+    code = "run_failed"
+
+    def __init__(self, result: Result) -> None:
+        super().__init__(result.exit.reason, where=result.pipeline, hint=result.exit.hint)
+        self.result = result
+        self.exit_code = ExitCode(result.exit.code)
+        self.retryable = result.exit.retryable
+
+
+class Options(TypedDict, total=False):
+    """What `run` and `arun` take beside the file and its inputs; each as the option of `aish run`.
+
+    `stdin` is what `{{ stdin }}` gives. `overrides` are those of `--set`, `NAME=VALUE` each.
+    `timeout` is in seconds, or `"10m"`. `replay` and `record` name a cassette; `True` is the file's
+    own. `environ` is used in the place of `os.environ`. `on_event` hears all that happens; what it
+    raises ends the run and is raised again.
+    """
+
+    stdin: str | None
+    model: str | None
+    overrides: Sequence[str]
+    allow: Sequence[str]
+    deny: Sequence[str]
+    allow_broad_root: bool
+    lock: LockMode
+    timeout: float | str | None
+    max_cost_usd: float | None
+    max_turns: int | None
+    concurrency: int | None
+    replay: PathLike | Literal[True] | None
+    record: PathLike | Literal[True] | None
+    run_dir: PathLike | None
+    ephemeral: bool
+    environ: Mapping[str, str] | None
+    on_event: OnEvent | None
+
+
+def run(
+    file: PathLike, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
+) -> Result:
+    """Run a pipeline file to its end; `options` are those of `Options`.
+
+    From any thread; where an event loop is running, `await arun(…)` does not block it.
+
+    Raises:
+        PipelineError: the file cannot be run; `problems` has all that is wrong with it.
+        UsageError: an input, an option or a cassette does not fit, or an event loop is running.
+    """
+    import asyncio
+
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        pass
+    else:
+        said = "`run` would block the event loop that is running in this thread"
+        raise UsageError(said, hint="`await arun(…)`, from `aish.api` too")
+
+    async def main() -> Result:
+        return await arun(file, inputs, **options)
+
+    return anyio.run(main)
+
+
+async def arun(
+    file: PathLike, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
+) -> Result:
+    """As `run`, in the event loop that is running; any number of them at the same time.
+
+    A task that is cancelled ends its run, and the children of it; `aish run --resume` continues it.
+
+    Raises:
+        PipelineError: the file cannot be run; `problems` has all that is wrong with it.
+        UsageError: an input, an option or a cassette does not fit.
+    """
+    unknown = options.keys() - Options.__annotations__.keys()
+    if unknown:
+        raise TypeError(f"unknown option: {', '.join(sorted(unknown))}")
+    with as_guest():
+        # Reading and checking a file takes its time: a loop has other things to do.
+        prepared = await to_thread.run_sync(_prepared, Path(file), inputs or {}, options)
+        return await _executed(prepared, options)
+
+
+@frozen
+class _Prepared:
+    """Everything that is known before anything is opened."""
+
+    plan: Plan
+    options: RunOptions
+    reel: Reel | None
+
+
+def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prepared:
+    pipeline = load_checked(file, tuple(given.get("overrides") or ()))
+    require_steps(pipeline)
+    reel = _reel(pipeline, given)
+    stdin, environ = given.get("stdin"), given.get("environ")
+    require_stdin(pipeline, stdin, hint="give it as `stdin=…`")
+    options = RunOptions(
+        inputs=complete_inputs(pipeline.inputs, _as_json(inputs)),
+        stdin=stdin,
+        model=given.get("model"),
+        allow=tuple(given.get("allow") or ()),
+        deny=tuple(given.get("deny") or ()),
+        timeout=_seconds(given.get("timeout")),
+        max_cost_usd=given.get("max_cost_usd"),
+        max_turns=given.get("max_turns"),
+        allow_broad_root=given.get("allow_broad_root", False),
+        lock=given.get("lock", "enforce"),
+        concurrency=given.get("concurrency"),
+        environ=dict(os.environ if environ is None else environ),
+    )
+    plan = make_plan(pipeline, options, reel=reel)
+    if given.get("ephemeral", False) and stages(plan):
+        said = "`mcp.stage` puts calls down for review, and `ephemeral` leaves nothing behind"
+        raise UsageError(said, hint="leave out `ephemeral`")
+    return _Prepared(plan, options, reel)
+
+
+def _as_json(inputs: Mapping[str, object]) -> dict[str, JsonValue]:
+    """What Python calls JSON, as JSON: tuples are lists, and nothing is shared with the caller."""
+    values: dict[str, JsonValue] = {}
+    for name, value in inputs.items():
+        try:
+            values[name] = json.loads(json.dumps(value, allow_nan=False))
+        except (TypeError, ValueError, RecursionError) as error:
+            said = f"the input `{name}` is no JSON value: {error}"
+            raise UsageError(said, where="inputs") from error
+    return values
+
+
+def _seconds(timeout: float | str | None) -> float | None:
+    if not isinstance(timeout, str):
+        return timeout
+    try:
+        return duration(timeout)
+    except ValueError as error:
+        raise UsageError(str(error), where="timeout", hint="for example `90s` or `10m`") from error
+
+
+def _reel(pipeline: Pipeline, given: Options) -> Reel | None:
+    replay, record = given.get("replay"), given.get("record")
+    if replay is None and record is None:
+        return None
+    if replay is not None and record is not None:
+        raise UsageError("`replay` and `record` exclude each other")
+    wanted, own = replay if replay is not None else record, pipeline.cassette
+    if wanted is True and own is None:
+        raise UsageError("the file names no cassette", where=str(pipeline.file), hint=_LIVE)
+    path = own.path if wanted is True and own is not None else Path(cast("PathLike", wanted))
+    choice = TapeChoice(
+        path=path,
+        mode="none" if replay is not None else "all",
+        ignore=() if own is None else own.ignore,
+        allow=() if own is None else own.allow,
+        strict=own is not None and own.strict is True,
+    )
+    return load_reel(choice)
+
+
+async def _executed(prepared: _Prepared, given: Options) -> Result:
+    plan, options = prepared.plan, prepared.options
+    clock = SystemClock()
+    folder = _folder(prepared, given, clock)
+    items = open_items_file(folder.path) if _has_items(plan) else None
+    gathered, hearer = _Gathered(folder.id, items), _Hearer(given.get("on_event"))
+    with ExitStack() as stack:
+        tape: AnyTape | None = None
+        if prepared.reel is not None:
+            tape = stack.enter_context(prepared.reel.opened(plan, options, folder, clock))
+        book = None
+        if stages(plan):
+            from aish.run.staging.book import open_book
+
+            book = open_book(plan, folder, None)
+        sinks: list[Sink | None] = [book, _journal(folder), items, gathered, hearer]
+        log = EventLog([one for one in sinks if one is not None], clock=clock, secrets=plan.secrets)
+        stack.callback(log.close)
+        around = Surroundings(
+            emit=log.emit,
+            approver=Unattended(),
+            clock=clock,
+            folder=folder,
+            environ=options.environ,
+            tape=tape,
+            staging=book,
+        )
+        with lent_by(hearer.lend):
+            await execute(plan, options, around)
+        result = gathered.result()
+    if hearer.error is not None:
+        raise hearer.error
+    return result
+
+
+def _folder(prepared: _Prepared, given: Options, clock: SystemClock) -> RunFolder:
+    plan, wanted = prepared.plan, given.get("run_dir")
+    pipeline, mask = plan.pipeline, plan.secrets.mask
+    place = RunsPlace(pipeline.file.parent, None if wanted is None else Path(wanted))
+    ephemeral = given.get("ephemeral", False)
+    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
+    folder.write_plan(pipeline.data)
+    if prepared.options.stdin:
+        folder.keep_stdin(prepared.options.stdin)
+    return folder
+
+
+def _journal(folder: RunFolder) -> Sink | None:
+    if folder.path is None:
+        return None
+    from aish.sinks.journal import open_journal
+
+    return open_journal(folder.path)
+
+
+def _has_items(plan: Plan) -> bool:
+    own = any(step.flow.foreach is not None for step in plan.steps)
+    return own or any(map(_has_items, plan.inner.values()))
+
+
+class _Gathered:
+    """A sink that makes the result of what happened."""
+
+    name = "the result"
+    deltas = False
+
+    def __init__(self, run: str, items: ItemsFile | None) -> None:
+        self._fold = Fold(run)
+        self._items = items
+        self._finished: RunFinished | None = None
+
+    def __call__(self, stamped: Stamped) -> None:
+        self._fold.take(stamped)
+        if isinstance(stamped.event, RunFinished):
+            self._finished = stamped.event
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def result(self) -> Result:
+        """The result of the run that has ended; the items' file is still open."""
+        assert self._finished is not None, "a run ends with `run.finished`"
+        row: dict[str, Any] = dict(self._fold.result(self._finished))
+        row["exit"] = self._finished.exit
+        if self._items is not None:
+            for step in self._items.steps():
+                if step in row["steps"]:
+                    found = [public(one) for one in self._items.rows(step)]
+                    row["steps"][step]["items"] = found
+        return Result(**{one.name: row[one.name] for one in fields(Result)})
+
+
+class _Hearer:
+    """A sink that hands events to the caller, whose error ends the run."""
+
+    name = "the caller's `on_event`"
+    deltas = True
+
+    def __init__(self, hear: OnEvent | None) -> None:
+        self.deltas = hear is not None
+        self.error: BaseException | None = None
+        self._hear = hear
+        self._end: End | None = None
+
+    def __call__(self, stamped: Stamped) -> None:
+        if self._hear is None or self.error is not None:
+            return
+        try:
+            self._hear(to_object(stamped))
+        except Exception as error:  # ruff: ignore[blind-except] - it is the caller's, who gets it back
+            self.error = error
+            if self._end is not None:
+                self._end(ExitCode.INTERRUPTED)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    @contextmanager
+    def lend(self, end: End) -> Generator[Interrupt]:
+        """Ends the run as a signal would; signals are the caller's own."""
+        seen = Interrupt()
+
+        def ended(code: ExitCode) -> None:
+            seen.code = code
+            end(code)
+
+        self._end = ended
+        yield seen
