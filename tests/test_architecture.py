@@ -21,7 +21,7 @@ ALLOWED = {
     "api.py": {"anyio"},
     "pytest_plugin.py": {"pytest"},
     "cli/": {"typer", "anyio"},
-    "cli/imported.py": {"ruamel"},
+    "cli/importing/templates.py": {"jinja2"},
     "run/": {"anyio"},
     "run/cluster/": {"anyio", "distributed"},
     "loop/": {"anyio"},

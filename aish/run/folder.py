@@ -160,12 +160,23 @@ def reopen_folder(path: Path, mask: Callable[[str], str]) -> RunFolder:
     return RunFolder(path.name, path, mask, kept)
 
 
+def hidden_folder(project: Path) -> Path:
+    """The folder `.aish` of a project, which ignores itself for git.
+
+    Raises:
+        UsageError: it is a link, or somebody else's.
+    """
+    project = project.resolve()
+    hidden = private_folder(project / ".aish", within=project)
+    _ignore(hidden)
+    return hidden
+
+
 def _make(place: RunsPlace, id: str) -> Path:
     if place.wanted is None:
         # No link below the project is followed: a repository may come with one planted (X9).
         project = place.project.resolve()
-        hidden = private_folder(project / ".aish", within=project)
-        _ignore(hidden)
+        hidden = hidden_folder(project)
         return private_folder(hidden / place.shelf / id, within=project)
     wanted = place.wanted.resolve()
     if not wanted.is_dir():

@@ -46,13 +46,18 @@ def names_credential(name: str) -> bool:
     return words != "PWD" and _CREDENTIAL.search(words) is not None
 
 
+def is_everywhere(name: str) -> bool:
+    """Whether every machine has a variable of this name."""
+    return name in _EVERYWHERE or name.startswith(("LC_", "XDG_"))
+
+
 def is_ordinary(name: str, value: str) -> bool:
     """Whether a variable that is no declared secret holds none (F15).
 
     So it is with what every machine has, with paths in variables that are named as paths, and with
     what is too short to be masked, unless it is named like a credential.
     """
-    if name in _EVERYWHERE or name.startswith(("LC_", "XDG_")):
+    if is_everywhere(name):
         return True
     if _PATHS.search(name) and all(map(_PATH.fullmatch, filter(None, value.split(":")))):
         return True

@@ -1,5 +1,6 @@
 """`aish init [TEMPLATE]`."""
 
+from collections.abc import Iterable
 from enum import StrEnum
 from importlib.resources import files
 from pathlib import Path
@@ -8,8 +9,15 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
-from aish.cli.imported import pipeline_from_mcp_json
 from aish.errors import UsageError
+from aish.run.folder import hidden_folder
+from aish.system.files import write_private
+from aish.system.paths import schema_text
+from aish.text import for_line
+
+DEFAULT = Path("aish.yaml")
+SCHEMA = Path(".aish") / "pipeline.schema.json"
+_HEAD = f"# yaml-language-server: $schema={SCHEMA.as_posix()}\n"
 
 
 class Template(StrEnum):
@@ -29,18 +37,58 @@ def command(
     *,
     source: Annotated[
         Path | None,
-        typer.Option("--from", metavar="FILE", help="Turn an `mcpServers` block into a pipeline."),
+        typer.Option(
+            "--from",
+            metavar="FILE",
+            help="Make a pipeline of another program's file: .mcp.json, .vscode/mcp.json, Codex's "
+            "config.toml, a goose recipe, a promptfoo configuration.",
+        ),
     ] = None,
     output: Annotated[
         Path, typer.Option("-o", "--output", metavar="FILE", help="Where it is written.")
-    ] = Path("aish.yaml"),
+    ] = DEFAULT,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> int:
     """Write a working starter pipeline.
 
+    Beside it goes the schema for editors, in `.aish/`.
+
     Example: aish init tools && aish validate aish.yaml
     """
-    text = starter(template) if source is None else pipeline_from_mcp_json(source)
+    if source is None:
+        text = starter(template, output)
+        _write(output, text, force=force)
+        say(f"wrote {output}; next: aish validate {output}")
+    else:
+        from aish.cli.importing.pipeline import imported_pipeline, pipeline_name
+
+        made = imported_pipeline(source, output, pipeline_name(output, source), _HEAD)
+        _write(output, made.text, force=force)
+        say(f"wrote {output}, from {made.kind} in {source}")
+        _list("export before a run", (f"{name}: {what}" for name, what in made.exports.items()))
+        _list("not mapped", (f"{one.position}: {one.path}: {one.instead}" for one in made.skipped))
+        _list("may run unasked, as there", made.approved)
+        if made.servers and not made.approved:
+            say(
+                f"nothing is approved yet: `aish tools {output}` lists the tools, and a rule under "
+                "`mcp.auto_approve` lets one run unasked"
+            )
+        say(f"next: aish validate {output}")
+    _write_schema(output)
+    return 0
+
+
+def starter(template: Template, output: Path) -> str:
+    """The text of a starter pipeline, under the name that it will have."""
+    text = (files("aish.cli") / "starters" / f"{template}.yaml").read_text(encoding="utf-8")
+    if output.name != DEFAULT.name:
+        from aish.cli.importing.pipeline import pipeline_name
+
+        text = text.replace(f"\nname: {template}\n", f"\nname: {pipeline_name(output)}\n", 1)
+    return _HEAD + text.replace(DEFAULT.name, for_line(str(output)))
+
+
+def _write(output: Path, text: str, *, force: bool) -> None:
     try:
         with output.open("w" if force else "x", encoding="utf-8") as file:
             file.write(text)
@@ -50,10 +98,25 @@ def command(
         ) from None
     except OSError as error:
         raise UsageError(f"cannot write: {error.strerror}", where=str(output)) from error
-    say(f"wrote {output}; next: aish validate {output}")
-    return 0
 
 
-def starter(template: Template) -> str:
-    """The text of a starter pipeline."""
-    return (files("aish.cli") / "starters" / f"{template}.yaml").read_text(encoding="utf-8")
+def _write_schema(output: Path) -> None:
+    """What the first line of the file names; it is no reason to fail."""
+    if not output.is_file():
+        return
+    path = output.parent / SCHEMA
+    try:
+        hidden_folder(output.parent)
+        path.unlink(missing_ok=True)
+        write_private(path, schema_text(path.name).encode("utf-8"))
+    except (UsageError, OSError) as error:
+        reason = error.message if isinstance(error, UsageError) else error.strerror or str(error)
+        say(f"warning: editors will not find the schema `{path}`: {reason}")
+
+
+def _list(title: str, rows: Iterable[str]) -> None:
+    listed = [for_line(row) for row in rows]
+    if listed:
+        say(f"{title}:")
+        for row in listed:
+            say(f"  {row}")

@@ -1,0 +1,1 @@
+"""`aish init --from FILE`: what other programs have in their files, as a pipeline."""

@@ -1,0 +1,46 @@
+"""Providers of models that speak chat completions, by the names that other programs give them."""
+
+from collections.abc import Mapping
+
+from aish.cli.importing.draft import Draft
+from aish.errors import Position
+from aish.vocab.json import JsonValue
+
+# Address, and the variable that holds the key by custom.
+_ENDPOINTS: Mapping[str, tuple[str, str | None]] = {
+    "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),
+    "anthropic": ("https://api.anthropic.com/v1", "ANTHROPIC_API_KEY"),
+    "openrouter": ("https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "google": ("https://generativelanguage.googleapis.com/v1beta/openai", "GOOGLE_API_KEY"),
+    "groq": ("https://api.groq.com/openai/v1", "GROQ_API_KEY"),
+    "mistral": ("https://api.mistral.ai/v1", "MISTRAL_API_KEY"),
+    "deepseek": ("https://api.deepseek.com/v1", "DEEPSEEK_API_KEY"),
+    "xai": ("https://api.x.ai/v1", "XAI_API_KEY"),
+    "ollama": ("http://localhost:11434/v1", None),
+}
+
+
+def is_known(provider: str) -> bool:
+    """Whether the address of a provider is known here."""
+    return provider.lower() in _ENDPOINTS
+
+
+def model_entry(
+    provider: str, model: str, draft: Draft, position: Position, path: str
+) -> dict[str, JsonValue]:
+    """An entry under `models`; of a provider that is not known, with variables to fill in."""
+    known = _ENDPOINTS.get(provider.lower())
+    if known is None:
+        draft.skip(
+            position,
+            path,
+            f"the provider `{provider}`: an endpoint that speaks chat completions in `MODEL_URL`",
+        )
+        draft.uses("MODEL_URL", f"the endpoint of `{model}`, without `/chat/completions`")
+        draft.uses("MODEL_KEY", f"the key of the model `{model}`")
+        return {"base_url": "${MODEL_URL}", "model": model, "key_env": "MODEL_KEY"}
+    url, key = known
+    if key is None:
+        return {"base_url": url, "model": model}
+    draft.uses(key, f"the key of the model `{model}`")
+    return {"base_url": url, "model": model, "key_env": key}

@@ -1,0 +1,180 @@
+"""From a file of another program to the text of a pipeline (F8), and what a person has to know."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from aish.cli.importing.documents import read_document
+from aish.cli.importing.draft import Draft, Section, Skipped, slug
+from aish.cli.importing.goose import from_recipe, is_recipe
+from aish.cli.importing.promptfoo import from_configuration, is_configuration
+from aish.cli.importing.servers import of_codex, of_json
+from aish.config.nodes import in_file_order
+from aish.errors import PipelineError, Position, Problem
+from aish.sinks.yaml_text import yaml_text
+from aish.text import for_line
+from aish.vocab.frozen import frozen
+from aish.vocab.json import JsonValue
+
+_ORDER = (
+    *("description", "inputs", "secrets", "models", "model", "mcp", "steps"),
+    *("system", "prompt", "output", "retry", "limits", "tests"),
+)
+_STEP = ("system", "prompt", "output", "retry")
+_AFTER = ("limits", "tests")
+_ASK: Final = "Say which tools you have."
+_LOCAL: Final[JsonValue] = {"local": {"embedded": "smollm2"}}
+_HINT = (
+    "`mcpServers` of .mcp.json, `servers` of .vscode/mcp.json, `[mcp_servers.NAME]` of Codex, a "
+    "recipe of goose, or a configuration of promptfoo"
+)
+_CODEX_MODELS = "a model under `models`: `base_url`, `model`, `key_env`"
+
+
+@frozen
+class Imported:
+    """A pipeline made of another program's file.
+
+    `exports` says of each variable what belongs into it, `approved` which calls need no question.
+    """
+
+    text: str
+    kind: str
+    exports: Mapping[str, str]
+    skipped: tuple[Skipped, ...]
+    approved: tuple[str, ...]
+    servers: tuple[str, ...]
+
+
+def imported_pipeline(source: Path, target: Path, name: str, head: str) -> Imported:
+    """The pipeline that a file comes to, to be written to `target` under a `head` of comments.
+
+    Raises:
+        PipelineError: the file cannot be read, or is none that can be imported; says where.
+    """
+    root = read_document(source)
+    draft = Draft(source, target)
+    kind, made = _read(Section(root, "", draft, set()))
+    if draft.problems:
+        raise PipelineError(in_file_order(draft.problems, str(source)))
+    approved = tuple(str(one) for one in draft.approved)
+    servers = _servers(made, approved)
+    if draft.secrets:
+        made["secrets"] = list(draft.secrets)
+    made.setdefault("models", _LOCAL)
+    if "prompt" not in made and "steps" not in made:
+        made["inputs"] = {"prompt": {"type": "string", "default": _ASK}}
+        made["prompt"] = "{{ inputs.prompt }}"
+    for variable in draft.literals:
+        draft.exports[variable] += f"; its value stands in {source.name}"
+    text = f"{head}{''.join(_comments(source, draft))}{_body(made, name)}"
+    skipped = tuple(sorted(draft.skipped, key=lambda one: (one.position.line, one.position.column)))
+    return Imported(text, kind, draft.exports, skipped, approved, servers)
+
+
+def _servers(made: Mapping[str, JsonValue], approved: tuple[str, ...]) -> tuple[str, ...]:
+    """The aliases; and what needs no question, put into the file."""
+    mcp = made.get("mcp")
+    servers = mcp.get("servers") if isinstance(mcp, dict) else None
+    if not isinstance(mcp, dict) or not isinstance(servers, Mapping):
+        return ()
+    mcp["auto_approve"] = list(approved)
+    return tuple(servers)
+
+
+def _read(root: Section) -> tuple[str, dict[str, JsonValue]]:
+    """What the file is, and the pipeline's keys that come of it."""
+    source = root.draft.source
+    entries = root.node.entries
+    for key, kind in (("mcpServers", "`mcpServers`"), ("servers", "VS Code's `servers`")):
+        if key in entries:
+            servers = of_json(root, key, _base(source))
+            _leave(root, frozenset({"$schema", "inputs"}))
+            return kind, {"mcp": {"servers": servers}}
+    if "mcp_servers" in entries:
+        servers = of_codex(root, _base(source) if _is_in_project(source) else None)
+        models = _codex_models(root)
+        _leave(root, frozenset())
+        return "Codex's `mcp_servers`", {"mcp": {"servers": servers}} | models
+    if is_recipe(root):
+        return "a recipe of goose", from_recipe(root)
+    if is_configuration(root):
+        return "a configuration of promptfoo", from_configuration(root)
+    keys = ", ".join(f"`{for_line(key)}`" for key in list(entries)[:5]) or "nothing"
+    message = f"this is no file that can be imported: it has {keys}"
+    raise PipelineError((Problem(Position(str(source), 1, 1), "", message, _HINT),))
+
+
+def _base(source: Path) -> Path:
+    """The folder in which the other program starts its servers."""
+    folder = source.resolve().parent
+    hidden = {".vscode", ".cursor", ".codex", ".roo", ".gemini", ".kiro", ".windsurf", ".idea"}
+    if folder.name == "settings" and folder.parent.name == ".kiro":
+        folder = folder.parent
+    return folder.parent if folder.name in hidden else folder
+
+
+def _is_in_project(source: Path) -> bool:
+    """Whether it is a project's configuration and not a person's."""
+    return source.resolve().parent != (Path.home() / ".codex").resolve()
+
+
+def _codex_models(root: Section) -> dict[str, JsonValue]:
+    """The model, where its provider is one that the file describes and that speaks chat."""
+    model, provider = root.text("model"), root.text("model_provider")
+    providers = root.section("model_providers") if provider is not None else None
+    one = None if providers is None or provider is None else providers.section(provider)
+    if one is None:
+        for key in ("model", "model_provider", "model_providers"):
+            if key in root.node.entries:
+                root.skip(key, _CODEX_MODELS)
+        return {}
+    assert providers is not None
+    providers.leave(dict.fromkeys(providers.node.entries, _CODEX_MODELS))
+    url, key_env = one.text("base_url"), one.text("env_key")
+    if one.text("wire_api") not in {None, "chat"}:
+        one.skip("wire_api", "an endpoint that speaks chat completions")
+    one.leave({"query_params": "write them into `base_url`"}, frozenset({"name"}))
+    if model is None or url is None:
+        root.skip("model_providers", _CODEX_MODELS)
+        return {}
+    entry: dict[str, JsonValue] = {"base_url": url.rstrip("/"), "model": model}
+    if key_env is not None:
+        root.draft.uses(key_env, f"the key of the model `{model}`")
+        entry["key_env"] = key_env
+    return {"models": {"main": entry}}
+
+
+def _leave(root: Section, ignored: frozenset[str]) -> None:
+    """The rest of a list of servers: settings of the other program, told in one line."""
+    rest = [key for key in root.node.entries if key not in root.read | ignored]
+    if rest:
+        shown = ", ".join(rest[:4]) + (f" and {len(rest) - 4} more" if len(rest) > 4 else "")  # ruff: ignore[magic-value-comparison] - as many as a line takes
+        root.draft.skip(root.position(rest[0]), shown, "left out: settings of the other program")
+
+
+def _comments(source: Path, draft: Draft) -> Iterator[str]:
+    """What whoever opens the file has to know."""
+    yield f"# Made from {for_line(source.name)} by `aish init --from`.\n"
+    if draft.exports:
+        yield "# Export before a run:\n"
+        yield from (f"#   {name}: {for_line(what)}\n" for name, what in draft.exports.items())
+
+
+def _body(made: Mapping[str, JsonValue], name: str) -> str:
+    head = yaml_text({"aish": 1, "name": name})
+    if "description" in made:
+        head += yaml_text({"description": made["description"]})
+    order = [key for key in _ORDER if key in made]
+    step = [key for key in order if key in _STEP]
+    before = [key for key in order if key not in {"description", *_STEP, *_AFTER}]
+    groups = [*([key] for key in before), step, *([key] for key in order if key in _AFTER)]
+    blocks = ["".join(yaml_text({key: made[key]}) for key in group) for group in groups if group]
+    return "\n".join((head, *blocks))
+
+
+def pipeline_name(target: Path, source: Path | None = None) -> str:
+    """The name that a pipeline has from its file; from its source's, where that says nothing."""
+    if source is not None and target.name == "aish.yaml":
+        return slug(source.stem, "imported")
+    return slug(target.stem, "pipeline")

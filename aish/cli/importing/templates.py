@@ -1,0 +1,55 @@
+"""Templates of other programs, whose variables are inputs here."""
+
+from collections.abc import Iterator, Mapping
+
+from aish.errors import UsageError
+from aish.templates.references import references
+
+_QUIET = frozenset({"whitespace", "comment_begin", "comment", "comment_end"})
+
+
+def renamed(source: str, names: Mapping[str, str]) -> str:
+    """A template in which each of these names is replaced; everything else stays as it is.
+
+    Raises:
+        UsageError: it is no template.
+    """
+    if not ("{{" in source or "{%" in source):
+        return source
+    return "".join(_renamed(source, names))
+
+
+def free_names(source: str) -> frozenset[str]:
+    """The names that a template reads and does not make itself.
+
+    Raises:
+        UsageError: it is no template.
+    """
+    return frozenset(path.split(".")[0] for path in references(source))
+
+
+def _renamed(source: str, names: Mapping[str, str]) -> Iterator[str]:
+    from jinja2 import Environment, TemplateSyntaxError
+
+    # Trailing newlines are part of a prompt.
+    environment = Environment(keep_trailing_newline=True, autoescape=False)  # ruff: ignore[jinja2-autoescape-false] - nothing is rendered
+    try:
+        tokens = list(environment.lex(source))
+    except TemplateSyntaxError as error:
+        raise UsageError(error.message or "not a template", where=f"line {error.lineno}") from error
+    for index, (_, kind, text) in enumerate(tokens):
+        if kind == "name" and text in names and _is_variable(tokens, index):
+            yield names[text]
+        else:
+            yield text
+
+
+def _is_variable(tokens: list[tuple[int, str, str]], index: int) -> bool:
+    """Whether a name is one: no attribute, filter, test or argument's name."""
+    before = next((t for t in reversed(tokens[:index]) if t[1] not in _QUIET), None)
+    after = next((t for t in tokens[index + 1 :] if t[1] not in _QUIET), None)
+    if before is not None and (before[1:] in {("operator", "."), ("operator", "|")}):
+        return False
+    if before is not None and before[1:] == ("name", "is"):
+        return False
+    return after is None or after[1:] != ("operator", "=")
