@@ -219,7 +219,8 @@ def _folder(
     place, name = RunsPlace(pipeline.file.parent, run_dir), f"apply-{pipeline.name}"
     folder = open_folder(name, place, clock.now(), ephemeral=False, mask=secrets.mask)
     ids = [call.id for call in due]
-    folder.write_plan({"apply": {"run": asked.staged.head.run, "calls": ids}})
+    with folder.beginning():
+        folder.write_plan({"apply": {"run": asked.staged.head.run, "calls": ids}})
     return folder
 
 
@@ -228,7 +229,8 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
     assert folder.path is not None
     register_masks(job.secrets, quiet=quiet)
     lost: list[str] = []
-    sinks: list[Sink] = [open_journal(folder.path)]
+    with folder.beginning():
+        sinks: list[Sink] = [open_journal(folder.path)]
     sinks += [] if quiet else [Plain(sys.stderr)]
     events = EventLog(
         sinks,

@@ -25,7 +25,9 @@ from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.unknown import tags
 from aish.sinks.fanout import Sink
+from aish.sinks.journal_reader import torn_tail
 from aish.sinks.json_text import json_text
+from aish.vocab.event_parts import Place
 from aish.vocab.events import Notice, Stamped
 from aish.vocab.json import JsonValue
 from aish.vocab.protocols import Clock
@@ -109,6 +111,10 @@ class Resumption:
                 notices=told,
                 read_file=past.kept,
             )
+            if reading.torn is not None:
+                torn = Notice(Place(), "warning", "journal_torn", torn_tail(reading.torn))
+                notices = (*self._carried.notices, torn)
+                self._carried = replace(self._carried, notices=notices)
         return self._carried
 
     def folder(self, plan: Plan) -> RunFolder:

@@ -107,7 +107,7 @@ class Asked:
 def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
     require_steps(pipeline)
-    ruling, telling = asked.ruling, asked.telling
+    telling = asked.telling
     carriers = _cluster(asked, film)
     with ExitStack() as stack:
         resumed = _resumption(pipeline, asked, film, stack)
@@ -124,14 +124,16 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
             return resumed.show_again(plan, shape, clock, quiet=telling.quiet)
         folder = _folder(plan, options, clock, telling) if resumed is None else resumed.folder(plan)
         tape: AnyTape | None = None
-        if film is not None:
-            tape = stack.enter_context(film.opened(plan, options, folder, clock))
-        book = book_of(plan, folder, telling.staged)
-        before = None if resumed is None else resumed.go_on()
-        with Outlets(plan, folder, shape, clock, book, before) as outlets:
+        with folder.beginning():
+            if film is not None:
+                tape = stack.enter_context(film.opened(plan, options, folder, clock))
+            book = book_of(plan, folder, telling.staged)
+            before = None if resumed is None else resumed.go_on()
+            outlets = Outlets(plan, folder, shape, clock, book, before)
+        with outlets:
             around = Surroundings(
                 emit=outlets.emit,
-                approver=outlets.approver(ask=ruling.ask),
+                approver=outlets.approver(ask=asked.ruling.ask),
                 clock=clock,
                 folder=folder,
                 environ=options.environ,
@@ -225,7 +227,8 @@ def _folder(plan: Plan, options: RunOptions, clock: Clock, telling: Telling) -> 
     pipeline, mask = plan.pipeline, plan.secrets.mask
     place = RunsPlace(pipeline.file.parent, telling.run_dir)
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=telling.ephemeral, mask=mask)
-    folder.write_plan(pipeline.data)
-    if options.stdin:
-        folder.keep_stdin(options.stdin)
+    with folder.beginning():
+        folder.write_plan(pipeline.data)
+        if options.stdin:
+            folder.keep_stdin(options.stdin)
     return folder

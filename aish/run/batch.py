@@ -50,6 +50,7 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done, given))
     total = items.total if stage.options.shard is None else None
     batch = _Batch(step, foreach, stage, iter(items), total, known)
+    stage.ended[stage.place(step)] = batch.kept
     return await batch.run()
 
 

@@ -5,13 +5,13 @@ import os
 import re
 import secrets
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 
 from aish.errors import UsageError
-from aish.system.files import atomic_write, open_own, private_folder, write_private
+from aish.system.files import atomic_write, is_there, open_own, private_folder, write_private
 from aish.vocab.frozen import frozen, slotted
 from aish.vocab.json import JsonValue
 
@@ -46,12 +46,16 @@ class RunsPlace:
 
 @slotted
 class RunFolder:
-    """An open run folder. `path` is `None` for `--ephemeral`, and then nothing is kept."""
+    """An open run folder. `path` is `None` for `--ephemeral`, and then nothing is kept.
+
+    `within` is what it was made beneath, no link on the way.
+    """
 
     id: str
     path: Path | None
     mask: Callable[[str], str] = field(default=str)
     _kept: int = 0
+    within: Path | None = None
 
     @property
     def shown(self) -> str | None:
@@ -67,6 +71,33 @@ class RunFolder:
     def logs(self) -> Path | None:
         """Where servers' stderr goes."""
         return None if self.path is None else private_folder(self.path / "servers")
+
+    @contextmanager
+    def beginning(self) -> Generator[None]:
+        """While the first files of a run are made: the folder has to stay where it is meanwhile.
+
+        Raises:
+            UsageError: it has gone, or a part of its path is a link now.
+        """
+        try:
+            self._require()
+            yield
+        except OSError:
+            self._require()
+            raise
+        self._require()
+
+    def _require(self) -> None:
+        if self.path is None or self.within is None:
+            return
+        try:
+            there = is_there(self.path, self.within)
+        except OSError as error:
+            said = f"cannot look at the run folder: {error.strerror}"
+            raise UsageError(said, where=str(self.path), hint=_ELSEWHERE) from error
+        if not there:
+            said = "the run folder was deleted, moved or replaced by a link while the run began"
+            raise UsageError(said, where=str(self.path), hint=_ELSEWHERE)
 
     def keep(self, name: str, content: bytes) -> str | None:
         """Write `content` beside the journal and return its path relative to the run's folder.
@@ -141,7 +172,8 @@ def open_folder(
     if ephemeral:
         return RunFolder(id=id, path=None, mask=mask)
     try:
-        return RunFolder(id=id, path=_make(place, id), mask=mask)
+        path, within = _make(place, id)
+        return RunFolder(id=id, path=path, mask=mask, within=within)
     except OSError as error:
         why = f"cannot make the run folder: {error.strerror or error}"
         # The error knows the last part of the path only.
@@ -172,19 +204,20 @@ def hidden_folder(project: Path) -> Path:
     return hidden
 
 
-def _make(place: RunsPlace, id: str) -> Path:
+def _make(place: RunsPlace, id: str) -> tuple[Path, Path]:
+    """The new folder, and what no link is followed beneath."""
     if place.wanted is None:
         # No link below the project is followed: a repository may come with one planted (X9).
         project = place.project.resolve()
         hidden = hidden_folder(project)
-        return private_folder(hidden / place.shelf / id, within=project)
+        return private_folder(hidden / place.shelf / id, within=project), project
     wanted = place.wanted.resolve()
     if not wanted.is_dir():
         private_folder(wanted)
     # A folder that is there is somebody's: its mode and its other files are left alone.
     path = private_folder(wanted / id, within=wanted)
     _ignore(path)
-    return path
+    return path, wanted
 
 
 def _ignore(folder: Path) -> None:

@@ -138,14 +138,23 @@ async def _run_step(step: Step, stage: Stage) -> StepRecord:
     except BaseException:
         # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
         now = clock.monotonic()
-        record = replace(_cut_off(step, stage, now), seconds=now - begun)
+        record = replace(_whole(_cut_off(step, stage, now), step, stage), seconds=now - begun)
         stage.records[step.id] = record
         emit(finished(record, stage.place(step)))
         raise
-    record = replace(record, seconds=clock.monotonic() - begun)
+    record = replace(_whole(record, step, stage), seconds=clock.monotonic() - begun)
     stage.spending.forget(stage.place(step))
     emit(finished(record, stage.place(step)))
     return record
+
+
+def _whole(record: StepRecord, step: Step, stage: Stage) -> StepRecord:
+    """A step with items is a list of those that ended, also where it failed as a whole (F14)."""
+    ended = stage.ended.pop(stage.place(step), [])
+    if step.flow.foreach is None or record.items is not None:
+        return record
+    ended.sort(key=lambda item: item.index)
+    return replace(record, items=tuple(ended))
 
 
 async def _outcome(step: Step, stage: Stage) -> StepRecord:

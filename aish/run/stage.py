@@ -15,7 +15,7 @@ from aish.run.context import template_context
 from aish.run.course import Course
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.run.records import StepRecord
+from aish.run.records import ItemRecord, StepRecord
 from aish.run.resources import Resources
 from aish.run.spending import Spending
 from aish.run.surroundings import AnyCarried
@@ -48,7 +48,7 @@ class Stage:
     step runs for an item, `turn` counts the requests that earlier attempts made. `prefix` goes
     before the ids of a sub-pipeline's steps, `within` is the outer item that it runs for, and
     `inner` runs one. `carrier` runs items elsewhere, where that is wanted. `needed` are the steps
-    whose items anything reads later.
+    whose items anything reads later; `ended` has those of each step that have ended so far.
     """
 
     plan: Plan
@@ -63,6 +63,7 @@ class Stage:
     replayed: bool = False
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
     needed: frozenset[str] = frozenset()
+    ended: dict[Place, list[ItemRecord]] = field(default_factory=dict)
     prefix: str = ""
     within: str | None = None
     inner: "Inner | None" = None

@@ -17,7 +17,7 @@ from aish.shell.session import Session
 from aish.shell.shelf import ANEW, find_session
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
-from aish.sinks.journal_reader import read_journal
+from aish.sinks.journal_reader import read_journal, torn_tail
 from aish.system.one_writer import BeingWrittenError
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import NOWHERE
@@ -123,6 +123,8 @@ def find_earlier(
     with read_journal(journal.path) as reading:
         for record in reading:
             scan.take(record)
+        if reading.torn is not None:
+            scan.lost(torn_tail(reading.torn))
     if scan.pipeline != pipeline.name:
         said = f"this is a session on `{scan.pipeline}`, not on `{pipeline.name}`"
         hint = f"`aish shell FILE --resume {id}` with the file of `{scan.pipeline}` goes on with it"
@@ -145,6 +147,7 @@ class _Scan:
         self._model: str | None = None
         self._lines = self._ran = self._seq = 0
         self._seconds = 0.0
+        self._lost: list[str] = []
         self._takes: Mapping[str, Callable[[Any], None]] = {
             "run.started": self._started,
             "step.started": self._step,
@@ -167,10 +170,14 @@ class _Scan:
         self._asking.take(record)
         self._recalling.take(record)
 
+    def lost(self, said: str) -> None:
+        """Something did not come back; `said` is a sentence."""
+        self._lost.append(said)
+
     def earlier(self, id: str, journal: HeldJournal) -> Earlier:
         """All of it."""
         recalled, asking = self._recalling.end(), self._asking
-        lost = dict.fromkeys(recalled.lost)
+        lost = dict.fromkeys((*self._lost, *recalled.lost))
         attached = asking.attached(self._read, lost.setdefault)
         turns = tuple(recalled.history.turns)
         carried = Carried(id, spent=self._spending.spent(), denials=tuple(self._denials))

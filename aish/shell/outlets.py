@@ -62,7 +62,8 @@ class Outlets:
         if folder.path is not None:
             from aish.sinks.journal import open_journal
 
-            sinks.append(open_journal(folder.path))
+            with folder.beginning():
+                sinks.append(open_journal(folder.path))
         if self.visitor is not None:
             sinks.append(self.visitor())
         if isinstance(self.out, PipedOut):

@@ -108,7 +108,8 @@ def open_stage(
 def _folder(plan: Plan, place: RunsPlace, clock: Clock, wanted: Wanted) -> RunFolder:
     pipeline, mask = plan.pipeline, plan.secrets.mask
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=wanted.ephemeral, mask=mask)
-    folder.write_plan(pipeline.data)
+    with folder.beginning():
+        folder.write_plan(pipeline.data)
     return folder
 
 
@@ -117,7 +118,8 @@ def _journal(folder: RunFolder) -> Sink | None:
         return None
     from aish.sinks.journal import open_journal
 
-    return open_journal(folder.path)
+    with folder.beginning():
+        return open_journal(folder.path)
 
 
 @contextmanager

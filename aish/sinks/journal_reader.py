@@ -1,8 +1,8 @@
 """A journal read back: one record after the other, none of them on trust (B2).
 
-A torn tail, which a killed process may leave, is recognised and left out. Anything else that is
-not as it was written is refused with its line and place: what was done once must not be done again
-because its record was skipped.
+A torn tail, which a killed process or a crash of the machine may leave, is recognised and left out:
+half a record, NUL bytes, or both. Anything else that is not as it was written is refused with its
+line and place: what was done once must not be done again because its record was skipped.
 """
 
 import json
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
-from aish.sinks.journal_record import JournalError, opened
+from aish.sinks.journal_record import JournalError, is_unwritten, opened
 from aish.sinks.lines import VERSION
 from aish.system.files import open_own
 from aish.vocab.frozen import frozen
@@ -28,6 +28,15 @@ class Torn:
     line: int
     offset: int
     size: int
+
+
+def torn_tail(torn: Torn) -> str:
+    """What is told of a tail that is cut off before anything is appended."""
+    size = f"{torn.size:,} bytes" if torn.size != 1 else "1 byte"
+    return (
+        f"the journal ends in {size} that are no whole record, as after a crash; they are kept in"
+        " `events.jsonl.torn`"
+    )
 
 
 class JournalReading:
@@ -62,7 +71,12 @@ class JournalReading:
             if not line.endswith(b"\n"):
                 self._end(line)
                 return
-            yield self._record(line[:-1])
+            body = opened(line[:-1])
+            if body is None:
+                if not is_unwritten(line) or not self._rest_is_empty(line):
+                    raise self._damage(line[:-1])
+                return
+            yield self._record(body)
             self._offset += len(line)
 
     @property
@@ -70,10 +84,7 @@ class JournalReading:
         """File and line of the record that was read last."""
         return f"{self._name}:{self._line}"
 
-    def _record(self, line: bytes) -> JsonObject:
-        body = opened(line)
-        if body is None:
-            raise self._damage(line)
+    def _record(self, body: bytes) -> JsonObject:
         try:
             record: Any = _whole(body.decode())
         except (ValueError, RecursionError) as error:
@@ -87,17 +98,25 @@ class JournalReading:
         return record  # type: ignore[no-any-return]  # a mapping: it ended in `}` and had a key
 
     def _end(self, line: bytes) -> None:
-        if b"\0" in line:
-            raise self._damage(line)
         if len(line) == self._longest:
             raise self._error(f"is longer than {self._longest} bytes", _COPY)
         self.torn = Torn(self._line, self._offset, len(line))
 
+    def _rest_is_empty(self, line: bytes) -> bool:
+        """Whether nothing but NUL bytes comes after a line that was not written whole."""
+        size = len(line)
+        while block := self._file.read(_BUFFER):
+            if block.strip(b"\0\n"):
+                return False
+            size += len(block)
+        self.torn = Torn(self._line, self._offset, size)
+        return True
+
     def _damage(self, line: bytes) -> JournalError:
         """What has become of a line that is not as it was written."""
         if b"\0" in line:
-            cut = f"`truncate -s {self._offset} {self._name}` keeps the whole records before it"
-            return self._error("is filled with NUL bytes, as after a crash of the machine", cut)
+            said = "has NUL bytes in it, and records stand after it"
+            return self._error(said, _COPY)
         if line.endswith(b"\r") and opened(line[:-1]) is not None:
             back = "turn them back, for example with `dos2unix`"
             return self._error("ends in CRLF: the line ends were converted", back)

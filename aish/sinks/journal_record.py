@@ -26,6 +26,14 @@ def sealed(line: bytes) -> bytes:
     return b'%b,"crc":"%08x"}\n' % (body[:-1], crc32(body))
 
 
+def is_unwritten(line: bytes) -> bool:
+    """Whether a part of a line never reached the disk: there are NUL bytes, and no record after.
+
+    A record has none: JSON spells them out.
+    """
+    return b"\0" in line and opened(line.rpartition(b"\0")[2].rstrip(b"\n")) is None
+
+
 def opened(record: bytes) -> bytes | None:
     """The line in a record (without its end), or `None` where the checksum is not right."""
     seal = _SEAL.match(record, len(record) - _LENGTH) if len(record) > _LENGTH else None

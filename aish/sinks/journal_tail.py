@@ -6,23 +6,24 @@ Appending after a torn record would lose the next record too. What is cut off is
 import os
 from pathlib import Path
 
-from aish.sinks.journal_record import JournalError
+from aish.sinks.journal_record import is_unwritten
 from aish.system.files import open_append, open_own
 
 _BLOCK = 1 << 16
 
 
 def cut_torn_tail(path: Path) -> int:
-    """Move what stands after the last line end of `path` to `events.jsonl.torn`; how much it is.
+    """Move what stands after the last whole record of `path` beside it; how many bytes it is.
+
+    That is half a record, NUL bytes where a crash of the machine left blocks unwritten, or both.
 
     Raises:
-        JournalError: the tail is filled with NUL bytes: that is no write that was cut short.
         UsageError: something else stands in the place of one of the two files.
     """
     reading = open_own(path)
     try:
         size = os.fstat(reading).st_size
-        begin = _after_last_line_end(reading, size)
+        begin = _after_last_record(reading, size)
         if begin == size:
             return 0
         _keep(reading, begin, size, path)
@@ -35,6 +36,25 @@ def cut_torn_tail(path: Path) -> int:
     finally:
         os.close(cutting)
     return size - begin
+
+
+def _after_last_record(descriptor: int, size: int) -> int:
+    """Where the last line ends that was written whole."""
+    end = _after_last_line_end(descriptor, size)
+    while end:
+        begin = _after_last_line_end(descriptor, end - 1)
+        if not is_unwritten(_read(descriptor, begin, end)):
+            break
+        end = begin
+    return end
+
+
+def _read(descriptor: int, begin: int, end: int) -> bytes:
+    blocks = []
+    while begin < end and (block := os.pread(descriptor, end - begin, begin)):
+        blocks.append(block)
+        begin += len(block)
+    return b"".join(blocks)
 
 
 def _after_last_line_end(descriptor: int, size: int) -> int:
@@ -50,16 +70,9 @@ def _after_last_line_end(descriptor: int, size: int) -> int:
 
 def _keep(descriptor: int, begin: int, size: int, path: Path) -> None:
     """Copy the tail, and let it reach the disk before it is cut off."""
-    begun = begin
     kept = open_append(path.with_name(f"{path.name}.torn"))
     try:
-        while begin < size:
-            block = os.pread(descriptor, _BLOCK, begin)
-            if b"\0" in block:
-                at = begin + block.index(b"\0")
-                said = f"there are NUL bytes at byte {at}, as after a crash of the machine"
-                hint = f"`truncate -s {begun} {path}` keeps the whole records before them"
-                raise JournalError(said, where=str(path), hint=hint)
+        while begin < size and (block := os.pread(descriptor, min(_BLOCK, size - begin), begin)):
             begin += os.write(kept, block)
         os.write(kept, b"\n")
         os.fsync(kept)

@@ -46,6 +46,27 @@ def private_folder(path: Path, within: Path | None = None) -> Path:
     return path
 
 
+def is_there(path: Path, within: Path) -> bool:
+    """Whether the folder `path` still stands where it was made, no link below `within`.
+
+    Raises:
+        OSError: it cannot be looked at.
+    """
+    held = os.open(within, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in path.relative_to(within).parts:
+            above = held
+            held = os.open(part, _FOLDER, dir_fd=above)
+            os.close(above)
+    except OSError as error:
+        if error.errno in {errno.ENOENT, errno.ENOTDIR, errno.ELOOP}:
+            return False
+        raise
+    finally:
+        os.close(held)
+    return True
+
+
 def write_private(path: Path, data: bytes) -> None:
     """Write a new file that only we may read.
 

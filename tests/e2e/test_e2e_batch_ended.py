@@ -105,3 +105,30 @@ def test_a_signal_ends_a_batch_and_what_it_has_started(
 
     # The fixture sees that no process stays behind.
     check_whole(project)
+
+
+@pytest.mark.requirement("F14", "F5")
+@pytest.mark.parametrize("rows", ["three", ""])
+def test_items_that_fail_as_a_whole_are_a_list(project: Project, rows: str) -> None:
+    project.pipeline(
+        """
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        inputs: {rows: {type: string}}
+        steps:
+          - id: each
+            foreach: "inputs.rows if inputs.rows else []"
+            on_error: continue
+            run: ["true"]
+          - id: count
+            needs: [each]
+            run: [echo, "{{ steps.each | length }} {{ steps.each is mapping }}"]
+        outputs: {count: "{{ steps.each | length }}"}
+        """
+    )
+
+    found = project.result("-q", "-i", f"rows={rows}")
+
+    assert found["steps"]["each"]["status"] == ("failed" if rows else "ok")
+    assert found["steps"]["count"]["text"] == "0 false\n"
+    assert found["outputs"] == {"count": 0}

@@ -357,7 +357,9 @@ def _damaged(data: bytes) -> bytes:
     [
         pytest.param(_damaged, "checksum does not fit", id="damaged"),
         pytest.param(lambda data: data.replace(b"\n", b"\r\n"), "CRLF", id="crlf"),
-        pytest.param(lambda data: data + b"\0" * 4096, "NUL bytes", id="nul"),
+        pytest.param(
+            lambda data: data.replace(b"\n", b"\0\n", 1), "NUL bytes", id="nul in the middle"
+        ),
         pytest.param(lambda data: data[: data.index(b"\n") // 2], "before it began", id="cut"),
         pytest.param(lambda _: b"", "before it began", id="empty"),
         pytest.param(lambda _: b"a: 1\n", "no checksum", id="foreign"),
@@ -386,18 +388,25 @@ def test_a_journal_that_is_not_as_it_was_written_is_refused_and_left_alone(
 
 
 @pytest.mark.requirement("B2", "B3")
+@pytest.mark.parametrize(
+    "tail", [b'{"v":1,"seq":99,"ti', b"\0" * 5000, b'{"v":1,"seq":99,"ti' + b"\0" * 5000]
+)
 def test_a_torn_record_is_cut_off_and_kept(
-    project: Project, model_endpoint: ModelEndpoints
+    project: Project, model_endpoint: ModelEndpoints, tail: bytes
 ) -> None:
     project.pipeline(THREE)
     killed_at(project, model_endpoint, "Three")
     (folder,) = project.run_folders
     path = folder / "events.jsonl"
     with path.open("ab") as file:
-        file.write(b'{"v":1,"seq":99,"ti')
+        file.write(tail)
 
-    assert project.run("--resume").code == 0
-    assert (folder / "events.jsonl.torn").read_bytes() == b'{"v":1,"seq":99,"ti\n'
+    done = project.run("--resume")
+
+    assert done.code == 0
+    size = f"{len(tail):,} bytes"
+    assert f"the journal ends in {size} that are no whole record" in done.stderr
+    assert (folder / "events.jsonl.torn").read_bytes() == tail + b"\n"
     assert of_type(journal_of(folder), "run.finished")
 
 

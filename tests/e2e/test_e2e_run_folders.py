@@ -1,10 +1,11 @@
 """What stands in the folder of a run, and what happens where there can be none."""
 
 import json
+import sys
 
 import pytest
-from cli_process import heeding_modes
-from e2e_project import ModelEndpoints, Project
+from cli_process import Done, Running, heeding_modes
+from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import text_reply
 
 KEY = "a-key-that-nobody-sees"
@@ -61,3 +62,33 @@ def test_where_no_folder_can_be_made_nothing_is_asked_and_it_is_said_how_to_do_w
     assert "cannot make the run folder: Permission denied" in refused.stderr
     assert "--ephemeral" in refused.stderr
     assert (without.code, without.stdout) == (0, "Hello.\n")
+
+
+# --- What happens to it while the run begins ---------------------------------------------------
+
+
+def meanwhile(project: Project, name: str, what: str, *arguments: str) -> Done:
+    """`aish`, whose run folder is deleted, or behind a link, before the file is opened."""
+    driver = REPO / "tests" / "support" / "folder_driver.py"
+    argv = [sys.executable, str(driver), name, what, *arguments]
+    return Running(argv, cwd=project.folder, env=project.aish.env, stdin=None).finish()
+
+
+@pytest.mark.requirement("B1", "X9", "exit-2")
+@pytest.mark.parametrize("what", ["gone", "link"])
+@pytest.mark.parametrize("name", ["plan.json", "events.jsonl"])
+@pytest.mark.parametrize("command", ["run", "shell"])
+def test_a_folder_that_vanishes_while_the_run_begins_is_a_clear_error(
+    project: Project, model_endpoint: ModelEndpoints, command: str, name: str, what: str
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+
+    done = meanwhile(project, name, what, command, "p.yaml")
+
+    assert done.code == 2, done.stderr
+    assert "the run folder was deleted, moved or replaced by a link while" in done.stderr
+    assert "`--run-dir DIR` puts it elsewhere" in done.stderr
+    assert "bug in aish" not in done.stderr
+    assert not endpoint.requests

@@ -27,7 +27,7 @@ State = Literal["open", "applied", "failed", "unknown"]
 ENDING = ".applied.jsonl"
 
 # The way to the server broke, or the server went away: the call may have come through.
-_UNCERTAIN = frozenset({"transport_error"})
+_UNCERTAIN = frozenset({"transport_error", "timeout", "interrupted", "unknown"})
 
 
 def log_path(staged: Path) -> Path:

@@ -334,7 +334,9 @@ class _Trial:
         mask, clock, heard = plan.secrets.mask, SystemClock(), _Heard()
         folder = _folder(draft, plan, clock)
         assert folder.path is not None
-        log = EventLog([open_journal(folder.path), heard], clock=clock, secrets=plan.secrets)
+        with folder.beginning():
+            journal = open_journal(folder.path)
+        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets)
         around = Surroundings(
             emit=log.emit,
             approver=Unattended(),
@@ -395,9 +397,10 @@ def _folder(draft: _Draft, plan: Plan, clock: Clock) -> RunFolder:
     pipeline = plan.pipeline
     place, mask = RunsPlace(pipeline.file.parent), plan.secrets.mask
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=False, mask=mask)
-    folder.write_plan(pipeline.data)
-    if draft.options.stdin:
-        folder.keep_stdin(draft.options.stdin)
+    with folder.beginning():
+        folder.write_plan(pipeline.data)
+        if draft.options.stdin:
+            folder.keep_stdin(draft.options.stdin)
     return folder
 
 

@@ -67,7 +67,8 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
     mask = plan.secrets.mask
     ephemeral = opened.around.folder.path is None
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
-    folder.write_plan(pipeline.data)
+    with folder.beginning():
+        folder.write_plan(pipeline.data)
     with opened.outlets_for(plan, folder, clock) as emit, opened.interrupts.lent():
         around = Surroundings(
             emit=_Counting(emit, session.emit, folder.shown),

@@ -694,7 +694,7 @@ def test_the_beginnings_of_a_run_are_found_in_its_journal(tmp_path: Path) -> Non
     ("harm", "said"),
     [
         (lambda _: b'{"a": 1}\n', "no checksum"),
-        (lambda _: b"\0" * 512 + b"\n", "filled with NUL"),
+        (lambda _: b"\0" * 512 + b"\n", "does not begin with `run.started`"),
         (lambda data: data.replace(b"\n", b"\r\n")[200:], "its checksum does not fit"),
         (lambda data: data.split(b"\n", 1)[1], "does not begin with `run.started`"),
     ],

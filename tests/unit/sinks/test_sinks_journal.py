@@ -260,7 +260,8 @@ def _flipped(line: bytes) -> bytes:
     ("change", "said"),
     [
         (_flipped, "is damaged: its checksum does not fit"),
-        (lambda line: line[:30] + b"\0" * 200 + b"\n", "is filled with NUL bytes"),
+        (lambda line: line[:30] + b"\0" * 200 + b"\n", "has NUL bytes in it, and records stand"),
+        (lambda line: b"\0" * 4096 + line, "has NUL bytes in it, and records stand"),
         (lambda _: b"hello\n", "has no checksum: it is no record of a journal"),
         (lambda line: line + line, "has the number 3 after 3"),
         (lambda _: sealed(b'{"v":1,"seq":0}\n'), "has the number 0 after 1"),
@@ -301,19 +302,40 @@ def test_a_file_converted_to_crlf_is_told_for_what_it_is(tmp_path: Path) -> None
 
 
 @pytest.mark.requirement("B2")
-def test_a_tail_of_nul_bytes_is_refused_by_reader_and_writer(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(b"\0", id="a byte"),
+        pytest.param(b"\0" * 100_000, id="blocks"),
+        pytest.param(b'{"v":1,"se' + b"\0" * 70_000, id="half a record and blocks"),
+        pytest.param(b'{"v":1,"se' + b"\0" * 70_000 + b'1"}\n', id="a record with a hole"),
+        pytest.param(b'{"v":1\0\0"}\n' + b"\0" * 70_000, id="a hole and blocks"),
+        pytest.param(b"\0\n\0\0\n", id="lines of nothing"),
+    ],
+)
+def test_a_tail_of_nul_bytes_is_a_torn_tail(tmp_path: Path, tail: bytes) -> None:
     path = written(tmp_path, journaled())
     whole = path.read_bytes()
-    path.write_bytes(whole + b"\0" * 100_000)
+    path.write_bytes(whole + tail)
 
-    error = refused(path)
-    with pytest.raises(JournalError, match="NUL bytes") as caught:
-        open_journal(tmp_path)
+    with read_journal(path) as reading:
+        found = list(reading)
+    open_journal(tmp_path).close()
 
-    assert "filled with NUL bytes, as after a crash of the machine" in error.message
-    for hint in (error.hint, caught.value.hint):
-        assert f"truncate -s {len(whole)} " in str(hint)
-    assert path.read_bytes() == whole + b"\0" * 100_000
+    assert len(found) == len(journaled())
+    assert reading.torn is not None
+    assert (reading.torn.offset, reading.torn.size) == (len(whole), len(tail))
+    assert path.read_bytes() == whole
+    assert (tmp_path / "events.jsonl.torn").read_bytes() == tail + b"\n"
+
+
+@pytest.mark.requirement("B2")
+def test_a_record_behind_nul_bytes_is_no_torn_tail(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled())
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + b"\0" * 4096 + lines[-1])
+
+    assert "has NUL bytes in it, and records stand after it" in refused(path).message
 
 
 @pytest.mark.requirement("X6")
