@@ -3,6 +3,7 @@
 from typing import Literal
 
 from aish.reports.units import Unit
+from aish.sinks.json_text import structured
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
@@ -78,6 +79,9 @@ def answer_of(unit: Unit) -> JsonValue:
     end = unit.finished
     if end is None:
         return None
-    if unit.kind in _ANSWERING and end.output is not None and not isinstance(end.output, str):
+    if unit.kind not in _ANSWERING:
+        return end.text or None
+    if end.output is not None and not isinstance(end.output, str):
         return end.output
-    return end.text or None
+    # What was rejected is no output, and is what one wants to read.
+    return structured(end.text) if end.text else None

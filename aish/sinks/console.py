@@ -12,7 +12,6 @@ from contextlib import AbstractContextManager
 from typing import assert_never
 
 from aish.sinks import frames
-from aish.sinks.annotations import annotation_rows
 from aish.sinks.floor import Floor
 from aish.sinks.look import Look, Style
 from aish.sinks.progress.display import ItemDisplay
@@ -291,8 +290,11 @@ class Console:
 
     def _closing(self, event: RunFinished) -> None:
         self._screen.line()
-        for row, level in annotation_rows(self._annotations):
-            self._note(_OF_ANNOTATIONS[level], row)
+        if self._annotations:
+            from aish.sinks.annotations import annotation_rows
+
+            for row, level in annotation_rows(self._annotations):
+                self._note(_OF_ANNOTATIONS[level], row)
         if event.exit.code:
             first, *rest = lines_of(event.exit.reason, event.exit.name)
             self._say(f"exit {event.exit.code} ({event.exit.name}): {first}", "red")

@@ -11,17 +11,40 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aish.strict_json import strict_json
 from aish.text import for_terminal
 from aish.vocab.json import JsonValue
 
 # As in `for_ci_log`; no line of JSON begins with a colon.
 _CI_COMMAND = re.compile(r"#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)")
 _DEEPEST = 100
+_FENCE = "```"
 
 
 def json_text(value: JsonValue, *, indent: int | None = None, spaced: bool = False) -> str:
     """The value as JSON, on one line unless it is indented; `spaced` is for people."""
     return safe_json(_dumps(value, indent, spaced=spaced))
+
+
+def structured(text: str) -> JsonValue:
+    """The object or list that a text is as JSON, maybe in a code fence; else the text."""
+    inner = text.strip()
+    if inner.startswith(_FENCE) and inner.endswith(_FENCE):
+        inner = inner.partition("\n")[2].removesuffix(_FENCE).strip()
+    if not inner.startswith(("{", "[")):
+        return text
+    try:
+        value = strict_json(inner)
+    except (ValueError, RecursionError):
+        return text
+    return text if not value or _is_deeper(value, _DEEPEST) else value
+
+
+def _is_deeper(value: JsonValue, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(one, levels - 1) for one in inner)
 
 
 def string_text(text: str) -> str:

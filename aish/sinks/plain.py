@@ -8,8 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
-from aish.sinks.annotations import annotation_rows
-from aish.sinks.json_text import json_text
+from aish.sinks.json_text import json_text, structured
 from aish.sinks.progress.batches import Batches
 from aish.sinks.progress.log import ItemLog
 from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
@@ -156,8 +155,10 @@ class Plain:
     def _run_finished(self, event: RunFinished) -> Iterator[str]:
         for denial, count in Counter(event.denials).items():
             yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
-        for row, _ in annotation_rows(self._annotations):
-            yield row
+        if self._annotations:
+            from aish.sinks.annotations import annotation_rows
+
+            yield from (row for row, _ in annotation_rows(self._annotations))
         if event.exit.code:
             first, *rest = lines_of(event.exit.reason, event.exit.name)
             yield f"exit {event.exit.code} ({event.exit.name}): {first}"
@@ -194,12 +195,14 @@ def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
 
 def _answer(event: StepFinished, at: str) -> Iterator[str]:
     """What a step has said that failed: its turns were told of in short."""
-    answer = event.text or ""
-    if answer and event.output is not None and not isinstance(event.output, str):
+    answer = event.output if event.text else None
+    if event.text and (answer is None or isinstance(answer, str)):
+        answer = structured(event.text)
+    if not (answer is None or isinstance(answer, str)):
         from aish.sinks.yaml_text import yaml_text
 
-        answer = yaml_text(event.output)
-    lines = answer.strip("\n").splitlines()
+        answer = yaml_text(answer)
+    lines = (answer or "").strip("\n").splitlines()
     if not lines:
         return
     yield f"{at}answer:"

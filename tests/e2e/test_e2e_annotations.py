@@ -246,6 +246,26 @@ def test_a_step_without_an_answer_has_no_annotations_and_no_more_to_say(
     assert (found["exit"]["code"], found["annotations"], found["notices"]) == (1, [], [])
 
 
+@pytest.mark.requirement("B11", "B9")
+def test_an_answer_that_does_not_fit_is_shown_as_what_it_is(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply(f"```json\n{answer()}\n```")]))
+    project.aish.env["GITHUB_STEP_SUMMARY"] = "summary.md"
+    project.pipeline(
+        "prompt: Hello\noutput: {schema: {required: [score]}, attempts: 1}\n"
+        "annotations: steps.main.output.findings\n"
+    )
+
+    done = project.run("--github", "--junit", "j.xml")
+
+    assert done.code == 1
+    assert "] main:     - file: src/total.py\n" in done.stderr
+    page = (project.folder / "summary.md").read_text("utf-8")
+    assert "<td><code>src/total.py</code></td><td><code>2</code></td>" in page
+    assert '  "verdict": "fail",\n' in (project.folder / "j.xml").read_text().replace("&quot;", '"')
+
+
 @pytest.mark.requirement("B11", "X6")
 def test_no_more_annotations_are_made_than_anybody_shows(
     project: Project, model_endpoint: ModelEndpoints
