@@ -107,7 +107,8 @@ def _rows(table: Table) -> CaseRows | None:
     name = table.text("as") or "item"
     if name in _TAKEN:
         table.problem("as", f"`{name}` is what templates call something else")
-    return CaseRows(file, source.folder_of("file"), name, table.text("key"))
+    folder = source.folder_of("file")
+    return CaseRows(file, folder, name, table.text("key"), source.text("delimiter"))
 
 
 def _expectation(table: Table, documents: Documents) -> Expectation | None:

@@ -79,12 +79,14 @@ class CaseRows:
     """`foreach` of a test: a file whose rows are cases, relative to `folder`.
 
     Templates call the row `name` (`as` in the file); `key` is an expression for a row's name.
+    `delimiter` stands between the values of a CSV file.
     """
 
     file: str
     folder: Path
     name: str = "item"
     key: str | None = None
+    delimiter: str | None = None
 
 
 @frozen

@@ -82,7 +82,7 @@ def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
 
 def _rows(rows: CaseRows) -> Iterator[JsonValue]:
     try:
-        for item in from_file(rows.folder / rows.file):
+        for item in from_file(rows.folder / rows.file, rows.delimiter):
             _check_count(item.index, rows)
             yield item.value
     except ItemsError as error:

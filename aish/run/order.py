@@ -14,7 +14,6 @@ from aish.config.steps import (
     Step,
 )
 from aish.errors import UsageError
-from aish.run.expectations.names import all_names_read
 from aish.templates.references import references, references_of_expression
 from aish.vocab.json import JsonValue
 
@@ -101,7 +100,20 @@ def reads(step: Step) -> Iterator[str]:
         yield from references(source)
     for expression in expressions(step):
         yield from references_of_expression(expression)
-    yield from all_names_read(step.expect)
+    yield from names_expected(step)
+
+
+def names_expected(step: Step) -> Iterator[str]:
+    """The places that a step's expectations read.
+
+    Raises:
+        UsageError: one of them is no template, or no expression.
+    """
+    if step.expect:
+        # Most steps expect nothing, and need not wait for what reads that.
+        from aish.run.expectations.names import all_names_read
+
+        yield from all_names_read(step.expect)
 
 
 def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:

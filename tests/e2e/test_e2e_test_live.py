@@ -245,6 +245,33 @@ def test_a_limit_of_the_file_holds_for_each_case(live: Project) -> None:
     assert "the run ended with 4 (budget): step `main`: the limit of $1e-05" in done.stdout
 
 
+@pytest.mark.requirement("C12", "F7", "exit-2")
+def test_a_missing_key_or_a_broken_file_costs_its_own_cases_only(live: Project) -> None:
+    text = PIPELINE.replace("model: b,", "model: b, key_env: BAD_KEY,")
+    live.pipeline(text, "pipelines/replies.yaml")
+    live.pipeline("prompt: '{{ gone }}'\ntests: [{name: t}]\n", "pipelines/broken.yaml")
+
+    done = live.aish("test", "--live", "-m", "good", "-m", "bad", "pipelines")
+
+    assert done.code == 2
+    assert "2 passed, 3 errors, cost" in done.stdout
+    assert "`BAD_KEY`" in done.stdout
+    assert "broken.yaml:3:9: prompt: `gone` is not defined" in done.stdout
+
+
+@pytest.mark.requirement("C12", "B11")
+def test_the_page_of_a_job_has_the_cases_that_failed(live: Project) -> None:
+    summary = live.write("summary.md", "")
+    env = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(summary)}
+
+    done = live.aish("test", "--live", "-m", "good", "-m", "bad", "--github", env=env)
+
+    assert done.code == 1, done.stdout + done.stderr
+    page = summary.read_text("utf-8")
+    assert "3 passed, 1 failed" in page
+    assert "answers[hours] [bad]" in page
+
+
 @pytest.mark.requirement("C12", "B1")
 def test_a_live_case_leaves_a_run_that_can_be_looked_at(live: Project) -> None:
     done = live.aish("test", "--live", "-m", "bad", "-k", "hours")

@@ -85,6 +85,35 @@ def test_rows_are_selected_by_their_names_and_leave_no_orphans(tested: Project) 
     assert "cassettes that no test uses:\n  pipelines/cassettes/hours.yaml" in done.stdout
 
 
+@pytest.mark.requirement("C12", "F5")
+@pytest.mark.parametrize(
+    ("name", "source", "cases"),
+    [
+        ("cases.csv", '{file: cases.csv, delimiter: ";"}', CASES.replace(",", ";")),
+        ("cases.tsv", "{file: cases.tsv}", CASES.replace(",", "\t")),
+        (
+            "cases.jsonl",
+            "{file: cases.jsonl}",
+            (
+                '{"id": "refund", "question": "money back?", "word": "back"}\n'
+                '{"id": "hours", "question": "open when?", "word": "4 words", "most": 4}\n'
+            ),
+        ),
+    ],
+)
+def test_rows_may_stand_in_files_of_other_formats(
+    tested: Project, name: str, source: str, cases: str
+) -> None:
+    text = PIPELINE.replace("{file: cases.csv}", source)
+    tested.pipeline(text, "pipelines/replies.yaml")
+    tested.write(f"pipelines/{name}", cases)
+
+    done = tested.aish("test")
+
+    assert done.code == 0, done.stdout
+    assert names(done.stdout) == ["answers[refund] PASSED", "answers[hours] PASSED"]
+
+
 @pytest.mark.requirement("C12", "C8")
 def test_the_check_of_cassettes_knows_those_of_rows(tested: Project) -> None:
     done = tested.aish("cassette", "check", "pipelines/replies.yaml")

@@ -18,8 +18,7 @@ from aish.errors import UsageError
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.expressions import expression_complaints
 from aish.run.checks.reading import METHODS, undefined
-from aish.run.expectations.names import all_names_read
-from aish.run.order import expressions
+from aish.run.order import expressions, names_expected
 from aish.templates.references import references, references_of_expression
 from aish.vocab.json import JsonValue
 
@@ -41,7 +40,7 @@ def template_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
             yield from undefined(name, path, pipeline, more)
     yield from _expressions(pipeline)
     try:
-        used.update(name for step in pipeline.steps for name in all_names_read(step.expect))
+        used.update(name for step in pipeline.steps for name in names_expected(step))
         read = [one for step in pipeline.steps for one in expressions(step)]
         read += [one.foreach for one in pipeline.annotations if one.foreach is not None]
         used.update(name for one in read for name in references_of_expression(one))
