@@ -37,8 +37,8 @@ EXIT_MEANINGS = {
     "the credentials, after retries",
     ExitCode.CASSETTE: "a replay met a request that the cassette does not hold, or, under "
     "`cassette.strict`, left recorded ones unused",
-    ExitCode.LOCK: "a server or a tool is not as the lock file pins it or as a call was staged "
-    "for, or `aish lock` found a difference",
+    ExitCode.LOCK: "a server, tool, prompt or model is not as the lock file pins it or as a call "
+    "was staged for, or `aish lock` found a difference",
     ExitCode.INTERNAL: "a bug: the message names the log file and asks for a report",
     ExitCode.INTERRUPTED: "SIGINT (Ctrl-C): children are gone, the journal is closed",
     ExitCode.TERMINATED: "SIGTERM: the same",

@@ -23,7 +23,7 @@ def quiet_surroundings(plan: Plan) -> Surroundings:
     """No folder, nobody to ask, notices to stderr."""
     register_masks(plan.secrets)
     return Surroundings(
-        emit=_notices(plan.secrets),
+        emit=notices(plan.secrets),
         approver=Unattended(),
         clock=SystemClock(),
         folder=RunFolder(id="look", path=None, mask=plan.secrets.mask),
@@ -46,7 +46,9 @@ def tools_plan(pipeline: Pipeline, options: RunOptions) -> Plan:
     return make_plan(pipeline, options, with_models=False)
 
 
-def _notices(secrets: Secrets) -> Emit:
+def notices(secrets: Secrets) -> Emit:
+    """What says notices on stderr, and nothing else."""
+
     def emit(event: Event) -> None:
         if isinstance(event, Notice):
             say(secrets.mask(f"{event.level}: {event.text}"))

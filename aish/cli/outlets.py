@@ -27,7 +27,7 @@ from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, ItemStarted, RunFinished
+from aish.vocab.events import Event, ItemStarted, Notice, RunFinished
 from aish.vocab.frozen import frozen
 from aish.vocab.protocols import Approver, Clock
 
@@ -141,6 +141,8 @@ class Outlets:
             raise JournalLostError
         self._ended_well = isinstance(event, RunFinished) and event.exit.code == 0
         self._log.emit(event)
+        if self._shape.quiet and isinstance(event, Notice):
+            self._say_quietly(event)
 
     def approver(self, *, ask: bool) -> Approver:
         """The person at the terminal, where `--ask` says so, else nobody (P2, P3)."""
@@ -157,6 +159,11 @@ class Outlets:
         if self._shape.quiet and end.code:
             say(f"error: {end.reason}" + (f"\n\nhint: {end.hint}" if end.hint else ""))
         return end.code or int(self._lost)
+
+    def _say_quietly(self, notice: Notice) -> None:
+        """What `-q` does not hide: that a run goes on with what its lock does not pin (P8)."""
+        if notice.level == "warning" and notice.code == "lock_differs":
+            say(f"warning: {self._plan.secrets.mask(notice.text)}")
 
     def _out(self) -> BinaryIO:
         path = self._shape.output

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
+from typing import cast
 
 from aish.config.annotations import decode_annotations
 from aish.config.decode_expect import decode_cassette, decode_tests
@@ -16,7 +17,7 @@ from aish.config.decode_shell import decode_shell
 from aish.config.decode_steps import StepsReader, loop_limits, on_denied
 from aish.config.documents import Documents
 from aish.config.nodes import MappingNode, broken_paths, is_whole, positions_of, to_data
-from aish.config.pipeline import Pipeline
+from aish.config.pipeline import LockIgnored, Pipeline
 from aish.config.reading import Table
 from aish.config.steps import Context, LoopLimits
 from aish.errors import Problem
@@ -67,7 +68,8 @@ def decode(
         policy_tests=decode_policy_tests(top),
         cassette=decode_cassette(top),
         tests=tests,
-        lock=top.absolute("lock"),
+        lock=top.part("lock").absolute("path") or top.absolute("lock"),
+        lock_ignore=cast("tuple[LockIgnored, ...]", top.part("lock").texts("ignore")),
         overrides=tuple(overrides),
         digest=_digest(data, documents.hashes),
         files=documents.hashes,

@@ -22,6 +22,8 @@ from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.rules import PolicyTest, RuleLists
 
 StdinUse = Literal["required", "optional"]
+LockIgnored = Literal["prompts", "models"]
+"""What a lock pins and a run may have otherwise, with a warning (P8)."""
 
 
 @frozen
@@ -60,6 +62,7 @@ class Pipeline:
     cassette: CassetteSettings | None = None
     tests: tuple[Case, ...] = ()
     lock: Path | None = None
+    lock_ignore: tuple[LockIgnored, ...] = ()
     overrides: tuple[str, ...] = ()
     digest: str = ""
     files: Mapping[str, str] = field(default_factory=dict)

@@ -143,7 +143,7 @@ def address_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
 
 
 def stale_differences(pinned: Lock, now: Lock) -> Iterator[Difference]:
-    """About what can do no harm: servers that are gone, models and prompts that changed."""
+    """About servers that are gone, and models and prompts that are not what was pinned."""
     for alias in pinned.servers:
         if alias not in now.servers:
             yield Difference("server", alias, "removed")

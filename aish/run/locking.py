@@ -16,7 +16,7 @@ from aish.policy.lock import (
     stale_differences,
     tool_difference,
 )
-from aish.run.locks.file import lock_path
+from aish.run.locks.file import is_ignored, lock_path
 from aish.run.locks.pins import declared, everything, pin_now
 from aish.run.locks.words import named, summary
 from aish.run.plan import Plan
@@ -39,7 +39,9 @@ class LockWatch:
         self._enforced = plan.lock_mode == "enforce"
         self._emit = emit
         self._offering: Servers | None = None
+        self._models = plan.models if plan.steps else self._now.models if plan.models else ()
         self._servers: dict[str, Difference] = {}
+        self._asked: list[Difference] = []
         self._tools: dict[ToolName, Difference] = {}
         self._good: dict[ToolName, Tool] = {}
 
@@ -47,13 +49,20 @@ class LockWatch:
         """Say what the file alone tells, before any server is started.
 
         Raises:
-            LockDiffersError: a server is not the one that was pinned, and that is enforced.
+            LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that
+                is enforced.
         """
         for found in address_differences(self._pinned, self._now):
             self._servers[found.name] = found
             self._say(found)
         for found in stale_differences(self._pinned, self._now):
-            self._notice("info", "lock_stale", found)
+            if not self._matters(found):
+                self._notice("info", "lock_stale", found)
+            elif is_ignored(found, self._pipeline):
+                self._notice("warning", "lock_differs", found)
+            else:
+                self._asked.append(found)
+                self._say(found)
         self.require()
 
     def hold(self, offering: Servers) -> None:
@@ -123,8 +132,17 @@ class LockWatch:
 
     @property
     def differences(self) -> tuple[Difference, ...]:
-        """Servers and tools that are kept out, in the order in which that was found."""
-        return (*self._servers.values(), *self._tools.values())
+        """What is not as it was pinned, in the order in which that was found.
+
+        Servers and tools are kept out; models and prompts are asked where that is not enforced.
+        """
+        return (*self._servers.values(), *self._asked, *self._tools.values())
+
+    def _matters(self, found: Difference) -> bool:
+        """Whether a model that may be asked, or a prompt, is not the one that was pinned."""
+        if found.change == "removed":
+            return False
+        return found.kind == "prompt" or (found.kind == "model" and found.name in self._models)
 
     def _is_out(self, name: ToolName) -> bool:
         return name.server in self._servers or name in self._tools
@@ -156,7 +174,8 @@ def begun_watch(plan: Plan, lock: Lock, emit: Emit) -> LockWatch:
     """The watch over a plan's lock.
 
     Raises:
-        LockDiffersError: a server is not the one that was pinned, and that is enforced.
+        LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that is
+            enforced.
     """
     watch = LockWatch(plan, lock, emit)
     watch.begin()

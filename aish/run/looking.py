@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from aish.errors import AishError
+from aish.errors import AishError, LockDiffersError
 from aish.policy.decide import decide
 from aish.policy.rules import Policy, unmatched_rules
 from aish.run.plan import Plan
 from aish.run.resources import lock_errors, open_toolbox
 from aish.run.surroundings import Surroundings
 from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Tools
+from aish.vocab.protocols import Emit, Tools
 from aish.vocab.rules import RuleEntry
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import Tool, ToolName
@@ -54,11 +54,18 @@ async def look(plan: Plan, around: Surroundings) -> Look:
         )
 
 
-def look_at_lock(plan: Plan) -> Look | None:
+def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
     """The tools as they are locked, without asking a server; `None` where nothing is locked."""
     if plan.lock is None:
         return None
+    from aish.run.locking import begun_watch
     from aish.run.locks.pins import known_servers, locked_tools
+
+    locked: tuple[AishError, ...] = ()
+    try:
+        begun_watch(plan, plan.lock, emit)
+    except LockDiffersError as error:
+        locked = (error,)
 
     known = tuple(locked_tools(plan.pipeline, plan.lock).values())
     complete = len(known_servers(plan.pipeline, plan.lock)) == len(plan.servers)
@@ -66,6 +73,7 @@ def look_at_lock(plan: Plan) -> Look | None:
         tools=tuple(view(plan.policy, tool) for tool in known if not tool.unlisted),
         servers=(),
         unmatched=unmatched_rules(plan.policy, known) if complete else (),
+        locked=locked,
     )
 
 

@@ -79,11 +79,10 @@ async def open_toolbox(
         reaper = Reaper()
         stack.callback(reaper.close)
         registry: Servers | None = None
-        watch: Watch | None = None
+        watch = _watch(plan, around)
         if plan.servers and servers is None:
             from aish.run.servers import open_servers as servers
         if servers is not None:
-            watch = _watch(plan, around)
             registry = await stack.enter_async_context(servers(plan, around, reaper))
             if watch is not None:
                 watch.hold(registry)

@@ -65,6 +65,7 @@ def test_ten_broken_files_are_explained(project: Project, snapshot: SnapshotAsse
 
 
 def test_the_same_as_json(project: Project, snapshot: SnapshotAssertion) -> None:
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
     project.write("names.yaml", TEN_BROKEN["names.yaml"])
     project.pipeline("prompt: Say hello", name="good.yaml")
 

@@ -52,6 +52,7 @@ def write(project: Project, steps: str = CALL, *flags: str, more: str = "") -> N
 @pytest.fixture
 def locked(project: Project) -> Project:
     """A project with one server, locked."""
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
     serve(project, [ECHO, OTHER])
     write(project)
     done = project.aish("lock", "p.yaml")
@@ -130,8 +131,8 @@ def test_with_warn_the_run_goes_on_without_the_tool(
     endpoint = model_endpoint([tool_reply(calls), text_reply("done")])
     locked.uses(endpoint)
     write(locked, "prompt: Use your tools")
+    locked.aish("lock", "p.yaml", "--update")
     serve(locked, [ECHO, {**OTHER, "description": "Changed"}, {**OTHER, "name": "third"}])
-    locked.aish("lock", "p.yaml")
 
     found = locked.result("--lock", "warn")
 
@@ -252,24 +253,93 @@ def test_another_command_is_not_even_started(locked: Project) -> None:
 
 
 @pytest.mark.requirement("P8")
-def test_a_prompt_or_model_that_changed_is_a_notice_in_a_run_and_a_difference_in_a_check(
+def test_a_prompt_or_a_model_that_changed_ends_the_run_before_anything_is_asked(
     locked: Project, model_endpoint: ModelEndpoints
 ) -> None:
-    locked.uses(model_endpoint([text_reply("a")]))
+    endpoint = model_endpoint([text_reply("a")])
+    locked.uses(endpoint)
     write(locked, "prompt: One thing")
     locked.aish("lock", "p.yaml", "--update")
     write(locked, "prompt: Another thing")
 
     checked = locked.aish("lock", "p.yaml", "--check")
     validated = locked.aish("validate", "p.yaml", "--strict")
+    planned = locked.aish("plan", "p.yaml", "--offline")
     found = locked.result("--set", "models.m.model=other")
 
     assert checked.code == 7
     assert "prompt of step main: changed" in checked.stdout
     assert validated.code == 2
     assert "prompt of step `main` is not the one that was locked" in validated.stderr
-    assert found["exit"]["code"] == 0
-    assert [notice["code"] for notice in found["notices"]] == ["lock_stale", "lock_stale"]
+    assert planned.code == 7
+    assert found["exit"]["code"] == 7
+    assert found["exit"]["reason"].endswith(
+        "model `m`, prompt of step `main` are not as the lock pins"
+    )
+    assert [notice["code"] for notice in found["notices"]] == ["lock_differs", "lock_differs"]
+    assert endpoint.asked == []
+
+
+@pytest.mark.requirement("P8")
+@pytest.mark.parametrize(
+    ("lock", "option", "code", "told"),
+    [
+        ("", "--lock=warn", 0, ("model `m`", "prompt of step `main`")),
+        ("lock: {ignore: [prompts, models]}", "-q", 0, ("model `m`", "prompt of step `main`")),
+        ("lock: {path: p.lock.json, ignore: [prompts]}", "-q", 7, ("prompt of step `main`",)),
+        ("lock: {ignore: [models]}", "-q", 7, ("model `m`",)),
+    ],
+)
+def test_a_prompt_or_a_model_may_differ_with_a_warning_that_quiet_does_not_hide(
+    locked: Project,
+    model_endpoint: ModelEndpoints,
+    lock: str,
+    option: str,
+    code: int,
+    told: tuple[str, ...],
+) -> None:
+    locked.uses(model_endpoint([text_reply("an answer")]))
+    write(locked, "prompt: One thing")
+    locked.aish("lock", "p.yaml", "--update")
+    write(locked, f"prompt: Another thing\n{lock}")
+
+    done = locked.run("-q", "--set", "models.m.model=other", option)
+    checked = locked.aish("lock", "p.yaml", "--check", "--set", "models.m.model=other")
+
+    assert (done.code, done.stdout) == (code, "an answer\n" if code == 0 else "")
+    warned = [line for line in done.stderr.splitlines() if line.startswith("warning: p.lock.json")]
+    assert [name for name in told if any(name in line for line in warned)] == list(told)
+    assert len(warned) == len(told)
+    assert checked.code == (0 if lock and code == 0 else 7)
+
+
+@pytest.mark.requirement("P8")
+def test_a_file_without_servers_is_held_to_its_lock_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([]))
+    project.pipeline("prompt: One thing")
+    project.aish("lock", "p.yaml")
+    project.pipeline("prompt: Another thing")
+
+    done = project.run("-q")
+
+    assert (done.code, done.stdout) == (7, "")
+    assert "prompt of step `main` is not as the lock pins" in done.stderr
+
+
+@pytest.mark.requirement("P8")
+def test_a_model_that_is_not_asked_may_be_another(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([text_reply("an answer")]))
+    project.pipeline("model: m\nprompt: One thing")
+    project.aish("lock", "p.yaml", "--set", "models.spare={embedded: smollm2}")
+
+    unused = project.result("--set", "models.spare={base_url: 'http://h', model: x}")
+
+    assert unused["exit"]["code"] == 0
+    assert [notice["code"] for notice in unused["notices"]] == ["lock_stale"]
 
 
 @pytest.mark.requirement("P8", "P9")
@@ -494,6 +564,7 @@ mcp:
     repo: {pack: [fs], root: ., tools: [file_read]}
 steps: [{id: it, call: repo__file_read, with: {path: a.txt}}]
 """
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
     project.pipeline(text)
     assert project.aish("lock", "p.yaml").code == 0
     project.pipeline(text.replace("[file_read]", "[file_read, dir_list, 'file_*']"))

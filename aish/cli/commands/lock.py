@@ -22,9 +22,9 @@ from aish.cli.options import (
 from aish.cli.printing import print_json, print_text
 from aish.config.pipeline import Pipeline
 from aish.errors import ExitCode, LockDiffersError, UsageError
-from aish.policy.lock import Lock
+from aish.policy.lock import Difference, Lock
 from aish.run.lock_taking import Taken, take_lock
-from aish.run.locks.file import lock_path, read_lock, write_lock
+from aish.run.locks.file import is_ignored, lock_path, read_lock, write_lock
 from aish.run.locks.words import difference_lines, difference_row, named
 from aish.run.options import RunOptions
 from aish.system.secrets import Secrets
@@ -71,9 +71,9 @@ def command(
     older = _older(pipeline, path, way)
     plan = tools_plan(pipeline, _options(broad_root=broad_root))
     taken = anyio.run(take_lock, plan, older, quiet_surroundings(plan))
-    differs = bool(taken.differences)
+    differs = bool(_held(taken, pipeline))
     writes = way is _Way.UPDATE or (way is _Way.WRITE and older is None)
-    if writes and (differs or older is None):
+    if writes and (taken.differences or older is None):
         write_lock(path, taken.lock)
     if format_ is Report.JSON:
         print_json(plan.secrets.mask_json(_row(path, taken, older, wrote=writes)))
@@ -82,7 +82,14 @@ def command(
     for server in taken.unasked:
         told = plan.secrets.mask(server.error or "")
         say(f"warning: mcp server `{server.alias}` is missing and was not compared: {told}")
-    return _end(path, file, taken, way) if differs and not writes else int(ExitCode.OK)
+    if not differs or writes:
+        return int(ExitCode.OK)
+    return _end(path, file, _held(taken, pipeline), way)
+
+
+def _held(taken: Taken, pipeline: Pipeline) -> tuple[Difference, ...]:
+    """The differences that the file does not ignore."""
+    return tuple(found for found in taken.differences if not is_ignored(found, pipeline))
 
 
 def _way(*, check: bool, update: bool, diff: bool) -> _Way:
@@ -141,14 +148,14 @@ def _row(path: Path, taken: Taken, older: Lock | None, *, wrote: bool) -> JsonOb
     }
 
 
-def _end(path: Path, file: Path, taken: Taken, way: _Way) -> int:
+def _end(path: Path, file: Path, differences: tuple[Difference, ...], way: _Way) -> int:
     """The exit code of a difference that was not taken in."""
     if way is not _Way.DIFF:
-        count = len(taken.differences)
+        count = len(differences)
         verb = "differs" if count == 1 else "differ"
         report(
             LockDiffersError(
-                f"{named(taken.differences)} {verb} from what is pinned",
+                f"{named(differences)} {verb} from what is pinned",
                 where=str(path),
                 hint=f"`aish lock {file} --update` takes in what was looked at",
             )

@@ -9,7 +9,7 @@ import typer
 
 from aish.cli.boundary import report, say
 from aish.cli.loading import Given, load, run_options
-from aish.cli.looking import looked_at
+from aish.cli.looking import looked_at, notices
 from aish.cli.options import (
     AllowOption,
     BroadRootOption,
@@ -87,7 +87,7 @@ def command(
         say("note: the file reads `{{ stdin }}`, which is empty here: `aish run` would refuse that")
     options = replace(options, max_cost_usd=max_cost_usd, max_turns=max_turns)
     plan = make_plan(pipeline, options, offline=offline)
-    found = look_at_lock(plan) if offline else looked_at(plan)
+    found = look_at_lock(plan, notices(plan.secrets)) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)
     _print(view, format_)

@@ -10,6 +10,7 @@ from aish.policy.globs import split_glob
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import LOCAL_COMMAND, matches_tool
 from aish.run.checks.complaint import Complaint, step_path, within
+from aish.run.locks.file import is_ignored
 from aish.run.locks.pins import declared, known_servers, locked_tool_named, names_of
 from aish.run.locks.words import summary
 from aish.system.globs import matches_word
@@ -112,6 +113,8 @@ def _outgrown(pipeline: Pipeline, lock: Lock) -> Iterator[Complaint]:
         for index, step in enumerate(pipeline.steps)
     }
     for found in (*address_differences(lock, now), *stale_differences(lock, now)):
+        if is_ignored(found, pipeline):
+            continue
         hint = f"`aish lock {pipeline.file} --update`, once it was looked at"
         paths = {"server": f"mcp.servers.{found.name}", "model": f"models.{found.name}"}
         path = paths.get(found.kind) or prompts.get(found.name, "")

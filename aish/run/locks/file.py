@@ -10,7 +10,7 @@ from aish.config.documents import parse_json
 from aish.config.pipeline import Pipeline
 from aish.config.text_file import UnreadableError, read_text
 from aish.errors import Position, Problem, UsageError
-from aish.policy.lock import Lock
+from aish.policy.lock import Difference, Lock
 
 LIMIT = 16 * 1024 * 1024
 
@@ -40,6 +40,11 @@ def lock_of(pipeline: Pipeline) -> Lock | None:
     if pipeline.lock is None and not path.exists() and not path.is_symlink():
         return None
     return read_lock(path, pipeline.file)
+
+
+def is_ignored(found: Difference, pipeline: Pipeline) -> bool:
+    """Whether the file says that such a difference is only to be told."""
+    return f"{found.kind}s" in pipeline.lock_ignore
 
 
 def read_lock(path: Path, pipeline: Path) -> Lock:

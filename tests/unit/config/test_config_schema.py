@@ -58,7 +58,7 @@ STEP = (KINDS - NOT_KEYS) | FLOW | {"with", "pipeline"}
 AT_TOP = STEP - {"needs", "pipeline", "continues"}
 # What of a `Pipeline` is not a key, and what a key is called there.
 MADE = {
-    "broken",
+    *("broken", "lock_ignore"),
     *("file", "files", "positions", "digest", "data", "overrides", "servers", "rules"),
     "loop",
 }
