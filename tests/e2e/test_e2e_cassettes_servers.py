@@ -26,9 +26,12 @@ def twice(project: Project, endpoint: Any, *flags: str, code: int = 0) -> tuple[
     strict = "cassette: {path: c.yaml, strict: true}\n"
     file.write_text(file.read_text(encoding="utf-8") + strict, encoding="utf-8")
     project.uses(endpoint)
-    recorded = project.aish("record", "p.yaml", "-o", "c.yaml", "--format", "json", *flags)
+    recorded = project.aish(
+        "record", "p.yaml", "-o", "c.yaml", "--keep-failed", "--format", "json", *flags
+    )
     endpoint.close()
-    replayed = project.run("--replay", "c.yaml", "--format", "json", *flags)
+    place = json.loads(recorded.stdout)["cassette"]["path"]
+    replayed = project.run("--replay", place, "--format", "json", *flags)
     assert recorded.code == code, recorded.stderr
     assert replayed.code == code, replayed.stderr
     return recorded, replayed
