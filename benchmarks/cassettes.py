@@ -141,6 +141,27 @@ def cassette_deltas(bench: Bench) -> Iterator[Row]:
     yield at_most(name, recording - live, 50e-6, lambda s: f"{s * 1e6:.1f} us")
 
 
+def cassette_cuts(bench: Bench) -> Iterator[Row]:
+    """What a piece of an answer costs in a replay, which hands over each as it was cut."""
+    script = Script()
+    long, short = bench.folder / "long-cuts.yaml", bench.folder / "short-cuts.yaml"
+    with Endpoint(script) as endpoint:
+        file = pipeline(bench, "cut", endpoint.url)
+        for script.deltas, cassette in ((20_000, long), (200, short)):
+            bench.cost(AISH, "run", file, "--record", str(cassette))
+    per_cut = bench.alone(
+        lambda: (
+            (
+                bench.cost(AISH, "run", file, "--replay", str(long)).cpu
+                - bench.cost(AISH, "run", file, "--replay", str(short)).cpu
+            )
+            / 19_800
+        )
+    )
+    name = "20,000 deltas, 1 a write: CPU per delta in a replay"
+    yield at_most(name, per_cut, 50e-6, lambda s: f"{s * 1e6:.1f} us")
+
+
 def cassette_tests(bench: Bench) -> Iterator[Row]:
     """Ten files of five cases each, every case with a tool call and a streamed answer."""
     folder = bench.folder / "tested"

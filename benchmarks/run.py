@@ -37,6 +37,7 @@ MEASURES = (
     cassettes.cassette_replay,
     cassettes.cassette_first_byte,
     cassettes.cassette_deltas,
+    cassettes.cassette_cuts,
     cassettes.cassette_tests,
     journal.journal_writing,
     journal.journal_reading,

@@ -2,24 +2,41 @@
 
 Whatever has come by the time the second one looks is handed over as one piece: a thousand network
 chunks that arrive together cost their decoding, and not a thousand turns of everything behind it.
+A replay has all of them at once, and hands them over as they were cut when they came (C3).
 """
 
 import asyncio
+from collections import deque
 
 from aish.models.failure import AttemptError
 from aish.models.retry import REFUSED
 
 CAP = 64 * 1024 * 1024
 _PLENTY = 1024 * 1024
+# Pieces of a replay after which others have their turn.
+_TURN = 64
 
 
 class Intake:
     """One response's body; one task puts, one takes."""
 
-    __slots__ = ("_arrived", "_chunks", "_ended", "_failure", "_held", "_room", "_size")
+    __slots__ = (
+        "_arrived",
+        "_chunks",
+        "_ended",
+        "_failure",
+        "_held",
+        "_room",
+        "_size",
+        "_taken",
+        "keeps_cuts",
+    )
 
     def __init__(self) -> None:
-        self._chunks: list[bytes] = []
+        self._chunks: deque[bytes] = deque()
+        self._taken = 0
+        self.keeps_cuts = False
+        """Whether what came apart is taken apart."""
         self._held = 0
         self._size = 0
         self._ended = False
@@ -77,8 +94,20 @@ class Intake:
                 return b""
             self._arrived.clear()
             await self._arrived.wait()
+        if self.keeps_cuts:
+            return await self._take_one()
         data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
         self._chunks.clear()
         self._held = 0
         self._room.set()
+        return data
+
+    async def _take_one(self) -> bytes:
+        self._taken += 1
+        if self._taken % _TURN == 0:
+            await asyncio.sleep(0)
+        data = self._chunks.popleft()
+        self._held -= len(data)
+        if not self._chunks:
+            self._room.set()
         return data

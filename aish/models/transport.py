@@ -151,6 +151,7 @@ class Exchange:
         request.extensions["pass_deadline"] = self._watch.expire
         response = await self._client.handle_async_request(request)
         self.recorded_again = response.extensions.get("recorded_again")
+        self._intake.keeps_cuts = self.recorded_again is not None
         try:
             await check(response)
             intake = self._intake

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 from cli_process import Done
 from e2e_project import ModelEndpoints, Project, http_server, stdio
-from model_endpoint import Reply, json_reply, text_reply, tool_reply
+from model_endpoint import (
+    Gate,
+    Part,
+    Reply,
+    delta,
+    json_reply,
+    sse,
+    stream_reply,
+    text_reply,
+    tool_reply,
+    usage,
+)
 
 KEYED = 'models: {m: {base_url: "${MODEL_URL}", model: scripted, key_env: KEY}}\n'
 KEY = {"KEY": "sk-planted-0123456789"}
@@ -400,6 +411,33 @@ def test_a_replay_waits_for_nothing_unless_the_pace_is_the_recorded_one(
 
     assert fast["steps"]["main"]["text"] == slow["steps"]["main"]["text"] == "Hello"
     assert slow["seconds"] >= (len(sizes) - 1) / 4
+
+
+@pytest.mark.requirement("C3")
+def test_a_replay_delivers_the_cuts_that_were_recorded_at_once(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    words = ["One ", "two ", "three ", "four ", "five ", "six."]
+    gates = [Gate() for _ in words]
+    parts: list[Part] = []
+    for gate, word in zip(gates, words, strict=True):
+        parts += [gate, sse([delta(content=word)], done=False)]
+    endpoint = model_endpoint([stream_reply(*parts, sse([delta("stop"), usage()]))])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say numbers")
+
+    running = project.aish.start("record", "p.yaml", "-o", "c.yaml", "--format", "jsonl")
+    for gate, word in zip(gates, words, strict=True):
+        gate.wait_arrived()
+        gate.open()
+        running.wait_for_line(word, where="stdout")
+    recorded = running.finish(20)
+    replayed = project.run("--replay", "c.yaml", "--format", "jsonl")
+
+    assert (recorded.code, replayed.code) == (0, 0), replayed.stderr
+    for done in (recorded, replayed):
+        rows = [json.loads(line) for line in done.stdout.splitlines()]
+        assert [row["text"] for row in rows if row["type"] == "text.delta"] == words
 
 
 @pytest.mark.requirement("C6", "F7")
