@@ -21,7 +21,7 @@ from aish.cli.testing_text import Manners, explanation, manners_for, rule
 from aish.cli.writable import check_writable
 from aish.errors import ExitCode
 from aish.reports.figures import cost_text
-from aish.reports.markup import Markup, joined, tag
+from aish.reports.markup import Markup, block, joined, tag
 from aish.run.final import PRECEDENCE
 from aish.run.testing.baseline import (
     VERSION,
@@ -62,6 +62,7 @@ _STYLES: Mapping[str, Style] = {
     "unreachable": "yellow",
     "not_run": "dim",
 }
+_LONGEST_ANSWER = 20_000
 _CHANGES = {"worse": "worse", "better": "better"}
 
 
@@ -350,6 +351,7 @@ def _cell_json(cell: Cell, comparison: Comparison | None) -> JsonValue:
         "cost_usd": cell.cost_usd,
         "usage": _usage_json(cell.usage),
         "folder": cell.folder,
+        "answer": cell.answer,
         "expectations": [
             {"kind": one.kind, "ok": one.ok, "message": one.message, "where": one.where}
             for one in outcome.checked
@@ -404,7 +406,14 @@ def _case(cell: Cell, comparison: Comparison | None) -> CaseResult:
         case _:
             pass
     name = f"{cell.job.case.name} [{model_name(cell.model)}]"
-    return CaseResult(name, cell.job.file, cell.outcome.seconds, cell.job.file, troubles=troubles)
+    return CaseResult(
+        name,
+        cell.job.file,
+        cell.outcome.seconds,
+        cell.job.file,
+        troubles=troubles,
+        system_out=cell.answer or "",
+    )
 
 
 def _tell_github(told: Told) -> None:
@@ -483,8 +492,10 @@ def _html_cell(cell: Cell, told: Told) -> Markup:
     said = "\n".join(explanation(cell.outcome, verbose=True))
     if cell.verdict != "passed" and said:
         run = f"\nrun: {cell.folder}" if cell.folder is not None else ""
-        details = tag("details", tag("summary", "why"), tag("pre", f"{said}{run}"))
-        parts.append(details)
+        parts.append(tag("details", tag("summary", "why"), tag("pre", f"{said}{run}")))
+    if cell.answer:
+        answer = block(cell.answer, _LONGEST_ANSWER)
+        parts.append(tag("details", tag("summary", "answer"), answer))
     return tag("td", *parts)
 
 

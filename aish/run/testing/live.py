@@ -35,7 +35,7 @@ from aish.terminal.unattended import Unattended
 from aish.text import dollars
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place
-from aish.vocab.events import RunFinished, Stamped
+from aish.vocab.events import RunFinished, Stamped, StepFinished
 from aish.vocab.frozen import frozen, slotted
 from aish.vocab.protocols import Clock
 
@@ -73,6 +73,7 @@ class Cell:
     """A case on a model: how it ended, and what it used.
 
     `cost_usd` of `None` is unknown. `folder` is that of the run, `None` where there was none.
+    `answer` is the text of the last step that ended.
     """
 
     job: Job
@@ -82,6 +83,7 @@ class Cell:
     cost_usd: float | None = 0.0
     usage: Usage = field(default_factory=Usage)
     folder: str | None = None
+    answer: str | None = None
 
     @property
     def key(self) -> tuple[str, str | None]:
@@ -240,15 +242,21 @@ class _Share(RunMeter):
 
 @slotted
 class _Heard:
-    """A sink that keeps the end of the run."""
+    """A sink that keeps the end of the run, and the last text before it."""
 
     name: str = "the table"
     deltas: bool = False
     finished: RunFinished | None = None
+    answer: str | None = None
 
     def __call__(self, stamped: Stamped) -> None:
-        if isinstance(stamped.event, RunFinished):
-            self.finished = stamped.event
+        match stamped.event:
+            case StepFinished(text=str(text)):
+                self.answer = text
+            case RunFinished() as finished:
+                self.finished = finished
+            case _:
+                pass
 
     def close(self) -> None:
         """Nothing is held back."""
@@ -361,7 +369,8 @@ class _Trial:
         last = heard.finished
         if last is None:
             return cell
-        return replace(cell, cost_usd=last.cost_usd, usage=last.usage, folder=last.folder)
+        cell = replace(cell, cost_usd=last.cost_usd, usage=last.usage, folder=last.folder)
+        return replace(cell, answer=heard.answer)
 
     def _outcome(
         self, end: Exit, examiner: Examiner, mask: Callable[[str], str], *, refused: bool
