@@ -1,7 +1,7 @@
-"""What a pipeline's `annotations` come to, when its steps have ended (B11).
+"""A pipeline's `annotations`, made when its steps have ended (B11).
 
-A model has written most of it: what is no line or no level, or cannot be rendered, is left out of
-an annotation with a warning. None of it fails a run.
+A model has written most of each: a field that is not valid, or cannot be rendered, is left out with
+a warning. None of it fails a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -68,12 +68,14 @@ class _Making:
                 yield from self._annotation(found, where)
 
     def rest(self) -> Iterator[Event]:
-        """What there was no room for."""
+        """What is left out, in one warning each."""
         if self.count > _MOST:
-            said = f"{counted(self.count - _MOST, 'annotation')} over {_MOST:,} left out"
+            said = (
+                f"{counted(self.count - _MOST, 'annotation')} over the limit of {_MOST:,} left out"
+            )
             yield Notice(self.place, "warning", "annotations", said)
         if self.untold:
-            said = f"{counted(self.untold, 'more annotation')} not as it should be"
+            said = f"{counted(self.untold, 'more problem')} with annotations"
             yield Notice(self.place, "warning", "annotations", said)
 
     def _items(self, annotation: Annotation) -> Sequence[Mapping[str, JsonValue] | None]:
@@ -84,7 +86,7 @@ class _Making:
         if value is None:
             return ()
         if not isinstance(value, list):
-            raise AishError(f"`{annotation.foreach}` gives no list")
+            raise AishError(f"`{annotation.foreach}` does not give a list")
         return [{annotation.name: item} for item in value]
 
     def _fields(
@@ -95,7 +97,7 @@ class _Making:
             (value,) = (item or {}).values()
             if isinstance(value, Mapping):
                 return {key: value[key] for key in FIELDS if key in value}, ()
-            return {}, (AishError("it is no mapping with `path` and `message`"),)
+            return {}, (AishError("the item is not a mapping with `path` and `message`"),)
         names = self.context if item is None else _with(self.context, {**item, "index": index})
         found: dict[str, JsonValue] = {}
         errors: list[AishError] = []
@@ -109,21 +111,21 @@ class _Making:
     def _annotation(self, found: Mapping[str, JsonValue], where: str) -> Iterator[Event]:
         message = _text(found.get("message"))
         if not message:
-            yield from self._warn(where, "it has no message")
+            yield from self._warn(where, "the message is empty")
             return
         path = _text(found.get("path"))
         if len(path) > _LONGEST_PATH or for_line(path) != path:
-            yield from self._warn(where, f"`path` is {_shown(path)}, which is no path")
+            yield from self._warn(where, f"`path` is {_shown(path)}, not a path")
             path = ""
         first, last = found.get("line"), found.get("end_line")
         line, end_line = _line(first), _line(last)
         for key, given, number in (("line", first, line), ("end_line", last, end_line)):
             if number is None and _text(given):
-                yield from self._warn(where, f"`{key}` is {_shown(given)}, which is no line number")
+                yield from self._warn(where, f"`{key}` is {_shown(given)}, not a line number")
         level = _text(found.get("level")) or _USUAL
         if level not in _LEVELS:
             listed = ", ".join(f"`{known}`" for known in _LEVELS)
-            yield from self._warn(where, f"`level` is {_shown(level)}, and not one of {listed}")
+            yield from self._warn(where, f"`level` is {_shown(level)}, not one of {listed}")
             level = _USUAL
         line = line if path else None
         yield AnnotationAdded(

@@ -278,7 +278,9 @@ def test_no_more_annotations_are_made_than_anybody_shows(
     found = project.result()
 
     assert len(found["annotations"]) == 5_000
-    assert [one["text"] for one in found["notices"]] == ["3 annotations over 5,000 left out"]
+    assert [one["text"] for one in found["notices"]] == [
+        "3 annotations over the limit of 5,000 left out"
+    ]
 
 
 @pytest.mark.requirement("B11", "B13", "X4")
