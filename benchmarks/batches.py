@@ -13,6 +13,7 @@ from endpoint import Endpoint, Script
 from figures import AISH, FLOOR, PYTHON, Bench, Row, against, at_most, pipeline
 
 _MANY = 100_000
+_ROWS = 1_000_000
 _MEMORY_SECONDS = 0.25
 
 
@@ -100,6 +101,31 @@ def batch_memory(bench: Bench) -> Iterator[Row]:
     cpu = (usage.ru_utime + usage.ru_stime) / _MANY
     rate = f"{_MANY / wall:.0f} items/s"
     yield at_most(f"{_MANY:,} items, {rate}: CPU per item", cpu, 0.004)
+
+
+def batch_keys(bench: Bench) -> Iterator[Row]:
+    """`aish plan` over a table of a million rows with a key: more than without the look at it."""
+    table = bench.folder / "keys.csv"
+    if not table.exists():
+        with table.open("w", encoding="utf-8") as file:
+            file.write("id,text\n")
+            file.writelines(f"T-{n:07},text number {n}\n" for n in range(_ROWS))
+    step: dict[str, object] = {
+        "prompt": "Say {{ item.text }}",
+        "foreach": {"file": table.name},
+        "key": "item.id",
+    }
+    file_ = pipeline(bench, "keys", "http://127.0.0.1:9/v1", step=step)
+    cost = [bench.cost(AISH, "plan", file_, "--offline") for _ in range(bench.rounds)]
+    name = f"keys of {_ROWS:,} rows"
+    yield at_most(f"{name}: `aish plan`, wall", median(one.wall for one in cost), 3, _seconds)
+    yield at_most(f"{name}: `aish plan`, CPU", median(one.cpu for one in cost), 3, _seconds)
+    peak = max(one.peak for one in cost)
+    yield at_most(f"{name}: peak memory", peak, 60, lambda m: f"{m:.0f} MiB")
+
+
+def _seconds(value: float) -> str:
+    return f"{value:.1f} s"
 
 
 def batch_journal(bench: Bench) -> Iterator[Row]:

@@ -47,6 +47,7 @@ MEASURES = (
     batches.batch_journal,
     batches.batch_messages,
     batches.batch_memory,
+    batches.batch_keys,
     clusters.cluster_of_workers,
     reports.html_report,
     reports.junit_report,

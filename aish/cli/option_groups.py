@@ -23,6 +23,7 @@ from aish.cli.options import (
     MaxCostOption,
     MaxTurnsOption,
     ModelOption,
+    NoKeyCheckOption,
     OtelContentOption,
     OtelEndpointOption,
     OtelOption,
@@ -134,6 +135,7 @@ class Batching:
         str | None,
         typer.Option("--shard", metavar="I/N", help="Only a stable part of the items: 2/8."),
     ] = None
+    no_key_check: NoKeyCheckOption = False
 
 
 @frozen

@@ -109,6 +109,12 @@ StagedOption = Annotated[
         "--staged", metavar="FILE", help="Put calls that are staged there, not into the run folder."
     ),
 ]
+NoKeyCheckOption = Annotated[
+    bool,
+    typer.Option(
+        "--no-key-check", help="Do not read the items once for keys that are there twice."
+    ),
+]
 TableStepOption = Annotated[
     str | None,
     typer.Option("--step", metavar="ID", help="With `-o FILE.csv`: which step's items."),

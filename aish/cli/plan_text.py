@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aish.cli.plan_graph import graph_lines
-from aish.text import dollars, for_line
+from aish.text import counted, dollars, for_line
 from aish.vocab.json import JsonObject, JsonValue
 
 _LONG = 400
@@ -158,12 +158,22 @@ def _flow(step: JsonObject) -> Iterator[str]:
 def _keys(foreach: JsonObject) -> Iterator[str]:
     """What items are called, and how many of them may fail."""
     if foreach["key"] is not None:
-        yield f"     key: {for_line(_short(foreach['key']))}"
+        yield f"     key: {for_line(_short(foreach['key']))}{_repeated(foreach)}"
     most = foreach["max_failures"]
     if isinstance(most, float):
         yield f"     max_failures: {100 * most:.6g}% of the items"
     elif isinstance(most, int):
         yield f"     max_failures: {most}"
+
+
+def _repeated(foreach: JsonObject) -> str:
+    repeated, policy = foreach["repeated"], foreach["on_duplicate"]
+    if not isinstance(repeated, int):
+        return "" if policy == "fail" else f" (on_duplicate: {policy})"
+    if not repeated:
+        return ""
+    became = "left out" if policy == "first" else "numbered"
+    return f"; {counted(repeated, 'item')} with a key that was there before: {became}"
 
 
 def _kept_short(step: JsonObject) -> Iterator[str]:

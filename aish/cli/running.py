@@ -10,7 +10,7 @@ import anyio
 
 from aish.cli.boundary import say
 from aish.cli.earlier import Before
-from aish.cli.loading import Given, run_options
+from aish.cli.loading import Given, run_options, with_surveys
 from aish.cli.masks import register_masks
 from aish.cli.option_groups import (
     Batching,
@@ -113,6 +113,8 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         resumed = _resumption(pipeline, asked, film, stack)
         options = _options(pipeline, asked, resumed)
         plan = make_plan(pipeline, options, reel=film)
+        if resumed is None:
+            options = with_surveys(plan, options)
         if asked.writing.output is not None:
             check_writable(asked.writing.output)
         check_reports(asked.reporting, film, plan.secrets)
@@ -196,6 +198,7 @@ def _options(pipeline: Pipeline, asked: Asked, resumed: AnyResumption | None) ->
         max_turns=ruling.max_turns,
         force=asked.resuming.force,
         concurrency=asked.batching.concurrency,
+        key_check=not asked.batching.no_key_check,
         shard=_shard(asked.batching.shard) or (resumed.shard if resumed is not None else None),
     )
 

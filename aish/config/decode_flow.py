@@ -13,8 +13,9 @@ from aish.config.steps import (
     RetryOn,
     StepRetry,
 )
+from aish.vocab.run_parts import OnDuplicate
 
-_OF_ITEMS = ("as", "key", "concurrency", "max_failures")
+_OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
 CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
 """What templates call something else than an item."""
 
@@ -74,6 +75,9 @@ def _foreach(table: Table) -> Foreach | None:
         table.problem("foreach", "`foreach` needs an expression, `{file: …}` or `{glob: …}`")
     if source is not None and source.has("delimiter") and not source.has("file"):
         source.problem("delimiter", "`delimiter` goes with `file`")
+    if table.has("on_duplicate") and not table.has("key"):
+        said = "`on_duplicate` is for items with a `key`: by their numbers all differ"
+        table.problem("on_duplicate", said)
     return Foreach(
         expression=table.text("foreach"),
         file=None if source is None else source.text("file"),
@@ -82,6 +86,7 @@ def _foreach(table: Table) -> Foreach | None:
         folder=table.folder_of("foreach"),
         name=name,
         key=table.text("key"),
+        on_duplicate=cast("OnDuplicate", table.text("on_duplicate") or "fail"),
         concurrency=table.whole("concurrency", Foreach().concurrency),
         max_failures=_max_failures(table),
     )

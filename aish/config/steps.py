@@ -8,6 +8,7 @@ from typing import Literal
 from aish.config.expected import Expectation
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.run_parts import OnDuplicate
 
 OnDenied = Literal["fail", "continue"]
 OnError = Literal["fail", "continue"]
@@ -66,6 +67,7 @@ class Foreach:
     folder: Path = Path()
     name: str = "item"
     key: str | None = None
+    on_duplicate: OnDuplicate = "fail"
     concurrency: int = 8
     max_failures: MaxFailures | None = None
 

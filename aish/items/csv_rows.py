@@ -24,22 +24,40 @@ _REASONS = (
 )
 
 
-def csv_rows(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[dict[str, str]]:
-    """Each row under the names of the first one; empty lines are left out.
+def csv_rows(
+    file: BinaryIO, name: str, delimiter: str = ","
+) -> Iterator[tuple[int, dict[str, str]]]:
+    """Each row under the names of the first one, with its line; empty lines are left out.
 
     Raises:
         ItemsError: it is no CSV, has no proper header, or a row has more or fewer values.
+    """
+    rows = csv_lists(file, name, delimiter)
+    _, header = next(rows)
+    for number, row in rows:
+        yield number, dict(zip(header, row, strict=True))
+
+
+def csv_lists(
+    file: BinaryIO, name: str, delimiter: str = ","
+) -> Iterator[tuple[int, Sequence[str]]]:
+    """The header, and each row as the list of its values, with the line that it begins in.
+
+    Raises:
+        ItemsError: as `csv_rows`.
     """
     lines = Lines(file, name)
     rows = _rows(lines, delimiter)
     number, header = next(rows, (1, ()))
     _check_header(header, lines, number)
-    for number, row in rows:
-        if len(row) != len(header):
+    yield number, header
+    for numbered in rows:
+        if len(numbered[1]) != len(header):
+            number, row = numbered
             values = f"the row has {counted(len(row), 'value')}"
             said = f"{values}, and the header has {counted(len(header), 'name')}"
             raise lines.error(said, line=number)
-        yield dict(zip(header, row, strict=True))
+        yield numbered
 
 
 def _rows(lines: Lines, delimiter: str) -> Iterator[tuple[int, Sequence[str]]]:

@@ -15,8 +15,8 @@ _CHUNK = 1 << 17
 _SPACE = re.compile(r"[ \t\n\r]*")
 
 
-def json_array(file: BinaryIO, name: str) -> Iterator[JsonValue]:
-    """Each element.
+def json_array(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
+    """Each element, with the line that it begins in.
 
     Raises:
         ItemsError: it is no JSON array, or an element is too long.
@@ -33,12 +33,13 @@ def json_array(file: BinaryIO, name: str) -> Iterator[JsonValue]:
         raise text.error("something follows the array")
 
 
-def _elements(text: "_Text") -> Iterator[JsonValue]:
+def _elements(text: "_Text") -> Iterator[tuple[int, JsonValue]]:
     """The elements of an array that has been opened, and its end."""
     while True:
         text.after_space()
+        line = text.line
         value, end = text.element()
-        yield value
+        yield line, value
         if end == "]":
             return
 
@@ -53,12 +54,21 @@ class _Text:
         self._text = ""
         self._place = 0
         self._line = 1
+        # Up to where in the window the line ends are counted.
+        self._counted = 0
         self._read = 0
         self._ended = False
 
     @property
     def here(self) -> str:
         return self._text[self._place : self._place + 1]
+
+    @property
+    def line(self) -> int:
+        """That of the character that comes next."""
+        self._line += self._text.count("\n", self._counted, self._place)
+        self._counted = self._place
+        return self._line
 
     def skip(self) -> None:
         """Go on by a character."""
@@ -94,7 +104,7 @@ class _Text:
     def error(self, said: str, place: int | None = None) -> ItemsError:
         """An error here, or at a place of the window."""
         until = self._place if place is None else place
-        line = self._line + self._text.count("\n", 0, until)
+        line = self._line + self._text.count("\n", self._counted, until)
         return ItemsError(said, where=f"{self._name}:{line}")
 
     def _broken(self, trouble: ValueError, *, cut: bool = False) -> ItemsError:
@@ -110,7 +120,7 @@ class _Text:
         if self._ended:
             return False
         left = len(self._text) - self._place
-        self._line += self._text.count("\n", 0, self._place)
+        self._line, self._counted = self.line, 0
         self._text, self._place = self._text[self._place :], 0
         data = read(self._file, max(_CHUNK, left), self._name)
         self._ended = not data
@@ -130,7 +140,11 @@ class _Text:
         return text
 
     def _line_of(self, error: UnicodeDecodeError) -> int:
-        return self._line + self._text.count("\n") + error.object[: error.start].count(b"\n")
+        return (
+            self._line
+            + self._text.count("\n", self._counted)
+            + error.object[: error.start].count(b"\n")
+        )
 
 
 def _end_of_space(text: str, place: int) -> int:

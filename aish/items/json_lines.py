@@ -9,8 +9,8 @@ from aish.items.values import value_of
 from aish.vocab.json import JsonValue
 
 
-def json_lines(file: BinaryIO, name: str) -> Iterator[JsonValue]:
-    """Each line's value.
+def json_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
+    """Each line's value, with the line.
 
     Raises:
         ItemsError: a line is no JSON, or too long.
@@ -26,4 +26,4 @@ def json_lines(file: BinaryIO, name: str) -> Iterator[JsonValue]:
             raise lines.error(said) from error
         except ValueError as error:
             raise lines.error(f"the line is no JSON that can be used: {error}") from error
-        yield value
+        yield lines.number, value

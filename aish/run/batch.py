@@ -5,18 +5,19 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import field, replace
 
 import anyio
+from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
 from aish.errors import AishError, ExitCode, UsageError
-from aish.items.items import Item
-from aish.items.keys import Keys, key_text
+from aish.items.items import Item, Items
+from aish.items.keys import DuplicateKeyError, KeyOf, Keys, key_text, place_key
 from aish.items.shards import holds
 from aish.items.values import digest_of
 from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.item import Task, run_item
-from aish.run.item_source import count, given_parts, items_of, value_of
+from aish.run.item_source import count, given_parts, items_of, key_of, survey_keys
 from aish.run.records import ItemRecord, StepRecord, spent_nothing
 from aish.run.stage import Entrance, ItemScope, Stage
 from aish.run.surroundings import AnyDone
@@ -26,8 +27,9 @@ from aish.run.unit import KINDS, cut_off, ends_the_run, failed
 from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
-from aish.vocab.events import StepStarted
+from aish.vocab.events import Notice, StepStarted
 from aish.vocab.frozen import slotted
+from aish.vocab.run_parts import KeySurvey
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
@@ -41,17 +43,36 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
     Raises:
         StepFailedError: the items cannot be read.
     """
-    items = items_of(foreach, stage)
-    known = await count(items, stage)
+    context = stage.context()
+    items = items_of(foreach, context)
     before = stage.carried.items.get(stage.name(step)) if stage.carried else None
+    keys = await _surveyed(step, foreach, items, stage)
+    known = await count(items, keys, foreach, stage)
     done = before.ok + before.failed if before is not None else 0
     kind = KINDS[type(step)]
     given = () if stage.prefix else given_parts(step, stage.plan)
     stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done, given))
     total = items.total if stage.options.shard is None else None
-    batch = _Batch(step, foreach, stage, iter(items), total, known)
+    own_key = key_of(foreach, context)
+    batch = _Batch(step, foreach, stage, items, iter(items), own_key, total, known)
     stage.ended[stage.place(step)] = batch.kept
     return await batch.run()
+
+
+async def _surveyed(step: Step, foreach: Foreach, items: Items, stage: Stage) -> KeySurvey | None:
+    """What the keys of the items are like, if that is to be looked at; not again on a resume.
+
+    Raises:
+        ItemsError: the items cannot be read, or one key is there twice and that is to fail.
+    """
+    if foreach.key is None:
+        return None
+    known = None if stage.prefix else stage.options.surveys.get(step.id)
+    if known is not None or not stage.options.key_check or stage.carried is not None:
+        return known
+    if items.file is None:
+        return survey_keys(foreach, items, stage.context())
+    return await to_thread.run_sync(survey_keys, foreach, items, stage.context())
 
 
 @slotted
@@ -64,10 +85,13 @@ class _Batch:
     step: Step
     foreach: Foreach
     stage: Stage
+    items: Items
     source: Iterator[Item]
+    key_of: KeyOf
     total: int | None
     expected: int | None
-    keys: Keys = field(default_factory=Keys)
+    keys: Keys | None = None
+    repeated: int = 0
     done: int = 0
     bad: int = 0
     codes: set[ExitCode] = field(default_factory=set)
@@ -84,6 +108,8 @@ class _Batch:
 
     async def run(self) -> StepRecord:
         """Items through a window of `concurrency`; the step's end once all of them have ended."""
+        if self.foreach.key is not None:
+            self.keys = Keys(self.foreach.on_duplicate)
         self._take_over()
         width = self.foreach.concurrency
         if self.stage.options.concurrency is not None:
@@ -97,7 +123,21 @@ class _Batch:
             for _ in range(width):
                 tasks.start_soon(self._worker)
         self.through = not self.dropped and (self.through or self._is_empty())
+        self._tell_of_repeated()
         return self._record()
+
+    def _tell_of_repeated(self) -> None:
+        """Say how many items had a key that was there before, and what became of them."""
+        if not self.repeated:
+            return
+        one = self.repeated == 1
+        if self.foreach.on_duplicate == "first":
+            became = "is left out" if one else "are left out"
+        else:
+            became = "has a number added to it" if one else "have numbers added to them"
+        said = f"{counted(self.repeated, 'item')} with a key that was there before {became}"
+        place = self.stage.place(self.step)
+        self.stage.resources.equipment.emit(Notice(place, "warning", "keys_repeated", said))
 
     def _is_empty(self) -> bool:
         """Whether no item is left where nobody has looked any more."""
@@ -157,13 +197,21 @@ class _Batch:
         return None
 
     def _task(self, item: Item) -> Task | None:
-        """What is to be done for an item; nothing if it is done, or another shard's."""
-        foreach, stage = self.foreach, self.stage
-        key = str(item.index)
-        if foreach.key is not None:
-            scope = ItemScope(key, {foreach.name: item.value, "index": item.index})
-            key = key_text(value_of(foreach.key, replace(stage, item=scope)), item.index)
-            self.keys.add(key, item.index)
+        """What is to be done for an item; nothing if it is done, left out, or another shard's."""
+        stage, problem = self.stage, None
+        try:
+            key = self._key(item)
+        except DuplicateKeyError:
+            raise
+        except AishError as error:
+            key = place_key(item.index)
+            where = self.items.place(item.index if item.line is None else item.line)
+            problem = Failure("key", f"{where}: {error.message}", error.hint)
+        if key is None:
+            return None
+        if self.foreach.on_duplicate == "first":
+            # Those that are left out leave no gap.
+            item = replace(item, index=item.index - self.repeated)
         shard = stage.options.shard
         if shard is not None and not holds(shard, key):
             return None
@@ -171,9 +219,19 @@ class _Batch:
         before = stage.carried.items.get(stage.name(self.step)) if stage.carried else None
         found = before.get(key) if before is not None else None
         if found is None:
-            return Task(item, key, digest)
+            return Task(item, key, digest, problem)
         self._carry(key, digest, found)
         return None
+
+    def _key(self, item: Item) -> str | None:
+        """The key that the item goes by; none if it is left out."""
+        key = key_text(self.key_of(item))
+        if self.keys is None:
+            return key
+        name = self.keys.add(key, item.index)
+        if name != key:
+            self.repeated += 1
+        return None if name is None else key_text(name)
 
     def _carry(self, key: str, digest: str, found: AnyDone) -> None:
         if found.digest != digest and not self.stage.options.force:
@@ -192,7 +250,11 @@ class _Batch:
         here = replace(stage, item=ItemScope(task.key, names))
         place = here.place(self.step)
         entrance = Entrance(self._entered, lambda: emit(task.started(place)))
-        record = await run_item(self.step, here, entrance)
+        if task.problem is None:
+            record = await run_item(self.step, here, entrance)
+        else:
+            emit(task.started(place))
+            record = failed(self.step, here, task.problem, ExitCode.FAILED)
         if record is None:
             self.dropped = True
             return

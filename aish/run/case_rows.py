@@ -118,9 +118,9 @@ def _key(case: Case, names: ProjectNames, row: JsonValue, index: int) -> str:
     """The name of a row: what `key` gives, else its column `name`, else its number."""
     assert case.rows is not None
     if case.rows.key is not None:
-        return key_text(render_value("{{ " + case.rows.key + " }}", names), index)
+        return key_text(render_value("{{ " + case.rows.key + " }}", names))
     if isinstance(row, Mapping) and isinstance(row.get("name"), str):
-        return key_text(row["name"], index)
+        return key_text(row["name"])
     return str(index + 1)
 
 

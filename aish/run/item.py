@@ -20,11 +20,12 @@ from aish.vocab.frozen import frozen
 
 @frozen
 class Task:
-    """An item to be run."""
+    """An item to be run; one with a `problem` has no key of its own, and fails with it."""
 
     item: Item
     key: str
     digest: str
+    problem: Failure | None = None
 
     def started(self, place: Place) -> ItemStarted:
         """The event of its beginning."""

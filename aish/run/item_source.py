@@ -1,33 +1,112 @@
 """Where the items of a step are read from, and how many there are (F5)."""
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Mapping
 from typing import Literal
 
 from anyio import to_thread
 
 from aish.config.steps import Foreach, PromptStep, Step
+from aish.errors import AishError, UsageError
 from aish.items.counting import count_of
-from aish.items.items import Items, from_file, from_glob, from_list
+from aish.items.items import Item, Items, from_file, from_glob, from_list
+from aish.items.keys import SAME_KEY, KeyOf, survey
+from aish.items.source import ItemsError
+from aish.run.context import template_context
+from aish.run.options import RunOptions
 from aish.run.order import needs_of
 from aish.run.plan import Plan
 from aish.run.stage import Stage
+from aish.templates.context import ProjectNames
+from aish.templates.plain import parts_of
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_value
 from aish.vocab.json import JsonValue
+from aish.vocab.run_parts import KeySurvey
+
+Context = Mapping[str, JsonValue]
 
 
-def items_of(foreach: Foreach, stage: Stage) -> Items:
+def items_of(foreach: Foreach, context: Context) -> Items:
     """The items, none of a file read yet.
 
     Raises:
         StepFailedError: there are none to be read.
     """
     if foreach.file is not None:
-        path = foreach.folder / render(foreach.file, stage.context())
+        path = foreach.folder / render(foreach.file, context)
         return from_file(path, foreach.delimiter)
     if foreach.glob is not None:
         return from_glob(foreach.glob, foreach.folder)
-    return from_list(value_of(foreach.expression or "", stage))
+    return from_list(value_of(foreach.expression or "", context))
+
+
+def key_of(foreach: Foreach, context: Context) -> KeyOf:
+    """What gives an item's key, its index where the file names none."""
+    if foreach.key is None:
+        return lambda item: str(item.index)
+    root = context.root if isinstance(context, ProjectNames) else foreach.folder
+
+    def key(item: Item) -> JsonValue:
+        names = {**context, foreach.name: item.value, "index": item.index}
+        return value_of(foreach.key or "", ProjectNames(names, root))
+
+    return key
+
+
+_COLUMN = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\[(['\"])([^'\"\\]+)\2\]")
+
+
+def _column(foreach: Foreach) -> str | None:
+    """The column that the key is, if it is no more than that."""
+    key = foreach.key or ""
+    if (found := _COLUMN.fullmatch(key)) is not None:
+        return found[3] if found[1] == foreach.name else None
+    match parts_of("{{ " + key + " }}"):
+        case ("", (foreach.name, str(column)), ""):
+            return column
+        case _:
+            return None
+
+
+def survey_keys(foreach: Foreach, items: Items, context: Context) -> KeySurvey:
+    """What the keys of all items are like; goes through all of them.
+
+    Raises:
+        ItemsError: they cannot be read, or one key is there twice and that is to fail.
+    """
+    found = survey(items, key_of(foreach, context), _column(foreach))
+    if found.items and found.unusable == found.items:
+        raise ItemsError(f"no item has a key: {found.odd}")
+    if found.twice is None or foreach.on_duplicate != "fail":
+        return found
+    key, first, second = found.twice
+    more = f"; {found.repeated:,} items repeat a key" if found.repeated > 1 else ""
+    if found.file is None:
+        said = f"items {first} and {second} have the same key `{key}`{more}"
+        raise ItemsError(said, hint=SAME_KEY)
+    said = f"the key `{key}` is that of line {first} too{more}"
+    raise ItemsError(said, where=f"{found.file}:{second}", hint=SAME_KEY)
+
+
+def survey_all(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
+    """The keys of each step whose items are there before anything is run.
+
+    Raises:
+        UsageError: items cannot be read, or one key is there twice and that is to fail.
+    """
+    found: dict[str, KeySurvey] = {}
+    context = template_context(plan.pipeline, options, {}, plan.variables)
+    for step in plan.steps:
+        foreach = step.flow.foreach
+        if foreach is None or foreach.key is None or given_parts(step, plan) != ("item", "key"):
+            continue
+        try:
+            found[step.id] = survey_keys(foreach, items_of(foreach, context), context)
+        except AishError as error:
+            where = error.where or f"step `{step.id}`"
+            raise UsageError(error.message, where=where, hint=error.hint) from error
+    return found
 
 
 def given_parts(step: Step, plan: Plan) -> tuple[Literal["item", "key"], ...]:
@@ -68,15 +147,17 @@ def _may_be_written(step: Step, plan: Plan) -> bool:
     return False
 
 
-async def count(items: Items, stage: Stage) -> int | None:
+async def count(items: Items, keys: KeySurvey | None, foreach: Foreach, stage: Stage) -> int | None:
     """How many items will be run, for people who wait; of a shard nobody knows before."""
     if stage.options.shard is not None:
         return None
+    if keys is not None:
+        return keys.runs(foreach.on_duplicate)
     if items.total is not None or items.file is None:
         return items.total
     return await to_thread.run_sync(count_of, items.file)
 
 
-def value_of(expression: str, stage: Stage) -> JsonValue:
+def value_of(expression: str, context: Context) -> JsonValue:
     """What an expression gives; a plain path, as most are, needs no Jinja2."""
-    return render_value("{{ " + expression + " }}", stage.context())
+    return render_value("{{ " + expression + " }}", context)

@@ -6,7 +6,7 @@ from typing import Literal
 
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import Shard
+from aish.vocab.run_parts import KeySurvey, Shard
 
 LockMode = Literal["enforce", "warn", "none"]
 """What a difference from the lock means; `none` looks at no lock, as `aish lock` itself does."""
@@ -20,7 +20,9 @@ class RunOptions:
     `limits.time`, `max_cost_usd` and `max_turns` the limits of those names. `allow_broad_root` lets
     a pack have `/` or the home folder as its root (K4). `concurrency` bounds the units of work in
     flight. `servers_required` holds for servers of which the file does not say (M5). `force` goes
-    on with a run although what it is made of has changed (B3).
+    on with a run although what it is made of has changed (B3). `key_check` looks at the keys of
+    all items of a step before the first one is run; `surveys` are of the steps, by id, whose keys
+    were looked at already.
     """
 
     inputs: Mapping[str, JsonValue] = field(default_factory=dict)
@@ -37,4 +39,6 @@ class RunOptions:
     concurrency: int | None = None
     servers_required: bool = True
     force: bool = False
+    key_check: bool = True
+    surveys: Mapping[str, KeySurvey] = field(default_factory=dict)
     environ: Mapping[str, str] = field(default_factory=dict)

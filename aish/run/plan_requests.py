@@ -12,8 +12,11 @@ from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_tree, render_value
 from aish.vocab.frozen import slotted
 from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.run_parts import KeySurvey
 
 Context = Mapping[str, JsonValue]
+
+Surveys = Mapping[str, KeySurvey]
 
 
 @slotted
@@ -31,19 +34,24 @@ class _Requests:
         self.most = (self.most or 0) + (other.most or 0) if both else None
 
 
-def requests(plan: Plan, context: Context) -> JsonObject:
+def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> JsonObject:
     """How many model requests the run makes: at least, and at most under its own bounds.
 
+    `surveys` are of the steps whose keys were looked at.
     `uncounted` is a step of which nobody knows how many items it has, if the most is unknown.
     """
-    counted = _requests(plan, context)
+    counted = _requests(plan, context, surveys or {})
     known = [most for most in (counted.most, plan.limits.turns) if most is not None]
     view: dict[str, JsonValue] = {"at_least": counted.least, "at_most": min(known, default=None)}
     return view if known else {**view, "uncounted": counted.uncounted}
 
 
-def item_count(foreach: Foreach, context: Context) -> int | None:
-    """How many items there are, where that can be told before the run."""
+def item_count(foreach: Foreach, context: Context, keys: KeySurvey | None = None) -> int | None:
+    """How many items will be run, where that can be told before the run."""
+    return keys.runs(foreach.on_duplicate) if keys else _count(foreach, context)
+
+
+def _count(foreach: Foreach, context: Context) -> int | None:
     from aish.items.counting import count_of
     from aish.items.items import from_glob, from_list
 
@@ -80,20 +88,23 @@ def inner_context(step: PipelineStep, plan: Plan, context: Context) -> Context:
     return template_context(inner.pipeline, RunOptions(inputs=given), {}, inner.variables)
 
 
-def _requests(plan: Plan, context: Context, within: str = "") -> _Requests:
+def _requests(plan: Plan, context: Context, surveys: Surveys, within: str = "") -> _Requests:
     total = _Requests()
     for step in plan.steps:
-        total.add(_with_items(step, _of_step(step, plan, context, within), context, within))
+        one = _of_step(step, plan, context, within)
+        total.add(_with_items(step, one, context, within, surveys.get(step.id)))
     return total
 
 
-def _with_items(step: Step, one: _Requests, context: Context, within: str) -> _Requests:
+def _with_items(
+    step: Step, one: _Requests, context: Context, within: str, keys: KeySurvey | None
+) -> _Requests:
     """The requests of all items and attempts of a step."""
     if one.most is not None:
         one.most *= step.flow.retry.attempts
     foreach = step.flow.foreach
     if foreach is not None and one.most != 0:
-        count = item_count(foreach, context)
+        count = item_count(foreach, context, keys)
         one.least *= count or 0
         one.most = None if one.most is None or count is None else one.most * count
         if count is None:
@@ -109,7 +120,7 @@ def _of_step(step: Step, plan: Plan, context: Context, within: str) -> _Requests
             return _Requests(1, _most(step, plan))
         case PipelineStep():
             inside = inner_context(step, plan, context)
-            return _requests(plan.inner[step.id], inside, f"{within}{step.id}/")
+            return _requests(plan.inner[step.id], inside, {}, f"{within}{step.id}/")
         case _:
             return _Requests()
 

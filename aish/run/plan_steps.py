@@ -29,16 +29,27 @@ from aish.templates.plain import is_template
 from aish.templates.references import references
 from aish.templates.render import render
 from aish.vocab.json import JsonObject, JsonValue
+from aish.vocab.run_parts import KeySurvey
 from aish.vocab.tools import Tool
 
 Context = Mapping[str, JsonValue]
 Row = dict[str, JsonValue]
 
 
-def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...]) -> JsonValue:
-    """A step as a JSON object; what only an earlier step's result can tell stands as written."""
+def step_view(
+    step: Step,
+    plan: Plan,
+    context: Context,
+    tools: tuple[Tool, ...],
+    keys: KeySurvey | None = None,
+) -> JsonValue:
+    """A step as a JSON object; what only an earlier step's result can tell stands as written.
+
+    `keys` tells of those of its items, where they were looked at.
+    """
     known = [other.id for other in plan.steps]
-    common: Row = {"id": step.id, "needs": list(needs_of(step, known)), **_flow(step, context)}
+    flow = _flow(step, context, keys)
+    common: Row = {"id": step.id, "needs": list(needs_of(step, known)), **flow}
     match step:
         case PromptStep():
             return common | _prompt(step, plan, context, tools)
@@ -56,7 +67,7 @@ def step_view(step: Step, plan: Plan, context: Context, tools: tuple[Tool, ...])
             return common | row | {"inputs": _shown(step.inputs, context)}
 
 
-def _flow(step: Step, context: Context) -> Row:
+def _flow(step: Step, context: Context, keys: KeySurvey | None) -> Row:
     """When and how often the step runs; only what the file says of it."""
     flow, foreach = step.flow, step.flow.foreach
     row: Row = {}
@@ -67,8 +78,11 @@ def _flow(step: Step, context: Context) -> Row:
         most = foreach.max_failures
         row["foreach"] = {
             "over": over,
-            "count": item_count(foreach, context),
+            "count": item_count(foreach, context, keys),
             "key": foreach.key,
+            "on_duplicate": foreach.on_duplicate if foreach.key is not None else None,
+            "repeated": None if keys is None else keys.repeated,
+            "unusable": None if keys is None else keys.unusable,
             "concurrency": foreach.concurrency,
             "max_failures": None if most is None else most.count or most.share,
         }

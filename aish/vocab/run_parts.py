@@ -5,6 +5,8 @@ from typing import Literal
 from aish.vocab.frozen import frozen
 
 ServerState = Literal["connecting", "ready", "failed"]
+OnDuplicate = Literal["fail", "first", "number"]
+"""What becomes of an item whose key was there before."""
 CassetteMode = Literal["none", "once", "new_episodes", "all"]
 
 
@@ -55,6 +57,27 @@ class CassetteUse:
     path: str
     use: Literal["recorded", "replayed"]
     interactions: int
+
+
+@frozen
+class KeySurvey:
+    """What the keys of a step's items are like, looked at before the first one is run.
+
+    `repeated` items have a key that was there before; `twice` is such a key, and the two lines of
+    `file` where it stands, or the two items where there is no file. `unusable` items have no key,
+    `odd` says where the first of them stands and why.
+    """
+
+    items: int
+    file: str | None = None
+    repeated: int = 0
+    twice: tuple[str, int, int] | None = None
+    unusable: int = 0
+    odd: str | None = None
+
+    def runs(self, policy: OnDuplicate) -> int:
+        """How many items are run."""
+        return self.items - (self.repeated if policy == "first" else 0)
 
 
 @frozen

@@ -248,17 +248,6 @@ def test_items_that_cannot_be_read_fail_the_step_with_their_place(
     assert said in done.stderr
 
 
-@pytest.mark.requirement("B4")
-def test_two_items_of_one_key_are_refused(project: Project) -> None:
-    project.write("rows.csv", "id\nx1\nx2\nx1\n")
-    project.pipeline(f"{SHELL}\nforeach: {{file: rows.csv}}\nkey: item.id\nrun: [ls]\n")
-
-    done = project.run("-q")
-
-    assert done.code == 1
-    assert "items 0 and 2 have the same key `x1`" in done.stderr
-
-
 @pytest.mark.requirement("P10", "P6", "exit-3")
 def test_each_call_of_each_item_passes_the_gate(project: Project) -> None:
     project.write("rows.csv", ROWS)

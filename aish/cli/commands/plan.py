@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import report, say
-from aish.cli.loading import Given, load, run_options
+from aish.cli.loading import Given, load, run_options, with_surveys
 from aish.cli.looking import looked_at, notices
 from aish.cli.options import (
     AllowOption,
@@ -22,6 +22,7 @@ from aish.cli.options import (
     MaxCostOption,
     MaxTurnsOption,
     ModelOption,
+    NoKeyCheckOption,
     SetOption,
     StrictOption,
     TimeoutOption,
@@ -30,13 +31,14 @@ from aish.cli.options import (
 from aish.cli.plan_graph import mermaid_lines
 from aish.cli.plan_text import plan_lines
 from aish.cli.printing import print_json, print_text
-from aish.errors import ExitCode
+from aish.errors import ExitCode, UsageError
 from aish.run.looking import MANY_TOOLS, Look, look_at_lock
 from aish.run.order import lacks_stdin
 from aish.run.plan import make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.plan_view import plan_view
 from aish.run.resources import missing_server
+from aish.text import counted
 from aish.vocab.json import JsonObject
 
 
@@ -62,6 +64,7 @@ def command(
     timeout: TimeoutOption = None,
     max_cost_usd: MaxCostOption = None,
     max_turns: MaxTurnsOption = None,
+    no_key_check: NoKeyCheckOption = False,
     offline: Annotated[
         bool, typer.Option("--offline", help="Do not ask the servers; no key is needed.")
     ] = False,
@@ -85,12 +88,27 @@ def command(
     options = run_options(pipeline, given, allow=allow, deny=deny, timeout=timeout, lock=lock)
     if lacks_stdin(pipeline, options.stdin):
         say("note: the file reads `{{ stdin }}`, which is empty here: `aish run` would refuse that")
-    options = replace(options, max_cost_usd=max_cost_usd, max_turns=max_turns)
+    options = replace(
+        options, max_cost_usd=max_cost_usd, max_turns=max_turns, key_check=not no_key_check
+    )
     plan = make_plan(pipeline, options, offline=offline)
+    keys: UsageError | None = None
+    try:
+        options = with_surveys(plan, options)
+    except UsageError as repeated:
+        # What would run is shown all the same.
+        keys = repeated
     found = look_at_lock(plan, notices(plan.secrets)) if offline else looked_at(plan)
     view = plan.secrets.mask_json(plan_view(plan, options, found))
     assert isinstance(view, Mapping)
     _print(view, format_)
+    for step, survey in options.surveys.items():
+        if survey.unusable:
+            of = f"{survey.unusable:,} of {counted(survey.items, 'item')}"
+            say(f"warning: step `{step}`: {of} will fail for want of a key; first {survey.odd}")
+    if keys is not None:
+        report(keys)
+        return int(ExitCode.USAGE)
     if found is None:
         return 0
     for error in found.locked:

@@ -1,17 +1,20 @@
 """Keys and shards of items (B4, B6)."""
 
 import tracemalloc
+from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.errors import UsageError
-from aish.items.keys import LONGEST_KEY, Keys, key_text
+from aish.items.items import Item, from_file
+from aish.items.keys import LONGEST_KEY, Keys, key_text, survey
 from aish.items.shards import holds, parse_shard, shard_of
 from aish.items.source import ItemsError
 from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import Shard
+from aish.vocab.run_parts import KeySurvey, OnDuplicate, Shard
 
 
 @pytest.mark.requirement("B4")
@@ -19,27 +22,27 @@ from aish.vocab.run_parts import Shard
     ("value", "key"), [("a b", "a b"), (7, "7"), (1.5, "1.5"), (True, "true"), ("é", "é")]
 )
 def test_a_text_or_a_number_is_a_key(value: JsonValue, key: str) -> None:
-    assert key_text(value, 0) == key
+    assert key_text(value) == key
 
 
 @pytest.mark.requirement("B4")
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (None, "the key of item 3 is null"),
-        (["a"], "the key of item 3 is no text or number"),
-        ({}, "the key of item 3 is no text or number"),
-        ("", "the key of item 3 is empty"),
-        ("x" * (LONGEST_KEY + 1), "the key of item 3 is longer than 256 characters"),
-        ("a\nb", "the key of item 3 has a line end"),
-        ("a\x1b[31mb", "the key of item 3 has a line end"),
-        ("a\x85b", "the key of item 3 has a line end"),
-        ("a\ud800b", "the key of item 3 has a line end"),
+        (None, "the key is null"),
+        (["a"], "the key is no text or number"),
+        ({}, "the key is no text or number"),
+        ("", "the key is empty"),
+        ("x" * (LONGEST_KEY + 1), "the key is longer than 256 characters"),
+        ("a\nb", "the key has a line end"),
+        ("a\x1b[31mb", "the key has a line end"),
+        ("a\x85b", "the key has a line end"),
+        ("a\ud800b", "the key has a line end"),
     ],
 )
-def test_what_names_no_item_is_refused_with_the_item(value: JsonValue, said: str) -> None:
+def test_what_names_no_item_is_refused(value: JsonValue, said: str) -> None:
     with pytest.raises(ItemsError, match=said):
-        key_text(value, 3)
+        key_text(value)
 
 
 @pytest.mark.requirement("B4")
@@ -63,6 +66,126 @@ def test_many_keys_take_little_memory() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 10_000_000
+
+
+@pytest.mark.requirement("B4")
+def test_of_equal_keys_the_first_one_is_taken_if_so_wanted() -> None:
+    keys = Keys("first")
+
+    assert [keys.add(key, index) for index, key in enumerate("abacab")] == [
+        *("a", "b", None, "c", None, None)
+    ]
+
+
+@pytest.mark.requirement("B4")
+def test_equal_keys_are_numbered_if_so_wanted_and_no_name_is_there_twice() -> None:
+    keys = Keys("number")
+    given = ["a", "a-2", "a", "a", "a-2", "a-3", "b", "a"]
+
+    names = [keys.add(key, index) for index, key in enumerate(given)]
+
+    assert names == ["a", "a-2", "a-3", "a-4", "a-2-2", "a-3-2", "b", "a-5"]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.requirement("B4")
+@given(st.lists(st.sampled_from(["a", "a-2", "a-2-2", "a-3", "b"]), max_size=40))
+def test_numbered_keys_are_all_different(given: list[str]) -> None:
+    keys = Keys("number")
+    names = [keys.add(key, index) for index, key in enumerate(given)]
+
+    assert len(set(names)) == len(names)
+    assert all(str(name).startswith(key) for name, key in zip(names, given, strict=True))
+
+
+@pytest.mark.requirement("B4")
+@pytest.mark.parametrize("policy", ["fail", "first", "number"])
+def test_keys_take_less_than_32_mib_a_million(policy: OnDuplicate) -> None:
+    # The table has just grown, which is when it has the most room that it does not use.
+    count = 64 * 1536 + 5000
+    keys = Keys(policy)
+    tracemalloc.start()
+    for index in range(count):
+        keys.add(f"key {index}", index)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert peak / count < 32 * 1024**2 / 1_000_000
+
+
+def value_of(item: Item) -> JsonValue:
+    assert isinstance(item.value, Mapping)
+    return item.value["id"]
+
+
+def surveyed(folder: Path, name: str, text: str, column: str | None = None) -> KeySurvey:
+    path = folder / name
+    path.write_text(text, "utf-8", newline="")
+    return survey(from_file(path), value_of, column)
+
+
+@pytest.mark.requirement("B4", "B5")
+@pytest.mark.parametrize("column", ["id", None])
+def test_a_survey_of_a_table_names_the_lines_of_a_key_that_is_there_twice(
+    tmp_path: Path, column: str | None
+) -> None:
+    rows = 'id,text\n"a",1\n\nb,"two\nlines"\nc,3\nb,4\na,5\nb,6\n'
+
+    found = surveyed(tmp_path, "rows.csv", rows, column)
+
+    assert (found.items, found.repeated, found.twice) == (6, 3, ("b", 4, 7))
+    assert str(found.file).endswith("rows.csv")
+
+
+@pytest.mark.requirement("B4", "B5")
+@pytest.mark.parametrize(
+    ("name", "text", "twice"),
+    [
+        ("rows.jsonl", '{"id": 1}\n\n{"id": "1"}\n{"id": 2}\n', ("1", 1, 3)),
+        ("rows.json", '[{"id": 1},\n{"id": 2},\n\n {"id": 2}]', ("2", 2, 4)),
+        ("rows.json", '[{"id": 1}, {"id": 2}, {"id": 3}]', None),
+    ],
+)
+def test_a_survey_knows_the_lines_of_json_too(
+    tmp_path: Path, name: str, text: str, twice: tuple[str, int, int] | None
+) -> None:
+    assert surveyed(tmp_path, name, text).twice == twice
+
+
+@pytest.mark.requirement("B4", "B5")
+@pytest.mark.parametrize("column", ["id", None])
+def test_a_survey_counts_items_without_a_key(tmp_path: Path, column: str | None) -> None:
+    rows = f'id\na\n \n""\nb\x07\n{"x" * 257}\né\n'
+
+    found = surveyed(tmp_path, "rows.csv", rows, column)
+
+    assert (found.items, found.repeated, found.unusable) == (6, 0, 3)
+    assert str(found.odd).endswith("rows.csv:4: the key is empty")
+
+
+@pytest.mark.requirement("B4", "B5")
+def test_a_survey_takes_little_memory(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    count = 100_000
+    with path.open("w", encoding="utf-8") as file:
+        file.write("id,text\n")
+        file.writelines(f"T-{number},some text\n" for number in range(count))
+    items = from_file(path)
+    tracemalloc.start()
+    found = survey(items, value_of, "id")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+
+    assert (found.items, found.repeated) == (count, 0)
+    assert peak < 32 * 1024**2 * count / 1_000_000
+
+
+@pytest.mark.requirement("B4")
+def test_a_column_that_is_not_there_is_named_with_those_that_are(tmp_path: Path) -> None:
+    with pytest.raises(ItemsError, match="there is no column `ids`") as failed:
+        surveyed(tmp_path, "rows.csv", "id,text\n1,a\n", "ids")
+
+    assert failed.value.hint == "did you mean `id`"
 
 
 @pytest.mark.requirement("B6")
