@@ -18,7 +18,7 @@ from aish.run.order import needs_of
 from aish.run.plan import Plan
 from aish.run.stage import Stage
 from aish.templates.context import ProjectNames
-from aish.templates.plain import parts_of
+from aish.templates.plain import Path, look_up, parts_of
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_value
 from aish.vocab.json import JsonValue
@@ -46,8 +46,13 @@ def key_of(foreach: Foreach, context: Context) -> KeyOf:
     if foreach.key is None:
         return lambda item: str(item.index)
     root = context.root if isinstance(context, ProjectNames) else foreach.folder
+    path = _path_in_item(foreach)
 
     def key(item: Item) -> JsonValue:
+        if path and isinstance(item.value, Mapping):
+            found, value = look_up(path, item.value)
+            if found:
+                return value
         names = {**context, foreach.name: item.value, "index": item.index}
         return value_of(foreach.key or "", ProjectNames(names, root))
 
@@ -62,11 +67,17 @@ def _column(foreach: Foreach) -> str | None:
     key = foreach.key or ""
     if (found := _COLUMN.fullmatch(key)) is not None:
         return found[3] if found[1] == foreach.name else None
-    match parts_of("{{ " + key + " }}"):
-        case ("", (foreach.name, str(column)), ""):
-            return column
+    path = _path_in_item(foreach)
+    return path[0] if len(path) == 1 and isinstance(path[0], str) else None
+
+
+def _path_in_item(foreach: Foreach) -> Path:
+    """Where in the item the key stands, if it is plainly there; looked up without a template."""
+    match parts_of("{{ " + (foreach.key or "") + " }}"):
+        case ("", (foreach.name, *path), ""):
+            return tuple(path)
         case _:
-            return None
+            return ()
 
 
 def survey_keys(foreach: Foreach, items: Items, context: Context) -> KeySurvey:
