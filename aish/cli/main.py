@@ -28,6 +28,10 @@ def run_command_line(argv: Sequence[str]) -> int:
 
 def _invoke(argv: Sequence[str]) -> int:
     command = typer.main.get_command(build_app(wanted(argv)))
+    if not argv or argv[0].startswith("-"):
+        from aish.cli.completion import explained
+
+        command = explained(command)
     streams = sys.stdout, sys.stderr
     try:
         result = command.main(args=completed(argv), prog_name="aish", standalone_mode=False)

@@ -34,6 +34,7 @@ from aish.cli.options import (
     TableStepOption,
     TimeoutOption,
     VerboseOption,
+    completes,
 )
 from aish.vocab.frozen import frozen
 
@@ -103,6 +104,7 @@ class Resuming:
             "--resume",
             metavar="[ID]",
             help="Go on with a run: the newest of the file, or the one of this id.",
+            autocompletion=completes("run_ids"),
         ),
     ] = None
     retry_failed: Annotated[

@@ -1,12 +1,23 @@
 """Options that several commands share, each written once."""
 
+from collections.abc import Callable
 from enum import StrEnum
+from importlib import import_module
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from aish import __version__
+
+
+def completes(name: str) -> Callable[[typer.Context, str], Any]:
+    """A function of `completion`, imported when a shell asks it what a word may be."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Any:
+        return getattr(import_module("aish.cli.completion"), name)(ctx, incomplete)
+
+    return complete
 
 
 class Format(StrEnum):
@@ -60,15 +71,32 @@ InputsOption = Annotated[
     typer.Option("--inputs", metavar="FILE", help="All inputs as JSON or YAML; `-` reads stdin."),
 ]
 ModelOption = Annotated[
-    str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model of every step.")
+    str | None,
+    typer.Option(
+        "-m",
+        "--model",
+        metavar="ALIAS",
+        help="The model of every step.",
+        autocompletion=completes("model_aliases"),
+    ),
 ]
 AllowOption = Annotated[
     list[str] | None,
-    typer.Option("--allow", metavar="GLOB", help="One more rule that approves: alias__tool."),
+    typer.Option(
+        "--allow",
+        metavar="GLOB",
+        help="One more rule that approves: alias__tool.",
+        autocompletion=completes("tool_globs"),
+    ),
 ]
 DenyOption = Annotated[
     list[str] | None,
-    typer.Option("--deny", metavar="GLOB", help="One more rule that denies: alias__tool."),
+    typer.Option(
+        "--deny",
+        metavar="GLOB",
+        help="One more rule that denies: alias__tool.",
+        autocompletion=completes("tool_globs"),
+    ),
 ]
 TimeoutOption = Annotated[
     str | None,

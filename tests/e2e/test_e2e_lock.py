@@ -546,7 +546,8 @@ def test_globs_that_match_nothing_locked_are_found_by_validate(
     write(locked, steps, more=more)
     (locked.folder / "tools.json").unlink()
 
-    done = locked.aish("validate", "p.yaml", "--strict")
+    env = {"MODEL_URL": "http://127.0.0.1:9/v1"}
+    done = locked.aish("validate", "p.yaml", "--strict", env=env)
 
     assert done.code == 2
     assert locked.tidy(done.stderr) == snapshot
@@ -569,7 +570,8 @@ steps: [{id: it, call: repo__file_read, with: {path: a.txt}}]
     assert project.aish("lock", "p.yaml").code == 0
     project.pipeline(text.replace("[file_read]", "[file_read, dir_list, 'file_*']"))
 
-    done = project.aish("validate", "p.yaml", "--strict")
+    env = {"MODEL_URL": "http://127.0.0.1:9/v1"}
+    done = project.aish("validate", "p.yaml", "--strict", env=env)
 
     assert done.code == 2
     assert "tools[1]: `dir_list` matches none of the tools that are locked of `repo`" in done.stderr

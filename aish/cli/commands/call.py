@@ -22,6 +22,7 @@ from aish.cli.options import (
     ReportOption,
     SetOption,
     VerboseOption,
+    completes,
 )
 from aish.cli.outlets import manner_for
 from aish.cli.printing import print_json
@@ -36,7 +37,12 @@ from aish.vocab.json import JsonObject
 
 def command(
     file: FileArgument,
-    tool: Annotated[str, typer.Argument(metavar="ALIAS__TOOL", help="The tool's name.")],
+    tool: Annotated[
+        str,
+        typer.Argument(
+            metavar="ALIAS__TOOL", help="The tool's name.", autocompletion=completes("tool_names")
+        ),
+    ],
     arguments: Annotated[
         list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments.")
     ] = None,

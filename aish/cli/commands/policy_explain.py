@@ -14,6 +14,7 @@ from aish.cli.options import (
     ReportOption,
     SetOption,
     VerboseOption,
+    completes,
 )
 from aish.cli.printing import print_json, print_text
 from aish.config.documents import parse_json
@@ -32,7 +33,15 @@ from aish.vocab.tools import Tool
 def command(
     file: FileArgument,
     *,
-    tool: Annotated[str, typer.Option("--tool", metavar="ALIAS__TOOL", help="The tool's name.")],
+    tool: Annotated[
+        str,
+        typer.Option(
+            "--tool",
+            metavar="ALIAS__TOOL",
+            help="The tool's name.",
+            autocompletion=completes("tool_names"),
+        ),
+    ],
     arguments: Annotated[
         str, typer.Option("--args", metavar="JSON", help="The call's arguments.")
     ] = "{}",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption, completes
 from aish.cli.printing import print_json, print_text
 from aish.errors import ExitCode
 from aish.policy.suggest import LeftOut, Suggestion, suggestion
@@ -29,6 +29,7 @@ def command(
         typer.Argument(
             metavar="RUN|CASSETTE",
             help="A run: its id, the end of its id, `latest`, or its folder; or a cassette.",
+            autocompletion=completes("run_ids"),
         ),
     ],
     *,

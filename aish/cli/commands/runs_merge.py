@@ -15,6 +15,7 @@ from aish.cli.options import (
     ReportOption,
     TableStepOption,
     VerboseOption,
+    completes,
 )
 from aish.cli.printing import print_json
 from aish.cli.writable import check_writable
@@ -31,7 +32,11 @@ from aish.text import counted
 def command(
     runs: Annotated[
         list[str],
-        typer.Argument(metavar="RUN...", help="The run of each shard: its id, or its folder."),
+        typer.Argument(
+            metavar="RUN...",
+            help="The run of each shard: its id, or its folder.",
+            autocompletion=completes("run_ids"),
+        ),
     ],
     *,
     output: Annotated[

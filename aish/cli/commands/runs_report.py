@@ -18,6 +18,7 @@ from aish.cli.options import (
     Report,
     ReportOption,
     VerboseOption,
+    completes,
 )
 from aish.cli.printing import print_json, print_text
 from aish.cli.writable import check_reports
@@ -35,7 +36,12 @@ _IN_FOLDER = "report.html"
 
 def command(
     id: Annotated[
-        str, typer.Argument(metavar="ID", help="The run: its id, the end of its id, or `latest`.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The run: its id, the end of its id, or `latest`.",
+            autocompletion=completes("run_ids"),
+        ),
     ],
     *,
     junit: Annotated[

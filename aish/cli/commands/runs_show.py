@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aish.cli.folding import folded
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption, completes
 from aish.cli.printing import print_text
 from aish.errors import UsageError, did_you_mean
 from aish.run.folder import kept_file
@@ -34,7 +34,12 @@ _PURPOSES: Mapping[TurnPurpose, str] = {
 
 def command(
     id: Annotated[
-        str, typer.Argument(metavar="ID", help="The run: its id, the end of its id, or `latest`.")
+        str,
+        typer.Argument(
+            metavar="ID",
+            help="The run: its id, the end of its id, or `latest`.",
+            autocompletion=completes("run_ids"),
+        ),
     ],
     *,
     messages: Annotated[

@@ -23,6 +23,7 @@ from aish.cli.options import (
     QuietOption,
     SetOption,
     VerboseOption,
+    completes,
 )
 from aish.run.options import RunOptions
 from aish.shell.outlets import Told
@@ -44,7 +45,10 @@ class Beginning:
     resume: Annotated[
         str | None,
         typer.Option(
-            "--resume", metavar="[ID]", help="Go on with a session: the newest, or that of an id."
+            "--resume",
+            metavar="[ID]",
+            help="Go on with a session: the newest, or that of an id.",
+            autocompletion=completes("run_ids"),
         ),
     ] = None
 

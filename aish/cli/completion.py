@@ -1,0 +1,166 @@
+"""What the shell completes beside commands and options: runs, models, tools (of a file).
+
+Nothing is contacted and nothing is said: what cannot be read completes to nothing. Imported when
+something is completed (`options.completes`), and for the help of `--install-completion`.
+"""
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from difflib import ndiff
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from aish.config.loader import read_pipeline
+from aish.config.pipeline import Pipeline
+from aish.errors import AishError
+from aish.packs.catalogue import PACKS
+from aish.run.locks.file import lock_of
+from aish.run.locks.pins import locked_tools
+from aish.run.past.shelf import newest_first, open_project, open_shelves
+from aish.system.globs import matches_word
+
+INSTALL_HELP = (
+    "Install completion for the current shell. bash: writes ~/.bash_completions/aish.sh and adds a "
+    "line to ~/.bashrc; zsh: writes ~/.zfunc/_aish and adds lines to ~/.zshrc; fish: writes "
+    "~/.config/fish/completions/aish.fish."
+)
+_EDITED = (
+    ".bashrc",
+    ".bash_completions/aish.sh",
+    ".zshrc",
+    ".zfunc/_aish",
+    ".config/fish/completions/aish.fish",
+)
+_MOST = 50
+
+
+def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The runs of this project, the newest first, and `latest`; sessions for `aish shell`."""
+    given = ctx.params.get("run_dir")
+    wanted = Path(given) if isinstance(given, (str, Path)) else None
+    with ExitStack() as stack, suppress(AishError, OSError):
+        if ctx.info_name == "shell" and wanted is None:
+            shelves = [stack.enter_context(open_project(Path(), "sessions"))]
+        else:
+            shelves = list(open_shelves(wanted, stack))
+        ids = ["latest", *(id for id, _ in newest_first(shelves))]
+        return [id for id in ids if id.startswith(incomplete)][:_MOST]
+    return []
+
+
+def model_aliases(ctx: typer.Context, incomplete: str) -> list[tuple[str, str]]:
+    """The models of the file that stands on the command line, each with its name."""
+    pipeline = _pipeline(ctx)
+    models = {} if pipeline is None else pipeline.models
+    return [
+        (alias, entry.model or entry.embedded or "")
+        for alias, entry in models.items()
+        if alias.startswith(incomplete)
+    ]
+
+
+def tool_names(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The tools of the file as `alias__tool`, as far as they are known without asking a server."""
+    return [name for name in _tools(ctx) if name.startswith(incomplete)]
+
+
+def tool_globs(ctx: typer.Context, incomplete: str) -> list[str]:
+    """The same and, for rules, all tools of a server."""
+    pipeline = _pipeline(ctx)
+    servers = () if pipeline is None else pipeline.servers
+    globs = (*(f"{alias}__*" for alias in servers), "shell__run")
+    return [*tool_names(ctx, incomplete), *(one for one in globs if one.startswith(incomplete))]
+
+
+def _tools(ctx: typer.Context) -> Iterator[str]:
+    pipeline = _pipeline(ctx)
+    if pipeline is None:
+        return
+    locked: set[str] = set()
+    with suppress(AishError):
+        lock = lock_of(pipeline)
+        known = () if lock is None else locked_tools(pipeline, lock).values()
+        locked = {str(tool.name) for tool in known if not tool.unlisted}
+    yield from sorted(locked)
+    for alias, entry in pipeline.servers.items():
+        names = [name for name in _own(entry.pack) if _is_shown(name, entry.tools, entry.exclude)]
+        yield from (f"{alias}__{name}" for name in names if f"{alias}__{name}" not in locked)
+        if not names and not any(name.startswith(f"{alias}__") for name in locked):
+            # Only its server could tell, and is not asked.
+            yield f"{alias}__"
+
+
+def _own(packs: tuple[str, ...]) -> Iterator[str]:
+    """The tools of packs, which need no server."""
+    for pack in packs:
+        with suppress(ImportError):
+            yield from (tool.name for tool in import_module(PACKS[pack]).TOOLS if pack in PACKS)
+
+
+def _is_shown(name: str, tools: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
+    wanted = not tools or any(matches_word(glob, name) for glob in tools)
+    return wanted and not any(matches_word(glob, name) for glob in exclude)
+
+
+def _pipeline(ctx: typer.Context) -> Pipeline | None:
+    """The file that was typed already, if it can be read."""
+    file = ctx.params.get("file") or _typed_file()
+    with suppress(AishError, OSError):
+        return read_pipeline(Path(file)).pipeline if isinstance(file, (str, Path)) else None
+    return None
+
+
+def _typed_file() -> str | None:
+    """The same out of the line itself: behind an option without its value nothing is parsed."""
+    line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
+    names = (word.strip("'\"") for word in line.split())
+    return next((name for name in names if name.endswith((".yaml", ".yml"))), None)
+
+
+def explained(command: Any) -> Any:
+    """The command line whose `--install-completion` says what it edits."""
+    for parameter in command.params:
+        if parameter.name == "install_completion":
+            parameter.help = INSTALL_HELP
+            parameter.callback = _telling(parameter.callback)
+    return command
+
+
+def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    """The installation, and then every file that it has changed."""
+
+    def told(ctx: Any, parameter: Any, value: Any) -> Any:
+        before = _texts() if value else {}
+        try:
+            return install(ctx, parameter, value)
+        finally:
+            if value:
+                for name, text in _texts().items():
+                    _tell(name, before.get(name), text)
+
+    return told
+
+
+def _texts() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in _EDITED:
+        with suppress(OSError):
+            found[name] = (Path.home() / name).read_text("utf-8", "replace")
+    return found
+
+
+def _tell(name: str, before: str | None, text: str) -> None:
+    if not name.endswith("rc"):
+        if before != text:
+            typer.echo(f"wrote ~/{name}")
+        return
+    changed = ndiff((before or "").splitlines(), text.splitlines())
+    lines = [line[2:] for line in changed if line.startswith("+ ") and line[2:].strip()]
+    if lines:
+        typer.echo(f"added to ~/{name}:")
+        for line in lines:
+            typer.echo(f"  {line}")
