@@ -100,7 +100,8 @@ def _most(cost: JsonValue) -> str:
 
 
 def _model(row: JsonObject) -> str:
-    return f"{row['alias']}  {row['model']}  {row['origin']}{_price(row['price'])}"
+    most = "" if row["max_tokens"] is None else f"  {row['max_tokens']:,} tokens an answer at most"
+    return f"{row['alias']}  {row['model']}  {row['origin']}{_price(row['price'])}{most}"
 
 
 def _price(price: JsonValue) -> str:

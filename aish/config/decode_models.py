@@ -1,9 +1,20 @@
 """`models:` into entries (design 2.1)."""
 
-from aish.config.models import JsonSchemaUse, ModelEntry, ModelTimeout, Price, RetryPolicy
+from collections.abc import Mapping
+
+from aish.config.models import (
+    EMBEDDED_TOKENS,
+    JsonSchemaUse,
+    ModelEntry,
+    ModelTimeout,
+    Price,
+    RetryPolicy,
+)
 from aish.config.reading import Table
+from aish.vocab.json import JsonValue
 
 EMBEDDED = "smollm2"
+_MOST_TOKENS = ("max_tokens", "max_completion_tokens")
 _ONLY_REMOTE = ("model", "key_env", "headers", "proxy", "verify_tls")
 
 
@@ -24,7 +35,7 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         embedded=_embedded(table),
         key_env=table.text("key_env"),
         headers=table.pairs("headers"),
-        params=table.mapping("params"),
+        params=_params(table),
         fallback=table.texts("fallback"),
         retry=RetryPolicy(
             attempts=retry.whole("attempts", RetryPolicy().attempts),
@@ -40,6 +51,13 @@ def _entry(alias: str, table: Table) -> ModelEntry:
         proxy=table.text("proxy"),
         price=_price(table.child("price")),
     )
+
+
+def _params(table: Table) -> Mapping[str, JsonValue]:
+    params = table.mapping("params")
+    if not table.has("embedded") or any(name in params for name in _MOST_TOKENS):
+        return params
+    return {**params, _MOST_TOKENS[0]: EMBEDDED_TOKENS}
 
 
 def _price(price: Table | None) -> Price | None:

@@ -36,12 +36,17 @@ class Price:
     output: float
 
 
+EMBEDDED_TOKENS = 256
+"""A small model may never come to an end by itself, and takes minutes for what it has room for."""
+
+
 @frozen
 class ModelEntry:
     """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
 
     `embedded` is `smollm2` or an absolute path to a `.gguf`. Embedded models have `json_schema:
-    without_tools`: their server enforces a schema so strictly that no tool could be called.
+    without_tools`: their server enforces a schema so strictly that no tool could be called. They
+    answer with at most `EMBEDDED_TOKENS` where `params` do not say otherwise.
     """
 
     alias: str

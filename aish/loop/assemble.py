@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
 from aish.errors import StepFailedError
+from aish.system.clock import call_every
 from aish.vocab.deltas import (
     Delta,
     Extras,
@@ -19,12 +20,22 @@ from aish.vocab.deltas import (
     Withdrawn,
 )
 from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, ReasoningDelta, Retry, TextDelta, TextWithdrawn
+from aish.vocab.events import (
+    Notice,
+    ReasoningDelta,
+    Retry,
+    TextDelta,
+    TextWithdrawn,
+    TurnProgress,
+)
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
+from aish.vocab.protocols import Clock, Emit, Every, Model, ModelRequest
 from aish.vocab.tools import ToolCall
 from aish.vocab.turn_events import Fallback
+
+TELL_SECONDS = 10.0
+"""How often a turn that takes long is told of."""
 
 
 @frozen
@@ -40,15 +51,26 @@ class Assembled:
 
 
 async def assemble(
-    model: Model, request: ModelRequest, place: Place, emit: Emit, clock: Clock
+    model: Model,
+    request: ModelRequest,
+    place: Place,
+    emit: Emit,
+    clock: Clock,
+    every: Every = call_every,
 ) -> Assembled:
-    """Ask `model` and put its answer together.
+    """Ask `model` and put its answer together, telling now and then how far that is.
 
     Raises:
         UnavailableError: the endpoint stayed out of reach, or refused the credentials.
         StepFailedError: the endpoint refused the request, or its answer is unusable.
     """
     assembly = Assembly(place, emit, clock)
+
+    def tell() -> None:
+        seconds = clock.monotonic() - assembly.begun
+        emit(TurnProgress(place, model.alias, request.received.tokens, seconds))
+
+    stop_telling = every(TELL_SECONDS, tell)
     stream = model.stream(request)
     try:
         async for batch in stream:
@@ -57,6 +79,7 @@ async def assemble(
         assembly.withdraw()
         raise
     finally:
+        stop_telling()
         await _close(stream)
     return assembly.result(model.alias)
 
@@ -75,7 +98,7 @@ class Assembly:
     place: Place
     emit: Emit
     clock: Clock
-    _started: float = field(init=False)
+    begun: float = field(init=False)
     _first: float | None = field(init=False, default=None)
     _text: list[str] = field(init=False, default_factory=list)
     _shown: bool = field(init=False, default=False)
@@ -84,7 +107,7 @@ class Assembly:
     _finish: Finish | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
-        self._started = self.clock.monotonic()
+        self.begun = self.clock.monotonic()
 
     def add(self, batch: Sequence[Delta]) -> None:
         """Take what arrived at one time, and tell of it."""
@@ -136,7 +159,7 @@ class Assembly:
             extras=self._extras,
             finish=self._finish,
             first_token=self._first,
-            seconds=self.clock.monotonic() - self._started,
+            seconds=self.clock.monotonic() - self.begun,
         )
 
     def _say(self, texts: list[str]) -> None:
@@ -158,7 +181,7 @@ class Assembly:
 
     def _mark_first(self) -> None:
         if self._first is None:
-            self._first = self.clock.monotonic() - self._started
+            self._first = self.clock.monotonic() - self.begun
 
     def _take(self, delta: Delta) -> None:
         match delta:

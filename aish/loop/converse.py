@@ -135,7 +135,9 @@ class _Exchange:
     async def _answer_to(self, request: ModelRequest) -> Assembled:
         ask, equipment, place = self._ask, self._equipment, request.place
         equipment.emit(TurnStarted(place, ask.model.alias, len(ask.history.turns)))
-        answer = await assemble(ask.model, request, place, equipment.emit, equipment.clock)
+        answer = await assemble(
+            ask.model, request, place, equipment.emit, equipment.clock, equipment.every
+        )
         if ask.bound is not None:
             ask.bound.heard(request, answer.finish.usage)
         self._turns += 1

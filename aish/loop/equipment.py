@@ -9,12 +9,13 @@ from typing import Protocol
 from aish.config.steps import LoopLimits, OnDenied
 from aish.loop.conversation import Conversation
 from aish.policy.gate import Gate
+from aish.system.clock import call_every
 from aish.system.schema_problem import SchemaProblem
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure, Verdict
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Clock, Emit, Meter, ModelRequest, Tools
+from aish.vocab.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
 from aish.vocab.tools import Media, ResultKind
 
 Keep = Callable[[str, bytes], str | None]
@@ -45,6 +46,7 @@ class Equipment:
     check_arguments: CheckArguments
     meter: Meter | None = None
     written: Written | None = None
+    every: Every = call_every
     long_texts: dict[str, str] | None = None
     tells_cut_off: bool = False
 

@@ -77,7 +77,9 @@ async def summarise(
     equipment.emit(TurnStarted(place, model.alias, len(history.turns), "summary"))
     request = ModelRequest(history, place=place)
     try:
-        answer = await assemble(model, request, place, _Quiet(equipment), equipment.clock)
+        answer = await assemble(
+            model, request, place, _Quiet(equipment), equipment.clock, equipment.every
+        )
     except (UnavailableError, StepFailedError) as error:
         return Summary("", why=str(error))
     usage = answer.finish.usage

@@ -9,11 +9,12 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.models import ModelEntry
+from aish.models import smollm2
 from aish.models.dialect import dialect_of
-from aish.models.failure import AttemptError, origin_of, refuses_schema_beside_tools
+from aish.models.failure import AttemptError, malformed, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of
 from aish.models.pace import Pace
-from aish.models.retry import MAX_HINT, Advice, delay_before, judge_code
+from aish.models.retry import MAX_HINT, Advice, delay_before, is_malformed, judge_code
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.models.turn import Turn
@@ -50,6 +51,8 @@ class ChatModel:
         self._throttle = throttles.of(self._origin)
         self._encoder = Encoder(dialect_of(entry))
         self._schema_with_tools = entry.json_schema != "without_tools"
+        self._most_tools = smollm2.TOOLS if entry.embedded == smollm2.NAME else None
+        self._told_of_tools = False
 
     @property
     def alias(self) -> str:
@@ -79,8 +82,9 @@ class ChatModel:
             UnavailableError: the endpoint stayed out of reach, or refused the credentials.
             StepFailedError: the endpoint refused the request, or its answer is unusable.
         """
-        if request.tools and not self._schema_with_tools:
-            request = replace(request, schema=None)
+        request, remark = self._fitted(request)
+        if remark is not None:
+            yield [remark]
         turn = Turn(request, self._encoder.body(request), self._entry)
         while True:
             hold = await self._reserved(turn)
@@ -94,6 +98,7 @@ class ChatModel:
                 slot.sent()
                 turn.tries += 1
                 decoder = _decoder(turn.request)
+                request.received.source = decoder
                 exchange = self._transport.send(turn.body, turn.ends)
                 try:
                     while batch := await exchange.deltas(decoder):
@@ -118,6 +123,20 @@ class ChatModel:
             retrying = self._again(failure, turn, exchange.recorded_again)
             yield [*self._news(), retrying]
             await self._pace.sleep(retrying.delay)
+
+    def _fitted(self, request: ModelRequest) -> tuple[ModelRequest, StreamNotice | None]:
+        """What the endpoint and the model cope with; that tools are left out is told of once."""
+        if request.tools and not self._schema_with_tools:
+            request = replace(request, schema=None)
+        most = self._most_tools
+        if most is None or len(request.tools) <= most:
+            return request, None
+        from aish.models.fewer_tools import fewer_tools, notice_of  # only where they are too many
+
+        shown = fewer_tools(request, most)
+        remark = None if self._told_of_tools else notice_of(self.alias, request.tools, shown)
+        self._told_of_tools = True
+        return replace(request, tools=shown), remark
 
     def _failed(self, error: AttemptError | StreamError, turn: Turn, slot: Slot) -> AttemptError:
         """A try came to nothing, while its slot is still held."""
@@ -205,6 +224,8 @@ class ChatModel:
             return error
         message = self._secrets.mask(error.message)
         if isinstance(error, InBandError):
+            if is_malformed(error.message):
+                return malformed(message)
             advice = judge_code(error.code, retryable=error.retryable)
         else:
             found = error.retryable and not isinstance(error, MalformedToolCallError)

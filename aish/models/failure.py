@@ -4,7 +4,7 @@ from urllib.parse import urlsplit
 
 from aish.config.models import ModelEntry
 from aish.errors import AishError, StepFailedError, UnavailableError
-from aish.models.retry import BROKEN, Advice
+from aish.models.retry import BROKEN, MALFORMED, Advice
 from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _CREDENTIALS = frozenset({401, 403})
@@ -53,6 +53,12 @@ def too_late(deadline: str, entry: ModelEntry) -> AttemptError:
     }[deadline]
     advice = Advice(retry=False) if deadline == "turn" else BROKEN
     return AttemptError(said, advice, f"`models.{entry.alias}.timeout.{deadline}` sets this limit")
+
+
+def malformed(said: str) -> AttemptError:
+    """A model's answer that its own server could not read."""
+    hint = "a larger model, fewer `tools:` or a shorter prompt may help"
+    return AttemptError(f"the model's answer is malformed: {said}", MALFORMED, hint)
 
 
 def not_connected(why: str, entry: ModelEntry, error: BaseException | None = None) -> AttemptError:

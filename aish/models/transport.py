@@ -15,10 +15,10 @@ from anyio.abc import TaskGroup
 
 from aish.config.models import ModelEntry
 from aish.models.clients import Clients
-from aish.models.failure import AttemptError, hint_for, not_connected, too_late
+from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.intake import Intake
 from aish.models.reader import Reader
-from aish.models.retry import BROKEN, REFUSED, judge_status
+from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
 from aish.models.watch import Watch
 from aish.system.absent import remember_absence
 from aish.vocab.deltas import Delta
@@ -225,6 +225,8 @@ class Transport:
             text = raw.decode("utf-8", "replace")
             advice = judge_status(status, response.headers, text, self._now())
             shown = self._mask(text).strip()[:_SHOWN] or response.reason_phrase
+            if advice is MALFORMED:
+                raise malformed(shown)
             raise AttemptError(f"HTTP {status}: {shown}", advice, hint_for(status, self._entry))
         if compressed:
             said = f"the answer is compressed ({encoding[:20]}) although that was not asked for"

@@ -10,6 +10,7 @@ from aish.run.plan_cost import cost_view, price_view
 from aish.run.plan_requests import requests
 from aish.run.plan_steps import step_view
 from aish.vocab.json import JsonObject, JsonValue
+from aish.wire.chat_encode import answer_limit
 
 
 def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject:
@@ -33,6 +34,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
                 "model": model_name(m.entry),
                 "origin": origin(m.entry),
                 "price": price_view(plan, alias),
+                "max_tokens": answer_limit(m.entry.params),
             }
             for alias, m in plan.models.items()
         ],

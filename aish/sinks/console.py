@@ -43,6 +43,7 @@ from aish.vocab.events import (
     ToolProgress,
     ToolStarted,
     TurnFinished,
+    TurnProgress,
     TurnStarted,
 )
 from aish.vocab.turn_events import Fallback, JournalOnly
@@ -161,6 +162,8 @@ class Console:
                 self._end = event
                 self._rest()
             case TextDelta() | ReasoningDelta() | ItemStarted() | ItemFinished() | ToolOutput():
+                pass
+            case TurnProgress():  # what waits is drawn, and moves
                 pass
             case _:
                 assert_never(event)

@@ -35,6 +35,7 @@ from aish.vocab.events import (
     ToolProgress,
     ToolStarted,
     TurnFinished,
+    TurnProgress,
     TurnStarted,
 )
 from aish.vocab.turn_events import Fallback, JournalOnly
@@ -97,6 +98,10 @@ class Plain:
             case TurnStarted():
                 asked = f"{event.model}{_PURPOSES[event.purpose]}"
                 yield f"{at}asking {asked}, {counted(event.messages, 'message')}"
+            case TurnProgress():
+                came = "1 token" if event.tokens == 1 else f"{event.tokens:,} tokens"
+                since = seconds_text(event.seconds)
+                yield f"{at}{event.model} is still answering after {since}, {came} so far"
             case TurnFinished():
                 yield _turn_finished(event, at)
             case ToolDecided():

@@ -23,6 +23,7 @@ from aish.vocab.events import (
     ToolProgress,
     ToolStarted,
     TurnFinished,
+    TurnProgress,
     TurnStarted,
 )
 from aish.vocab.turn_events import (
@@ -44,6 +45,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     ItemStarted: "item.started",
     ItemFinished: "item.finished",
     TurnStarted: "turn.started",
+    TurnProgress: "turn.progress",
     TurnFinished: "turn.finished",
     QuestionAsked: "question.asked",
     TurnAdded: "turn.added",

@@ -125,6 +125,16 @@ class TurnStarted:
 
 
 @frozen
+class TurnProgress:
+    """A model has not answered yet: told now and then, with about as many tokens as came so far."""
+
+    place: Place
+    model: str
+    tokens: int
+    seconds: float
+
+
+@frozen
 class TurnFinished:
     """A model has answered; has the whole text, which is the step's for one `purpose` only."""
 
@@ -293,6 +303,7 @@ Event = (
     | ItemStarted
     | ItemFinished
     | TurnStarted
+    | TurnProgress
     | TurnFinished
     | OfConversation
     | TextDelta

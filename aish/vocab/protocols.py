@@ -27,6 +27,29 @@ class AnswerSchema:
     schema: JsonObject
 
 
+class Received:
+    """How much of an answer has come, for who waits for it; filled in by the model."""
+
+    __slots__ = ("source",)
+
+    def __init__(self) -> None:
+        self.source: Growing | None = None
+
+    @property
+    def tokens(self) -> int:
+        """About as many tokens as have come: endpoints send one at a time, or a few."""
+        return 0 if self.source is None else self.source.progress
+
+
+class Growing(Protocol):
+    """An answer that grows: `wire.chat_decode.ChatDecoder`."""
+
+    @property
+    def progress(self) -> int:
+        """How often something of it has come."""
+        ...
+
+
 @frozen
 class ModelRequest:
     """One turn to be answered.
@@ -43,6 +66,7 @@ class ModelRequest:
     params: Mapping[str, JsonValue] = field(default_factory=dict)
     schema: AnswerSchema | None = None
     place: Place = field(default_factory=Place)
+    received: Received = field(default_factory=Received, compare=False)
 
 
 class Model(Protocol):
@@ -166,6 +190,10 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds of a clock that never goes back."""
         ...
+
+
+Every = Callable[[float, Callable[[], None]], Callable[[], None]]
+"""Calls something each time so many seconds have passed, until what it gave back is called."""
 
 
 class Hold(Protocol):

@@ -60,7 +60,7 @@ def command(
 
     Its result goes to stdout.
 
-    Example: aish call pipelines/quickstart.yaml repo__file_read path=README.md
+    Example: aish call pipelines/quickstart.yaml notes__file_read path=note.md
     """
     del verbose
     options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)

@@ -43,6 +43,7 @@ from aish.vocab.events import (
     ToolProgress,
     ToolStarted,
     TurnFinished,
+    TurnProgress,
     TurnStarted,
 )
 from aish.vocab.turn_events import Fallback, JournalOnly
@@ -164,7 +165,7 @@ class Talk:
                     self._note("red", event.message)
             case AnnotationAdded():
                 self._note("red" if event.level == "error" else "dim", annotation_text(event))
-            case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta():
+            case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta() | TurnProgress():
                 pass
             case _:
                 assert_never(event)

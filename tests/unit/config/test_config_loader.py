@@ -250,3 +250,24 @@ def test_a_schema_file_that_holds_none_is_said(content: bytes, reason: str, tmp_
     (problem,) = failed.value.problems
     assert problem.path == "output.schema"
     assert reason in problem.message.replace("holds no JSON Schema: a mapping", f"{reason}")
+
+
+@pytest.mark.requirement("L11")
+@pytest.mark.parametrize(
+    ("entry", "params"),
+    [
+        ("embedded: smollm2", {"max_tokens": 256}),
+        ("embedded: smollm2, params: {temperature: 1}", {"temperature": 1, "max_tokens": 256}),
+        ("embedded: smollm2, params: {max_tokens: 2000}", {"max_tokens": 2000}),
+        ("embedded: a.gguf, params: {max_completion_tokens: 9}", {"max_completion_tokens": 9}),
+        ("base_url: http://127.0.0.1/v1, model: m", {}),
+    ],
+)
+def test_an_embedded_model_answers_with_a_bound_unless_the_file_has_one(
+    tmp_path: Path, entry: str, params: dict[str, int]
+) -> None:
+    pipeline = load_pipeline(
+        written(tmp_path, f"aish: 1\nmodels: {{m: {{{entry}}}}}\nprompt: Say hi\n")
+    )
+
+    assert pipeline.models["m"].params == params

@@ -1,4 +1,5 @@
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
 
 import anyio
 import pytest
@@ -28,6 +29,7 @@ from aish.vocab.events import (
     Retry,
     TextDelta,
     TextWithdrawn,
+    TurnProgress,
 )
 from aish.vocab.protocols import ModelRequest
 from aish.vocab.tools import ToolCall
@@ -190,3 +192,69 @@ def _delta(word: str) -> Delta:
     if word == "call":
         return ToolCall("", "box__look", "{}")
     return TextPiece(word[2:]) if word.startswith("t:") else ReasoningPiece(word[2:])
+
+
+class Pausing(Talker):
+    """A model that lets time pass between what it says, and its answer grow."""
+
+    def __init__(self, answer: Answer, pause: Callable[[ModelRequest, int], None]) -> None:
+        super().__init__([answer])
+        self._pause = pause
+
+    async def stream(self, request: ModelRequest) -> AsyncIterator[Sequence[Delta]]:
+        at = 0
+        self._pause(request, at)
+        async for batch in super().stream(request):
+            yield batch
+            at += 1
+            self._pause(request, at)
+
+
+@dataclass
+class Came:
+    """An answer of which so much has come."""
+
+    progress: int
+
+
+class Minutes:
+    """A clock that is set."""
+
+    time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def monotonic(self) -> float:
+        return self.time
+
+
+@pytest.mark.requirement("L10")
+@pytest.mark.parametrize("answer", [says("hello"), [[TextPiece("a")], StepFailedError("broken")]])
+def test_a_turn_that_takes_long_is_told_of_until_it_ends(answer: Answer) -> None:
+    clock, events, running = Minutes(), list[Event](), list[Callable[[], None]]()
+
+    def every(seconds: float, tell: Callable[[], None]) -> Callable[[], None]:
+        assert seconds == pytest.approx(10)
+        running.append(tell)
+        return running.clear
+
+    def pause(request: ModelRequest, at: int) -> None:
+        clock.time += 10
+        request.received.source = Came(7 * at) if at else None
+        for tell in running:
+            tell()
+
+    async def ask() -> None:
+        model = Pausing(answer, pause)
+        await assemble(model, ModelRequest(asked()), PLACE, events.append, clock, every)
+
+    if isinstance(answer[-1], StepFailedError):
+        with pytest.raises(StepFailedError):
+            anyio.run(ask)
+    else:
+        anyio.run(ask)
+
+    told = [one for one in events if isinstance(one, TurnProgress)]
+    assert told[:2] == [TurnProgress(PLACE, "twin", 0, 10.0), TurnProgress(PLACE, "twin", 7, 20.0)]
+    assert running == []

@@ -17,7 +17,7 @@ from syrupy.assertion import SnapshotAssertion
 from aish.sinks.plain import Plain
 from aish.text import for_terminal
 from aish.vocab.event_parts import Place, TurnPurpose
-from aish.vocab.events import Event, Stamped, ToolOutput, TurnStarted
+from aish.vocab.events import Event, Stamped, ToolOutput, TurnProgress, TurnStarted
 from aish.vocab.turn_events import HistoryReplaced, TurnAdded
 
 
@@ -73,3 +73,21 @@ def test_what_is_said_elsewhere_takes_no_line(event: Event) -> None:
 )
 def test_the_log_says_what_a_model_is_asked_for(purpose: TurnPurpose, said: str) -> None:
     assert said in written(stamped(TurnStarted(Place("read", turn=1), "small", 2, purpose)))
+
+
+@pytest.mark.requirement("B13")
+def test_a_turn_that_takes_long_is_a_line_now_and_then() -> None:
+    place = Place("read", turn=1)
+    run = [
+        Stamped(1, 5.0, TurnStarted(place, "local", 1)),
+        Stamped(2, 15.0, TurnProgress(place, "local", 0, 10.0)),
+        Stamped(3, 25.0, TurnProgress(place, "local", 1, 20.0)),
+        Stamped(4, 105.0, TurnProgress(place, "local", 1234, 100.0)),
+    ]
+
+    assert written(run).splitlines() == [
+        "[   0.00s] read: asking local, 1 message",
+        "[  10.00s] read: local is still answering after 10 s, 0 tokens so far",
+        "[  20.00s] read: local is still answering after 20 s, 1 token so far",
+        "[ 100.00s] read: local is still answering after 1 min 40 s, 1,234 tokens so far",
+    ]
