@@ -9,8 +9,8 @@ import pytest
 from cli_process import clean_environment
 from docs_pages import ROOT, blocks
 
-# The closing line; and how the model lays its JSON out.
-_VARIES = re.compile(r"^ok · |/runs/|\"about\"")
+# Times and names of folders; and how the model lays its JSON out.
+_VARIES = re.compile(r"^ok · |╰ |/runs/|\"about\"")
 _ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 PATIENCE = 120
 
