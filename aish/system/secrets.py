@@ -1,8 +1,9 @@
 """Secrets, and the masks that keep them out of what is shown and written (X4, F15).
 
 A mask finds a value in every form in which it is likely to be printed: as it is, escaped in JSON
-(up to three times), escaped in a URL, in base64 at each of the three alignments. Forms that overlap
-are masked as one, so that masking never leaves the tail of a second secret behind.
+(up to three times), escaped in a URL (any of its letters, up to four times), in base64 at each of
+the three alignments. Forms that overlap are masked as one, so that masking never leaves the tail of
+a second secret behind.
 """
 
 import base64
@@ -10,7 +11,8 @@ import json
 import re
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
 from urllib.parse import quote, quote_plus
 
 from aish.errors import UsageError
@@ -36,6 +38,8 @@ _PATH = re.compile(r"(?:/|~|\.\.?(?:/|\Z))[^\0\n]*")
 _SHORTEST_LINE = 16
 _NESTED = 3
 _DEEPEST = 200
+# More than the characters that one letter takes in a URL, escaped as often as is looked for.
+_PERCENT_LETTER = 12
 
 _Spelled = Callable[[str], Iterator[tuple[int, int, str]]]
 
@@ -127,6 +131,24 @@ class Secrets:
 
     def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         """Where secrets stand: start, end, tag; overlapping ones as one, under the first's tag."""
+        found = self._plain_spans(text)
+        if "%" in text and (encoded := self._percent_spans(text)):
+            return _joined((*found, *encoded))
+        return found
+
+    def _percent_spans(self, text: str) -> list[tuple[int, int, str]]:
+        """Where they stand with any of their letters escaped as in a URL."""
+        if not _percent().search(text):
+            return []
+        from aish.system.spellings import unquoted, unquoted_places
+
+        if not self._compiled().search(unquoted(text)):
+            return []
+        plain = unquoted_places(text)
+        found = self._plain_spans(plain.text)
+        return [(plain.place(begin), plain.place(end), tag) for begin, end, tag in found]
+
+    def _plain_spans(self, text: str) -> Iterator[tuple[int, int, str]]:
         pattern = self._compiled()
         found = pattern.search(text)
         while found:
@@ -149,18 +171,24 @@ class Secrets:
                 for one in _plain(value):
                     known.add(tag, one, _in_base64(one))
             self._spellings = known.spans
-        found = deque(
-            # The longest first: it may begin with another secret.
-            sorted((*self.spans(text), *self._spellings(text)), key=lambda one: (one[0], -one[1]))
-        )
-        while found:
-            begin, end, tag = found.popleft()
-            while found and found[0][0] < end:
-                end = max(end, found.popleft()[1])
-            yield begin, end, tag
+        yield from _joined((*self.spans(text), *self._spellings(text)))
 
     def beginning(self, text: str) -> int:
         """Where the longest tail of the text begins that may be the beginning of a secret."""
+        place = self._plain_beginning(text)
+        # Each letter may be escaped.
+        near = max(0, len(text) - _PERCENT_LETTER * self._longest)
+        percent = text.find("%", near)
+        if percent < 0 or not ("%" in text[-2:] or _percent().search(text, percent)):
+            return place
+        from aish.system.spellings import percent_begun, unquoted_places
+
+        begun = percent_begun(text)
+        tail = unquoted_places(text[near:begun])
+        encoded = near + tail.place(self._plain_beginning(tail.text))
+        return min(place, begun, encoded)
+
+    def _plain_beginning(self, text: str) -> int:
         self._compiled()
         for place in range(max(0, len(text) - self._longest + 1), len(text)):
             if text[place : place + 2] not in self._starts:
@@ -233,6 +261,22 @@ class StreamMask:
         self._held = text[hold:]
         self._covered = max(0, end - hold)
         return "".join(pieces)
+
+
+def _joined(spans: Iterable[tuple[int, int, str]]) -> Iterator[tuple[int, int, str]]:
+    """Spans in their order, overlapping ones as one, under the first's tag."""
+    # The longest first: it may begin with another secret.
+    found = deque(sorted(spans, key=lambda one: (one[0], -one[1])))
+    while found:
+        begin, end, tag = found.popleft()
+        while found and found[0][0] < end:
+            end = max(end, found.popleft()[1])
+        yield begin, end, tag
+
+
+@cache
+def _percent() -> re.Pattern[str]:
+    return re.compile(r"%[0-9a-fA-F]{2}")
 
 
 def _forms(value: str) -> set[str]:

@@ -6,7 +6,11 @@ have escapes at all.
 """
 
 import re
+import string
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+
+from aish.vocab.frozen import frozen
 
 _ESCAPES = re.compile(r"\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\\/")
 _SIGNS = ("\\u", "%", "\\/")
@@ -16,8 +20,91 @@ _BREAK = r"(?:\\{1,15}[rn]|[\r\n]|%0[adAD])*+"
 _SLASHES = r"\\{1,15}"
 _SHORT = {"\n": "n", "\r": "r", "\t": "t", "\b": "b", "\f": "f"}
 _BASIC_PLANE = 0xFFFF
+_LONGEST_UTF8 = 4
+# What the first byte of a letter of UTF-8 is at least, by how many it has.
+_FIRST_OF_MORE, _FIRST_OF_THREE, _FIRST_OF_FOUR = 0xC0, 0xE0, 0xF0
+
+# A letter of a URL, escaped up to four times; what may yet become one; an escape of an escape.
+_PERCENT = re.compile(r"%(?:25){0,3}[0-9a-fA-F]{2}")
+_PERCENTS = re.compile(rf"(?:{_PERCENT.pattern})+")
+_PERCENT_BEGUN = re.compile(r"%(?:25){0,3}[0-9a-fA-F]?\Z")
+_AGAIN = re.compile(r"%(?:25){1,3}(?=[0-9a-fA-F]{2})")
+_HEX = re.compile(r"%([0-9a-fA-F]{2})")
+_DIGITS = string.hexdigits
+_BYTES = {high + low: chr(int(high + low, 16)) for high in _DIGITS for low in _DIGITS}
+# Characters that stand for one byte at most.
+_LONGEST_PERCENT = 9
 
 _Span = tuple[int, int, str]
+
+
+@frozen
+class Unquoted:
+    """A text without its percent-encoding, whatever of it was encoded, and where it stands."""
+
+    text: str
+    values: list[int]
+    spellings: list[int]
+
+    def place(self, value: int) -> int:
+        """Where a character is spelled, or where the text ends."""
+        known = bisect_right(self.values, value) - 1
+        return self.spellings[known] + value - self.values[known]
+
+
+def unquoted(text: str) -> str:
+    """The text without its percent-encoding; what is no UTF-8 then stands as lone surrogates."""
+    # Byte by byte, with no Python in between: this is done with every text that has an escape.
+    raw = text.encode("utf-8", "surrogatepass").decode("latin-1")
+    pieces = _HEX.split(_AGAIN.sub("%", raw) if "%25" in raw else raw)
+    pieces[1::2] = map(_BYTES.__getitem__, pieces[1::2])
+    return "".join(pieces).encode("latin-1").decode("utf-8", "surrogateescape")
+
+
+def unquoted_places(text: str) -> Unquoted:
+    """The same, with the places."""
+    pieces: list[str] = []
+    values, spellings = [0], [0]
+    end = length = 0
+    for run in _PERCENTS.finditer(text):
+        letters = _bytes(run[0]).decode("utf-8", "surrogateescape")
+        length += run.start() - end
+        ends = [one.end() for one in _PERCENT.finditer(text, run.start(), run.end())]
+        used = 0
+        for letter in letters:
+            used += len(letter.encode("utf-8", "surrogateescape"))
+            length += 1
+            values.append(length)
+            spellings.append(ends[used - 1])
+        pieces += (text[end : run.start()], letters)
+        end = run.end()
+    return Unquoted("".join((*pieces, text[end:])), values, spellings)
+
+
+def percent_begun(text: str) -> int:
+    """Where a letter begins of which the text has only the first bytes, or a part of one."""
+    begun = _PERCENT_BEGUN.search(text, max(0, len(text) - _LONGEST_PERCENT))
+    end = len(text) if begun is None else begun.start()
+    # The bytes before it, as far as they are the beginning of one letter.
+    near = max(0, end - _LONGEST_PERCENT * (_LONGEST_UTF8 - 1))
+    last = None
+    for run in _PERCENTS.finditer(text, near, end):
+        last = run
+    if last is None or last.end() != end:
+        return end
+    places = [one.start() for one in _PERCENT.finditer(text, last.start(), end)]
+    data = _bytes(last[0])
+    for count in range(1, min(len(data), _LONGEST_UTF8 - 1) + 1):
+        first = data[-count]
+        if first >= _FIRST_OF_MORE:
+            wanted = 2 + (first >= _FIRST_OF_THREE) + (first >= _FIRST_OF_FOUR)
+            return places[-count] if count < wanted else end
+    return end
+
+
+def _bytes(run: str) -> bytes:
+    once = _AGAIN.sub("%", run) if "%25" in run else run
+    return bytes.fromhex(once.replace("%", " "))
 
 
 class Spellings:

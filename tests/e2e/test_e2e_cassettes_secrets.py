@@ -40,6 +40,9 @@ def spellings(secret: str) -> Iterator[str]:
     yield quote(secret)
     yield quote_plus(secret)
     raw = secret.encode()
+    yield "".join(f"%{byte:02X}" for byte in raw)
+    yield "".join(f"%{byte:02x}" for byte in raw)
+    yield quote(secret, safe="").replace("-", "%2D")
     for shift in range(3):
         coded = base64.b64encode(b"\0" * shift + raw).decode()
         # What the neighbours of the secret have no part in.

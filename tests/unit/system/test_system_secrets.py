@@ -1,10 +1,11 @@
 import base64
 import json
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import cycle, pairwise
 
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aish.errors import UsageError
@@ -161,6 +162,73 @@ def test_a_secret_cut_anywhere_never_shows(
     shown = mask.feed(written[:cut]) + mask.feed(written[cut:]) + mask.flush()
     assert shown == secrets.mask(written)
     assert "s3cr" not in shown
+
+
+def percent_encoded(text: str, turns: Iterator[int]) -> str:
+    """Each byte as it is, or escaped in upper or lower case, once or more often."""
+    spelled = ""
+    for letter in text:
+        raw = letter.encode()
+        way = next(turns)
+        if way == 0 and len(raw) == 1 and letter != "%":
+            spelled += letter
+            continue
+        for byte in raw:
+            code = f"{byte:02X}" if way % 2 else f"{byte:02x}"
+            spelled += f"%{'25' * (way // 2)}{code}"
+    return spelled
+
+
+DASHED = "sk-live_9.é~☃/a+b"
+WAYS = st.lists(st.integers(0, 7), min_size=1, max_size=40)
+
+
+@pytest.mark.requirement("C8", "X4")
+@pytest.mark.parametrize("ways", [[1], [2], [0, 1], [2, 1, 0, 3], [7, 1]])
+def test_a_secret_is_hidden_however_its_letters_are_percent_encoded(ways: list[int]) -> None:
+    written = percent_encoded(DASHED, cycle(ways))
+    secrets = secrets_of(TOKEN=DASHED)
+
+    assert "%2" in written
+    assert secrets.mask(f"100% {written}%2 of it") == "100% <secret:TOKEN>%2 of it"
+
+
+@pytest.mark.requirement("C8", "X4")
+@given(WAYS, st.text("%25k-s☃ ", max_size=6), st.text("%25k-s☃ ", max_size=6), st.data())
+@settings(deadline=None)
+def test_a_percent_encoded_secret_in_a_stream_is_masked_as_in_the_whole(
+    ways: list[int], before: str, after: str, data: st.DataObject
+) -> None:
+    written = f"{before}{percent_encoded(DASHED, cycle(ways))}{after}{DASHED[:5]}"
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(written)), max_size=6)))
+    secrets = secrets_of(TOKEN=DASHED)
+    mask = StreamMask(secrets)
+
+    pieces = [written[start:end] for start, end in pairwise([0, *cuts, len(written)])]
+    shown = "".join([*map(mask.feed, pieces), mask.flush()])
+
+    assert shown == secrets.mask(written)
+
+
+@pytest.mark.requirement("C8", "X4")
+def test_a_letter_that_is_cut_within_its_percent_encoding_is_held_back() -> None:
+    mask = StreamMask(secrets_of(TOKEN="é" * 8))
+
+    assert mask.feed("a%C") == "a"
+    assert not any(mask.feed(piece) for piece in ("3", "%25", "25a9"))
+    assert mask.feed("%c3%28 b") == "%C3%2525a9%c3%28 b"
+
+
+@pytest.mark.requirement("X6")
+@pytest.mark.parametrize("piece", ["%25", "%41", "%", "%C3", "%2541"])
+def test_percent_encoding_without_end_is_neither_held_nor_slow(piece: str) -> None:
+    mask = StreamMask(secrets_of(TOKEN=DASHED))
+    text = piece * 50_000
+
+    shown = mask.feed(text)
+
+    assert len(text) - len(shown) <= 40
+    assert shown + mask.flush() == text
 
 
 def test_ordinary_text_is_not_held_back() -> None:
