@@ -150,7 +150,7 @@ def annotations(gathering: Gathering) -> Markup:
     if not found:
         return NOTHING
     rows = [(one.level, place_text(one), one.message) for one in found[:_MOST_ANNOTATIONS]]
-    left = len(found) - len(rows)
+    left = len(found) - len(rows) + gathering.annotations.left_out
     more = tag("p", f"… and {left:,} more, left out here", class_="cut") if left else None
     head = ("Level", "Place", "Message")
     return tag("section", tag("h2", "Annotations"), _rows(head, rows), more, id="annotations")

@@ -12,7 +12,7 @@ from aish.reports.units import Key, Units
 from aish.reports.verdicts import reason_of, state_of
 from aish.sinks.annotations import Annotations
 from aish.sinks.json_text import json_text
-from aish.text import for_terminal
+from aish.text import counted, for_terminal
 from aish.vocab.event_parts import AnnotationLevel
 from aish.vocab.events import AnnotationAdded, Notice, Stamped
 from aish.vocab.json import JsonObject, JsonValue
@@ -79,10 +79,15 @@ class SarifReport:
     def _invocation(self) -> JsonObject:
         segments = self._units.segments
         end = segments[-1].finished if segments else None
+        left_out = self._annotations.left_out
         told: list[JsonValue] = [
             _notification("error" if one.level == "error" else "warning", one.text)
             for one in self._notices
         ]
+        if left_out:
+            told.append(
+                _notification("warning", f"{counted(left_out, 'more annotation')} left out")
+            )
         found: dict[str, JsonValue] = {"executionSuccessful": self._went_well()}
         if end is not None:
             found |= {"exitCode": end.exit.code, "exitCodeDescription": end.exit.name}

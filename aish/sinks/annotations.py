@@ -15,23 +15,39 @@ from aish.vocab.events import (
 )
 
 _MOST = 50
+# As many as code scanning takes of one run.
+_MOST_HELD = 25_000
 _LONGEST = 500
 LEVELS = get_args(AnnotationLevel)
 """From what matters most to what matters least."""
 
 
 class Annotations:
-    """Folds events; `found` are the annotations of a run."""
+    """Folds events; `found` are the annotations of a run, and `left_out` counts those over a limit.
+
+    Each item of a batch may have some: they are held by their place, to be replaced as a whole.
+    """
 
     def __init__(self) -> None:
-        self.found: list[AnnotationAdded] = []
+        self.left_out = 0
+        self._held = 0
+        self._of: dict[Place, list[AnnotationAdded]] = {}
+
+    @property
+    def found(self) -> list[AnnotationAdded]:
+        """The annotations of the run, and those of its sub-pipelines."""
+        return [one for several in self._of.values() for one in several]
 
     def take(self, stamped: Stamped) -> None:
         """Fold one event in; what is made again takes the place of what was."""
         event = stamped.event
         match event:
             case AnnotationAdded():
-                self.found.append(event)
+                if self._held < _MOST_HELD:
+                    self._of.setdefault(event.place, []).append(event)
+                    self._held += 1
+                else:
+                    self.left_out += 1
             case Retry(place=place, endpoint=endpoint):
                 if place.turn is None and endpoint == f"step {place.step}":
                     self._forget(place)
@@ -41,13 +57,12 @@ class Annotations:
                 pass
 
     def _forget(self, place: Place) -> None:
-        if self.found:
-            self.found = [one for one in self.found if one.place != place]
+        self._held -= len(self._of.pop(place, ()))
 
 
 def annotation_rows(found: Sequence[AnnotationAdded]) -> Iterator[tuple[str, AnnotationLevel]]:
     """The first annotations in words, those that matter most before others."""
-    ranked = sorted(found, key=lambda one: LEVELS.index(one.level))
+    ranked = sorted(dict.fromkeys(found), key=lambda one: LEVELS.index(one.level))
     for one in ranked[:_MOST]:
         yield annotation_text(one), one.level
     if len(ranked) > _MOST:

@@ -129,9 +129,10 @@ class Fold:
             self._left_out += 1
 
     def _told_notices(self) -> JsonValue:
-        if not self._left_out:
+        left_out = self._left_out + self._annotations.left_out
+        if not left_out:
             return cast("JsonValue", self._notices)
-        said = f"{self._left_out} more notices, denials and expectations are in the journal"
+        said = f"{left_out} more notices, denials, expectations and annotations are in the journal"
         more: Row = {"level": "warning", "code": "left_out", "text": said}
         return cast("JsonValue", [*self._notices, more])
 

@@ -137,8 +137,8 @@ def _annotations(run: Gathered, page: Page) -> None:
         for one in found[:_ROWS]
     )
     page.table(("Level", "Place", "Message"), rows)
-    if len(found) > _ROWS:
-        page.add(tag("p", f"and {counted(len(found) - _ROWS, 'more annotation')}"))
+    if more := max(0, len(found) - _ROWS) + run.annotations.left_out:
+        page.add(tag("p", f"and {counted(more, 'more annotation')}"))
 
 
 def _denials(run: Gathered, page: Page) -> None:
