@@ -234,7 +234,7 @@ def _result(
     plan: Plan, folder: RunFolder, shape: Shape, out: BinaryIO, items: ItemsFile | None
 ) -> Sink:
     if items is not None and shape.table is not None and shape.output is not None:
-        return table(plan, items, shape.table, shape.output, csv_raw=shape.csv_raw)
+        return table(plan, items, shape.table, shape.output, folder, csv_raw=shape.csv_raw)
     if shape.format is Format.JSON:
         from aish.sinks.result import Result
 

@@ -84,15 +84,34 @@ def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> 
     return ItemTexts(out, items, last.id, say, manner, structured=structured)
 
 
-def table(plan: Plan, items: ItemsFile, step: str, path: Path, *, csv_raw: bool) -> Sink:
+def table(
+    plan: Plan, items: ItemsFile, step: str, path: Path, folder: RunFolder, *, csv_raw: bool
+) -> Sink:
     """What writes the items of a step to a file; with `csv_raw` no cell is guarded."""
+    import shlex
+
     from aish.run.item_source import given_parts
     from aish.sinks.items.outlet import ItemsOutlet
     from aish.sinks.items.table import ALL_RAW
 
     meant = next(one for one in plan.steps if one.id == step)
     raw = ALL_RAW if csv_raw else frozenset(given_parts(meant, plan))
-    return ItemsOutlet(items, step, path, say, raw)
+    partly = None
+    if folder.path is not None:
+        words = ["aish", "runs", "report", folder.id, "-o", str(path)]
+        having = [one for one in plan.steps if one.flow.foreach is not None]
+        words += ["--step", step] if len(having) > 1 else []
+        words += ["--csv-raw"] if csv_raw else []
+        words += _run_dir(folder.path)
+        partly = shlex.join(words)
+    return ItemsOutlet(items, step, path, say, raw, partly)
+
+
+def _run_dir(folder: Path) -> list[str]:
+    """How `aish runs` finds a run that is not where it looks by itself."""
+    runs = folder.parent
+    looked = [Path.cwd() / project / ".aish" / "runs" for project in (Path(), Path("pipelines"))]
+    return [] if runs in looked else ["--run-dir", str(runs)]
 
 
 def _may_have_items(step: Step) -> bool:

@@ -24,7 +24,6 @@ from aish.run.surroundings import AnyDone
 from aish.run.together import together
 from aish.run.tolerance import exceeds
 from aish.run.unit import KINDS, cut_off, ends_the_run, failed
-from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
 from aish.vocab.events import Notice, StepStarted
@@ -33,6 +32,8 @@ from aish.vocab.run_parts import KeySurvey
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
+# Codes of what depends on the file and the item alone, neither of which may change.
+_FOR_GOOD = frozenset({"template"})
 # How many items that are done already are passed over before others get a turn.
 _AT_ONCE = 500
 
@@ -99,6 +100,8 @@ class _Batch:
     cost_usd: float | None = 0.0
     kept: list[ItemRecord] = field(default_factory=list)
     first: str = ""
+    before: int = 0
+    mends: bool = False
     fatal: StepRecord | None = None
     over: bool = False
     through: bool = False
@@ -155,7 +158,8 @@ class _Batch:
         self.done, self.bad = before.ok + before.failed, before.failed
         if self.bad:
             self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
-            self.first = "in the part of the run before this one"
+            # What they failed by is not read again; it may be mended.
+            self.before, self.mends = self.bad, not before.denied
         if self.done and isinstance(self.step, PromptStep | PipelineStep):
             self.usage = before.usage
         self.cost_usd = before.cost_usd
@@ -293,6 +297,7 @@ class _Batch:
             return
         self.bad += 1
         self.codes.add(record.exit_code)
+        self.mends = self.mends or _may_be_mended(record)
         if not self.first:
             said = record.failure.message if record.failure else record.status
             self.first = f"first `{item.key}`: {said}"
@@ -337,17 +342,39 @@ class _Batch:
         return replace(record, items=kept, usage=usage, cost_usd=self.cost_usd, calls=calls)
 
     def _failure(self) -> Failure:
-        of = f"{self.bad:,} of {counted(self.done, 'item')} failed; {self.first}"
+        items = "1 item" if self.done == 1 else f"{self.done:,} items"
+        of = f"{self.bad:,} of {items} failed"
+        if self.before:
+            many = "all" if self.before == self.bad else f"{self.before:,}"
+            of = f"{of} ({many} before this part)"
+        of = f"{of}; {self.first}" if self.first else of
+        again = self._again()
         if not self.over:
-            return Failure("items", of)
+            return Failure("items", of, again or None)
         if self.foreach.max_failures is not None:
-            hint = "raise `max_failures`, or run the failed items again with `--resume`"
-            return Failure("max_failures", f"{of}; no more were begun", f"{hint} `--retry-failed`")
-        hint = "`on_error: continue` or `max_failures` goes on with the others"
-        return Failure("items_stopped", f"{of}; no more were begun", hint)
+            hint = "raise `max_failures`"
+            code = "max_failures"
+        else:
+            hint = "`on_error: continue` or `max_failures` goes on with the others"
+            code = "items_stopped"
+        return Failure(code, f"{of}; no more were begun", f"{hint}; {again}" if again else hint)
+
+    def _again(self) -> str:
+        """How the failed items are run again, where that can help."""
+        # What has items within an item is run again with that one.
+        if not (self.stage.resumable and self.mends) or self.stage.course.in_item:
+            return ""
+        return "`aish run FILE --resume --retry-failed` runs the failed items again"
 
     def _code(self) -> ExitCode:
         """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""
         if self.over or self.codes & _NAMED:
             return next(code for code in PRECEDENCE if code in self.codes)
         return ExitCode.FAILED
+
+
+def _may_be_mended(record: StepRecord) -> bool:
+    """Whether the item may come to another end when it is run once more."""
+    return record.status == "failed" and (
+        record.failure is None or record.failure.code not in _FOR_GOOD
+    )

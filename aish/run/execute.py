@@ -232,6 +232,7 @@ def _stage(
         carried=around.carried,
         inner=inner,
         replayed=around.tape is not None and around.tape.offline,
+        resumable=around.folder.path is not None and around.tape is None,
         # A test may look at any of them.
         needed=steps_read(pipeline)
         if progress.examine is None

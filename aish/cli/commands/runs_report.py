@@ -1,7 +1,8 @@
 """`aish runs report ID`."""
 
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -10,6 +11,7 @@ import typer
 from aish.cli.github import annotated_file
 from aish.cli.option_groups import Reporting
 from aish.cli.options import (
+    CsvRawOption,
     GitHubOption,
     OtelContentOption,
     OtelEndpointOption,
@@ -17,19 +19,24 @@ from aish.cli.options import (
     PastRunDirOption,
     Report,
     ReportOption,
+    TableStepOption,
     VerboseOption,
     completes,
 )
 from aish.cli.printing import print_json, print_text
-from aish.cli.writable import check_reports
+from aish.cli.writable import check_reports, check_writable
 from aish.errors import UsageError
 from aish.reports.make import ReportFiles, make_reports
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import PastJournal, events, find, open_past
 from aish.sinks.fanout import Sink
+from aish.sinks.items.file import ItemsFile, open_items_file
+from aish.sinks.items.outlet import step_of, write_table
+from aish.sinks.items.table import ALL_RAW, WRITERS
 from aish.system.secrets import Secrets
 from aish.text import for_line
-from aish.vocab.events import Stamped
+from aish.vocab.events import ItemFinished, ItemStarted, Stamped, StepStarted
+from aish.vocab.json import JsonObject
 
 _IN_FOLDER = "report.html"
 
@@ -54,6 +61,17 @@ def command(
         Path | None,
         typer.Option("--sarif", metavar="FILE", help="Write annotations as SARIF there."),
     ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="Write the items that have ended there: a .csv, .tsv or .jsonl file.",
+        ),
+    ] = None,
+    step: TableStepOption = None,
+    csv_raw: CsvRawOption = False,
     github: GitHubOption = False,
     otel: OtelOption = False,
     otel_endpoint: OtelEndpointOption = None,
@@ -64,26 +82,35 @@ def command(
 ) -> int:
     """Make reports of a past run, from its journal: an HTML page in its folder, or what is named.
 
+    Of a run that was interrupted, `-o` writes the table of the items that have ended.
+
     Example: aish runs report latest --junit junit.xml --html report.html
     """
     del verbose
     asked = Reporting(junit, html, sarif, github, otel, otel_endpoint, otel_content)
     secrets = Secrets()
     check_reports(asked, None, secrets)
+    _check_table(output, step, csv_raw=csv_raw)
     with ExitStack() as stack:
         shelf, found = find(open_shelves(run_dir, stack), id)
         journal = _journal(shelf, found, stack)
-        in_folder = not (asked.at_end or asked.traced)
+        in_folder = not (asked.at_end or asked.traced or output is not None)
         if in_folder:
             html = shelf.path / found / _IN_FOLDER
+        others = _others(asked, found, secrets, stack)
+        items = stack.enter_context(closing(open_items_file(None)))
+        if output is not None:
+            others.append(partial(_take_item, items))
+        files = ReportFiles(junit, html, sarif, shared=not in_folder)
+        table: JsonObject = {}
         try:
-            others = _others(asked, found, secrets, stack)
-            files = ReportFiles(junit, html, sarif, shared=not in_folder)
             make_reports(events(journal.reading), found, files, others, annotated_file)
+            if output is not None:
+                table = _write_items(items, step, output, csv_raw=csv_raw)
         except OSError as error:
             said = f"cannot write the report: {error.strerror}"
             raise UsageError(said, where=str(error.filename)) from error
-    _tell(found, files, format_)
+    _tell(found, files, format_, table)
     return 0
 
 
@@ -112,12 +139,42 @@ def _journal(shelf: Shelf, id: str, stack: ExitStack) -> PastJournal:
         raise UsageError("it has no journal", where=str(shelf.path / id)) from error
 
 
-def _tell(id: str, files: ReportFiles, format_: Report) -> None:
-    """Where the reports are."""
+def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> None:
+    if output is None:
+        if step is not None or csv_raw:
+            named = "--step" if step is not None else "--csv-raw"
+            raise UsageError(f"`{named}` goes with `-o FILE.csv`")
+        return
+    if output.suffix.lower() not in WRITERS:
+        known = ", ".join(f"`{ending}`" for ending in WRITERS)
+        raise UsageError(f"items are written as {known}", where=f"-o {output}")
+    check_writable(output)
+
+
+def _take_item(items: ItemsFile, stamped: Stamped) -> None:
+    """The items of a sub-pipeline that runs for an item are a part of that one."""
+    event = stamped.event
+    if isinstance(event, StepStarted | ItemStarted | ItemFinished) and "/" not in (
+        event.place.step or ""
+    ):
+        items(stamped)
+
+
+def _write_items(items: ItemsFile, step: str | None, output: Path, *, csv_raw: bool) -> JsonObject:
+    """Write the table of the items that have ended; where it is, and how many they are."""
+    meant = step_of(items.steps(), step, f"-o {output}")
+    write_table(items, meant, output, ALL_RAW if csv_raw else None)
+    return {"output": str(output), "items": items.count(meant)}
+
+
+def _tell(id: str, files: ReportFiles, format_: Report, table: JsonObject) -> None:
+    """Where the reports are, and the table of items, if one was wanted."""
     paths = {"junit": files.junit, "html": files.html, "sarif": files.sarif}
     made = {name: None if path is None else str(path) for name, path in paths.items()}
     if format_ is Report.JSON:
-        print_json({"v": 1, "run": id, **made})
+        print_json({"v": 1, "run": id, **made, **table})
         return
+    if table:
+        print_text(for_line(str(table["output"])))
     for path in filter(None, made.values()):
         print_text(for_line(path))

@@ -60,7 +60,8 @@ def step_of(steps: Sequence[str], wanted: str | None, where: str | None = None) 
 class ItemsOutlet:
     """Writes one step's rows to a file, whole or not at all, by the ending of its name.
 
-    Comes after the results file, which it reads. `say` tells a person why nothing was written.
+    Comes after the results file, which it reads. `say` tells a person why nothing was written, and
+    the command that writes the items of a run that was cut off, `partly`.
     """
 
     deltas = False
@@ -72,6 +73,7 @@ class ItemsOutlet:
         path: Path,
         say: Callable[[str], None],
         raw: Raw | None = None,
+        partly: str | None = None,
     ) -> None:
         self.name = str(path)
         self._items = items
@@ -79,6 +81,7 @@ class ItemsOutlet:
         self._path = path
         self._say = say
         self._raw = raw
+        self._partly = partly
         # A step that an earlier part of the run has done is not told of again.
         self._through = True
 
@@ -91,6 +94,8 @@ class ItemsOutlet:
             return
         if event.exit.code in _CUT_OFF or not self._through:
             self._say(f"note: `{self._path}` is not written: the items are not all through")
+            if self._partly is not None:
+                self._say(f"hint: `{self._partly}` writes those that have ended")
             return
         if self._items.broken:
             self._say(f"note: `{self._path}` is not written: the results are not all kept")
