@@ -24,6 +24,7 @@ from aish.run.surroundings import AnyDone
 from aish.run.together import together
 from aish.run.tolerance import exceeds
 from aish.run.unit import KINDS, cut_off, ends_the_run, failed
+from aish.text import counted
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Failure
 from aish.vocab.events import Notice, StepStarted
@@ -33,7 +34,7 @@ from aish.vocab.run_parts import KeySurvey
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
 # Codes of what depends on the file and the item alone, neither of which may change.
-_FOR_GOOD = frozenset({"template"})
+_FOR_GOOD = frozenset({"key", "template"})
 # How many items that are done already are passed over before others get a turn.
 _AT_ONCE = 500
 
