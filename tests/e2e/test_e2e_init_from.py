@@ -357,3 +357,21 @@ def test_hostile_names_reach_the_terminal_tame(project: Project) -> None:
     assert "\x1b" not in done.stderr
     assert "\u202e" not in done.stderr
     assert checked.code == 0, checked.stderr
+
+
+def test_a_list_of_a_person_says_nothing_about_folders(project: Project) -> None:
+    project.write("elsewhere/desktop.json", '{"mcpServers": {"s": {"command": "./server"}}}')
+
+    project.aish("init", "--from", "elsewhere/desktop.json", "-o", "made.yaml")
+
+    assert "cwd" not in (project.folder / "made.yaml").read_text("utf-8")
+
+
+@pytest.mark.requirement("exit-2")
+def test_a_template_beside_a_file_is_refused(project: Project) -> None:
+    project.write(".mcp.json", '{"mcpServers": {"s": {"command": "server"}}}')
+
+    done = project.aish("init", "ci", "--from", ".mcp.json")
+
+    assert done.code == 2
+    assert "`--from` makes a pipeline of a file, and `ci` is a template" in done.stderr

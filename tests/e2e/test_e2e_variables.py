@@ -211,3 +211,17 @@ def test_what_is_ordinary(name: str, value: str, *, ordinary: bool) -> None:
 )
 def test_what_a_credential_is_called(name: str, *, credential: bool) -> None:
     assert names_credential(name) == credential
+
+
+@pytest.mark.requirement("F7")
+def test_validate_warns_of_variables_of_sub_pipelines(project: Project) -> None:
+    inner = 'aish: 1\nmodels: {m: {base_url: "${DEEP_URL}", model: x}}\nprompt: Say hello\n'
+    project.write("inner.yaml", inner)
+    project.write("p.yaml", "aish: 1\nsteps: [{id: sub, pipeline: inner.yaml}]\n")
+
+    done = project.aish("validate", "p.yaml")
+
+    assert (done.code, done.stdout) == (0, "p.yaml: ok\n")
+    assert done.stderr.startswith("warning: ")
+    assert "inner.yaml:2:24: models.m.base_url: " in done.stderr
+    assert "`DEEP_URL` is not set" in done.stderr

@@ -31,20 +31,10 @@ def imported(project: Project, source: str, *models: str) -> Done:
     return done
 
 
-def run(
-    project: Project, endpoint: ModelEndpoint, *arguments: str, model: str = "local", **env: str
-) -> Any:
-    """The result of a run that ended well; `model` is asked at the endpoint instead."""
-    done = project.aish(
-        "run",
-        "made.yaml",
-        "--set",
-        f'models.{model}={{base_url: "{endpoint.base_url}", model: scripted}}',
-        "--format",
-        "json",
-        *arguments,
-        env=env,
-    )
+def run(project: Project, endpoint: ModelEndpoint, *arguments: str, **env: str) -> Any:
+    """The result of a run that ended well, with the model at this endpoint."""
+    env |= {"MODEL_URL": endpoint.base_url, "MODEL_KEY": KEY}
+    done = project.aish("run", "made.yaml", "--format", "json", *arguments, env=env)
     assert done.code == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -78,7 +68,7 @@ def test_an_mcp_json_runs_to_a_tool_call(project: Project, model_endpoint: Model
     assert '"timezone": "UTC"' in results(endpoint)
     assert "SERVICE_API_KEY: the variable `SERVICE_API_KEY`" in said.stderr
     assert KEY not in (project.folder / "made.yaml").read_text("utf-8") + said.stderr
-    unset = project.aish("run", "made.yaml")
+    unset = project.aish("run", "made.yaml", env={"MODEL_KEY": KEY})
     assert unset.code == 2
     assert "`SERVICE_API_KEY` is not set" in unset.stderr
     assert unset.stderr.count(" is not set") == 1
@@ -131,7 +121,7 @@ def test_the_servers_of_an_editor_run_in_the_folder_of_the_workspace(
     run(project, endpoint, "--allow", "git__git_status", API_KEY=KEY)
 
     assert "new.txt" in results(endpoint)
-    assert "  API_KEY: The key\n" in said.stderr
+    assert "  API_KEY: The key: the variable `SERVICE_KEY` of the server `git`\n" in said.stderr
 
 
 def test_a_server_over_http_of_an_editor_runs(
@@ -231,7 +221,18 @@ def test_a_recipe_of_goose_runs_with_its_parameters(
     answer = '{"zone": "UTC"}'
     endpoint = model_endpoint(call("Clock__get_current_time", {"timezone": "UTC"}, answer))
 
-    result = run(project, endpoint, "-i", "source=code.py", "--allow", "Clock__*", model="main")
+    url = f"models.main.base_url={endpoint.base_url}"
+    result = run(
+        project,
+        endpoint,
+        "-i",
+        "source=code.py",
+        "--allow",
+        "Clock__*",
+        "--set",
+        url,
+        OPENAI_API_KEY=KEY,
+    )
 
     assert result["steps"]["main"]["output"] == {"zone": "UTC"}
     assert '"timezone": "UTC"' in results(endpoint)
@@ -275,7 +276,7 @@ def test_a_configuration_of_promptfoo_is_recorded_and_tested(
     said = imported(project, "promptfooconfig.yaml")
 
     env = {"GREETING_KEY": KEY}
-    recorded = project.aish("test", "made.yaml", "--record-missing", env=env)
+    recorded = project.aish("test", "made.yaml", "--record", env=env)
     replayed = project.aish("test", "made.yaml")
     ran = project.aish("run", "made.yaml", "-q", "-i", "name=Ada", "-i", "language=French", env=env)
 

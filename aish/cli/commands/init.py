@@ -32,8 +32,11 @@ class Template(StrEnum):
 
 def command(
     template: Annotated[
-        Template, typer.Argument(metavar="[TEMPLATE]", help="minimal, tools, ci, batch or graph")
-    ] = Template.MINIMAL,
+        Template | None,
+        typer.Argument(
+            metavar="[TEMPLATE]", help="minimal (the default), tools, ci, batch or graph"
+        ),
+    ] = None,
     *,
     source: Annotated[
         Path | None,
@@ -56,9 +59,12 @@ def command(
     Example: aish init tools && aish validate aish.yaml
     """
     if source is None:
-        text = starter(template, output)
+        text = starter(template or Template.MINIMAL, output)
         _write(output, text, force=force)
         say(f"wrote {output}; next: aish validate {output}")
+    elif template is not None:
+        message = f"`--from` makes a pipeline of a file, and `{template}` is a template"
+        raise UsageError(message, hint="leave one of the two out")
     else:
         from aish.cli.importing.pipeline import imported_pipeline, pipeline_name
 

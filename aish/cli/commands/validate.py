@@ -11,9 +11,10 @@ import typer
 from aish.cli.boundary import say
 from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
 from aish.cli.printing import print_json, print_text
-from aish.config.loader import lookup_position
+from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
+from aish.config.steps import PipelineStep
 from aish.errors import ExitCode, Problem
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
@@ -71,7 +72,7 @@ def problems_of(
     pipeline, found = check_file(path, overrides)
     if pipeline is None:
         return found
-    unset = () if environ is None else unset_references(pipeline, environ)
+    unset = () if environ is None else _unset(pipeline, environ, set())
     found = (*found, *(replace(one, warning=True) for one in unset))
     # Each of these can be looked at where what it is about has no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), found):
@@ -93,6 +94,17 @@ def _policy_tests(pipeline: Pipeline) -> Iterator[Problem]:
     known = filter(None, (known_tool(name, pipeline, lock) for name in names))
     for row in check_policy_tests(tests, compile_policy(pipeline.rules), known):
         yield Problem(lookup_position(pipeline, row.path), row.path, row.message, row.hint)
+
+
+def _unset(pipeline: Pipeline, environ: Mapping[str, str], seen: set[Path]) -> Iterator[Problem]:
+    """The `${VAR}` that are not set, of the file and of its sub-pipelines."""
+    yield from unset_references(pipeline, environ)
+    seen.add(pipeline.file.resolve())
+    for step in pipeline.steps:
+        if isinstance(step, PipelineStep) and step.file.resolve() not in seen:
+            inner = read_pipeline(step.file).pipeline
+            if inner is not None:
+                yield from _unset(inner, environ, seen)
 
 
 def _level(problem: Problem, *, strict: bool) -> str:

@@ -30,13 +30,14 @@ class Skipped:
 class Draft:
     """`source` is read, `target` will be written.
 
-    `exports` says of each variable what belongs into it, `literals` which of them had a value in
-    the source. `secrets` are variables that the pipeline has to declare.
+    `exports` says of each variable what belongs into it, `described` what the source says of it,
+    `literals` which of them had a value there. `secrets` are variables that the pipeline declares.
     """
 
     source: Path
     target: Path
     exports: dict[str, str] = field(default_factory=dict)
+    described: dict[str, str] = field(default_factory=dict)
     literals: dict[str, str] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)

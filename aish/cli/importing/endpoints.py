@@ -20,6 +20,23 @@ _ENDPOINTS: Mapping[str, tuple[str, str | None]] = {
 }
 
 
+DEFAULT = "cloud"
+
+
+def default_models(draft: Draft) -> dict[str, JsonValue]:
+    """The model of a file that names none: the one of the starters, to be chosen by variables."""
+    draft.uses(
+        "MODEL_KEY", "the key of the model; `MODEL_URL` and `MODEL_NAME` choose another endpoint"
+    )
+    return {
+        DEFAULT: {
+            "base_url": "${MODEL_URL:-https://openrouter.ai/api/v1}",
+            "model": "${MODEL_NAME:-anthropic/claude-sonnet-4.5}",
+            "key_env": "MODEL_KEY",
+        }
+    }
+
+
 def is_known(provider: str) -> bool:
     """Whether the address of a provider is known here."""
     return provider.lower() in _ENDPOINTS

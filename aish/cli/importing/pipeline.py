@@ -6,6 +6,7 @@ from typing import Final
 
 from aish.cli.importing.documents import read_document
 from aish.cli.importing.draft import Draft, Section, Skipped, slug
+from aish.cli.importing.endpoints import default_models
 from aish.cli.importing.goose import from_recipe, is_recipe
 from aish.cli.importing.promptfoo import from_configuration, is_configuration
 from aish.cli.importing.servers import of_codex, of_json
@@ -20,10 +21,10 @@ _ORDER = (
     *("description", "inputs", "secrets", "models", "model", "mcp", "steps"),
     *("system", "prompt", "output", "retry", "limits", "tests"),
 )
+_HIDDEN = frozenset({".vscode", ".cursor", ".codex", ".roo", ".gemini", ".kiro", ".windsurf"})
 _STEP = ("system", "prompt", "output", "retry")
 _AFTER = ("limits", "tests")
 _ASK: Final = "Say which tools you have."
-_LOCAL: Final[JsonValue] = {"local": {"embedded": "smollm2"}}
 _HINT = (
     "`mcpServers` of .mcp.json, `servers` of .vscode/mcp.json, `[mcp_servers.NAME]` of Codex, a "
     "recipe of goose, or a configuration of promptfoo"
@@ -61,12 +62,16 @@ def imported_pipeline(source: Path, target: Path, name: str, head: str) -> Impor
     servers = _servers(made, approved)
     if draft.secrets:
         made["secrets"] = list(draft.secrets)
-    made.setdefault("models", _LOCAL)
+    if "models" not in made:
+        made["models"] = default_models(draft)
     if "prompt" not in made and "steps" not in made:
         made["inputs"] = {"prompt": {"type": "string", "default": _ASK}}
         made["prompt"] = "{{ inputs.prompt }}"
     for variable in draft.literals:
         draft.exports[variable] += f"; its value stands in {source.name}"
+    for variable, what in draft.described.items():
+        if variable in draft.exports:
+            draft.exports[variable] = f"{what}: {draft.exports[variable]}"
     text = f"{head}{''.join(_comments(source, draft))}{_body(made, name)}"
     skipped = tuple(sorted(draft.skipped, key=lambda one: (one.position.line, one.position.column)))
     return Imported(text, kind, draft.exports, skipped, approved, servers)
@@ -88,11 +93,11 @@ def _read(root: Section) -> tuple[str, dict[str, JsonValue]]:
     entries = root.node.entries
     for key, kind in (("mcpServers", "`mcpServers`"), ("servers", "VS Code's `servers`")):
         if key in entries:
-            servers = of_json(root, key, _base(source))
+            servers = of_json(root, key, _base(source, root.draft.target))
             _leave(root, frozenset({"$schema", "inputs"}))
             return kind, {"mcp": {"servers": servers}}
     if "mcp_servers" in entries:
-        servers = of_codex(root, _base(source) if _is_in_project(source) else None)
+        servers = of_codex(root, _base(source, root.draft.target))
         models = _codex_models(root)
         _leave(root, frozenset())
         return "Codex's `mcp_servers`", {"mcp": {"servers": servers}} | models
@@ -105,18 +110,21 @@ def _read(root: Section) -> tuple[str, dict[str, JsonValue]]:
     raise PipelineError((Problem(Position(str(source), 1, 1), "", message, _HINT),))
 
 
-def _base(source: Path) -> Path:
-    """The folder in which the other program starts its servers."""
+def _base(source: Path, target: Path) -> Path | None:
+    """The folder in which the other program starts its servers; `None` where nobody can tell.
+
+    That of a person's own file is wherever the program was started.
+    """
     folder = source.resolve().parent
-    hidden = {".vscode", ".cursor", ".codex", ".roo", ".gemini", ".kiro", ".windsurf", ".idea"}
-    if folder.name == "settings" and folder.parent.name == ".kiro":
-        folder = folder.parent
-    return folder.parent if folder.name in hidden else folder
-
-
-def _is_in_project(source: Path) -> bool:
-    """Whether it is a project's configuration and not a person's."""
-    return source.resolve().parent != (Path.home() / ".codex").resolve()
+    hidden = folder.name in _HIDDEN
+    if folder.name == "settings" and folder.parent.name in _HIDDEN:
+        folder, hidden = folder.parent, True
+    folder = folder.parent if hidden else folder
+    if folder == Path.home().resolve():
+        return None
+    is_projects = hidden or source.name == ".mcp.json"
+    is_above = target.resolve().parent.is_relative_to(folder)
+    return folder if is_projects or is_above else None
 
 
 def _codex_models(root: Section) -> dict[str, JsonValue]:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aish.cli.importing.documents import LIMIT, read_data
 from aish.cli.importing.draft import Draft, Section, as_section, slug
-from aish.cli.importing.endpoints import is_known, model_entry
+from aish.cli.importing.endpoints import DEFAULT, is_known, model_entry
 from aish.cli.importing.servers import literal
 from aish.cli.importing.templates import free_names, renamed
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
@@ -120,7 +120,7 @@ def from_configuration(root: Section) -> dict[str, JsonValue]:
     else:
         root.wrong("prompts", "there is no prompt that could be imported")
     where = [None] if len(prompts) == 1 else [f"steps.{prompt.id}.text" for prompt in prompts]
-    judge = next(iter(models), "local")
+    judge = next(iter(models), DEFAULT)
     tests = _tests(cases, inputs, where, judge, draft)
     if tests:
         made["tests"] = tests

@@ -90,8 +90,11 @@ class Input:
     what: str
 
 
-def of_json(root: Section, key: str, base: Path) -> dict[str, JsonValue]:
-    """The servers under `mcpServers` or `servers`, by alias; started in the folder `base`."""
+def of_json(root: Section, key: str, base: Path | None) -> dict[str, JsonValue]:
+    """The servers under `mcpServers` or `servers`, by alias; started in the folder `base`.
+
+    Without one, they start where the pipeline stands.
+    """
     draft = root.draft
     listed = root.section(key)
     if listed is None:
@@ -220,7 +223,11 @@ class _Moving:
         """The words of a command; what follows an option named like a credential is one."""
         before = ""
         for index, word in enumerate(words):
-            yield word if index == 0 else self._word(word, before)
+            yield (
+                self._known(word, f"the program of {self._of}")
+                if index == 0
+                else self._word(word, before)
+            )
             before = word
 
     def env(self, env: Mapping[str, str | None]) -> JsonValue:
@@ -447,9 +454,10 @@ def _option(item: JsonValue) -> str:
     return str(item.get("value", item.get("label"))) if isinstance(item, Mapping) else str(item)
 
 
-def _json_references(inputs: Mapping[str, Input], base: Path, draft: Draft) -> Convert:
+def _json_references(inputs: Mapping[str, Input], base: Path | None, draft: Draft) -> Convert:
     """`${VAR}` of `.mcp.json`, and what editors have between the braces."""
-    fixed = {**_FOLDERS, "workspaceFolderBasename": base.resolve().name}
+    folder = draft.target.parent if base is None else base
+    fixed = {**_FOLDERS, "workspaceFolderBasename": folder.resolve().name}
 
     def convert(text: str, section: Section, key: str) -> str:
         def one(found: re.Match[str]) -> str:
@@ -497,8 +505,7 @@ _EDITORS = frozenset(
 def _of_input(one: Input, draft: Draft) -> str:
     if one.default is not None and "}" not in one.default:
         return f"${{{one.variable}:-{one.default}}}"
-    draft.uses(one.variable, one.what)
-    draft.exports[one.variable] = one.what
+    draft.described[one.variable] = one.what
     return f"${{{one.variable}}}"
 
 
