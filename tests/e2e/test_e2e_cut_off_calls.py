@@ -47,6 +47,28 @@ def test_a_command_that_the_timeout_ends_is_finished_with_what_it_printed(
     assert notes(project) == 2
 
 
+@pytest.mark.requirement("F4", "C6")
+def test_a_replay_tells_of_a_command_that_was_ended_as_the_run_did(project: Project) -> None:
+    project.write("hangs.sh", HANGS)
+    project.pipeline("""
+        models: {}
+        mcp: {auto_approve: [shell__run]}
+        steps: [{id: wait, timeout: 2s, run: [sh, hangs.sh], on_error: continue}]
+        """)
+
+    told = []
+    for flag in ("--record", "--replay"):
+        done = project.run(flag, "c.yaml", "--format", "jsonl", "--ephemeral")
+        events = [json.loads(line) for line in done.stdout.splitlines()]
+        assert done.code == 1, done.stderr
+        told += [(one["kind"], one["content"]) for one in of_type(events, "tool.finished")]
+
+    assert told[0][0] == told[1][0] == "timeout"
+    assert "it had printed:\nhalf\n" in told[0][1]
+    assert "it had printed:\nhalf\n" in told[1][1]
+    assert notes(project) == 1
+
+
 @pytest.mark.requirement("F4", "B3")
 def test_a_command_of_a_model_that_the_timeout_ends_is_finished_too(
     project: Project, model_endpoint: ModelEndpoints

@@ -13,6 +13,7 @@ from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Request, Response
 from aish.cassettes.tape import LEFT, Tape
 from aish.run.command_result import ended, not_started
+from aish.system.children import CUT_OFF, CommandResult
 from aish.vocab.json import JsonObject
 from aish.vocab.tools import ToolResult
 
@@ -45,11 +46,19 @@ async def through_tape(
     try:
         result = await run(arguments)
     except BaseException:
+        for cut_off in CUT_OFF.get() or ():
+            take.chunk(_readable(_printed(cut_off)))
         take.end(broken=LEFT)
         raise
     take.chunk(_readable(_ending(result)))
     take.end()
     return result
+
+
+def _printed(result: CommandResult) -> JsonObject:
+    """What a command had printed when it was ended."""
+    out, err = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
+    return {"exit_code": result.exit_code, "stdout": out, "stderr": err}
 
 
 def _ending(result: ToolResult) -> JsonObject:
@@ -61,7 +70,7 @@ def _ending(result: ToolResult) -> JsonObject:
 
 async def _play(held: Response, *, paced: bool) -> ToolResult:
     if held.broken == LEFT:
-        await _never()
+        await _never(held)
     if paced and held.chunks:
         await anyio.sleep(held.chunks[-1].seconds)
     try:
@@ -73,10 +82,27 @@ async def _play(held: Response, *, paced: bool) -> ToolResult:
         return not_started("the cassette holds no answer to this")
 
 
-async def _never() -> NoReturn:
-    """What ended the recorded run ends this one too: its limit, or a person."""
-    await anyio.sleep_forever()
+async def _never(held: Response) -> NoReturn:
+    """What ended the recorded run ends this one too: its limit, or a person.
+
+    What the command had printed until then is left where one that really ran leaves it.
+    """
+    try:
+        await anyio.sleep_forever()
+    finally:
+        left = CUT_OFF.get()
+        if left is not None and held.body:
+            left.append(_cut_off(held.body))
     raise AssertionError("nothing wakes it")
+
+
+def _cut_off(body: bytes) -> CommandResult:
+    try:
+        found = json.loads(body)
+        out, err = (str(found[name]).encode("utf-8", "replace") for name in ("stdout", "stderr"))
+        return CommandResult(int(found["exit_code"]), out, err, timed_out=True)
+    except (ValueError, TypeError, LookupError):
+        return CommandResult(-1, b"", b"", timed_out=True)
 
 
 def _readable(value: JsonObject) -> bytes:
