@@ -354,3 +354,28 @@ def _strange(folder: Path) -> tuple[str, ...]:
     (folder / "key.pem").write_text(made.tls_client_key)
     cert, key = str(folder / "cert.pem"), str(folder / "key.pem")
     return "--cluster-ca", cert, "--cluster-cert", cert, "--cluster-key", key
+
+
+@pytest.mark.requirement("B7", "B2")
+def test_what_workers_sent_is_in_the_journal_too(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    system, long = "Be brief. " * 300, "long text " * 5_000
+    project.uses(model_endpoint(echo))
+    rows(project, 8)
+    project.pipeline(f"""
+        steps:
+          - id: each
+            foreach: {{file: rows.jsonl}}
+            key: item.id
+            system: {system!r}
+            prompt: "{{{{ item.id }}}} {long}"
+        """)
+
+    done = project.run("--cluster", "local:2", "-q")
+    shown = project.aish("runs", "show", "latest", "--messages", "--format", "json")
+
+    assert done.code == 0, done.stderr
+    found = json.loads(shown.stdout)["requests"]
+    told = {one["item"]: [message["text"] for message in one["messages"]] for one in found}
+    assert told == {f"r{n}": [system, f"r{n} {long}"] for n in range(8)}
