@@ -262,7 +262,9 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
     plan, options = prepared.plan, prepared.options
     clock = SystemClock()
     folder = _folder(prepared, given, clock)
-    items = open_items_file(folder.path) if _has_items(plan) else None
+    with folder.beginning():
+        items = open_items_file(folder.path) if _has_items(plan) else None
+        journal = _journal(folder)
     gathered, hearer = _Gathered(folder.id, items), _Hearer(given.get("on_event"))
     with ExitStack() as stack:
         tape: AnyTape | None = None
@@ -273,8 +275,16 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
             from aish.run.staging.book import open_book
 
             book = open_book(plan, folder, None)
-        sinks: list[Sink | None] = [book, _journal(folder), items, gathered, hearer]
-        log = EventLog([one for one in sinks if one is not None], clock=clock, secrets=plan.secrets)
+        sinks: list[Sink | None] = [book, journal, items, gathered, hearer]
+        lost: list[str] = []
+        log = EventLog(
+            [one for one in sinks if one is not None],
+            clock=clock,
+            secrets=plan.secrets,
+            on_failure=lambda sink, error: lost.append(
+                f"cannot write {sink.name}: {error.strerror or error}"
+            ),
+        )
         stack.callback(log.close)
         around = Surroundings(
             emit=log.emit,
@@ -287,7 +297,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
         )
         with lent_by(hearer.lend):
             await execute(plan, options, around)
-        result = gathered.result()
+        result = gathered.result(lost)
     if hearer.error is not None:
         raise hearer.error
     return result
@@ -299,9 +309,10 @@ def _folder(prepared: _Prepared, given: Options, clock: SystemClock) -> RunFolde
     place = RunsPlace(pipeline.file.parent, None if wanted is None else Path(wanted))
     ephemeral = given.get("ephemeral", False)
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
-    folder.write_plan(pipeline.data)
-    if prepared.options.stdin:
-        folder.keep_stdin(prepared.options.stdin)
+    with folder.beginning():
+        folder.write_plan(pipeline.data)
+        if prepared.options.stdin:
+            folder.keep_stdin(prepared.options.stdin)
     return folder
 
 
@@ -337,11 +348,17 @@ class _Gathered:
     def close(self) -> None:
         """Nothing is held back."""
 
-    def result(self) -> Result:
-        """The result of the run that has ended; the items' file is still open."""
+    def result(self, lost: Sequence[str]) -> Result:
+        """The result of the run that has ended; the items' file is still open.
+
+        A run that went well and whose record is `lost` has failed, as with `aish run`.
+        """
         assert self._finished is not None, "a run ends with `run.finished`"
         row: dict[str, Any] = dict(self._fold.result(self._finished))
         row["exit"] = self._finished.exit
+        if lost and self._finished.exit.code == ExitCode.OK:
+            row["status"] = "failed"
+            row["exit"] = Exit(int(ExitCode.FAILED), "failed", retryable=False, reason=lost[0])
         if self._items is not None:
             for step in self._items.steps():
                 if step in row["steps"]:

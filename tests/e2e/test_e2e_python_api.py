@@ -4,6 +4,8 @@ import asyncio
 import json
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields
@@ -289,6 +291,27 @@ def test_a_cancelled_run_ends_with_its_children(tmp_path: Path) -> None:
     asyncio.run(main())
 
     assert processes_in(tmp_path) == []
+
+
+def test_a_run_whose_journal_is_lost_has_failed(tmp_path: Path) -> None:
+    text = f"aish: 1\n{SHELL}run: [seq, '2000']\n"
+    program = (
+        "import resource, signal, sys\n"
+        "from aish.api import run\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))\n"
+        "result = run(sys.argv[1])\n"
+        "print(result.exit.code, result.status, result.exit.reason)\n"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(write(tmp_path, text))],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.startswith("1 failed cannot write the journal: "), done.stderr
 
 
 def test_the_time_limit_of_a_call_holds(

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from time import monotonic
-from typing import Literal, Protocol
+from typing import Literal, NoReturn, Protocol
 
 import anyio
 
@@ -28,7 +28,7 @@ from aish.run.surroundings import Surroundings
 from aish.run.testing.case import case_inputs, unkept
 from aish.run.testing.examiner import Examiner
 from aish.run.testing.outcome import Job, Outcome
-from aish.sinks.fanout import EventLog
+from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.journal import open_journal
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
@@ -344,7 +344,7 @@ class _Trial:
         assert folder.path is not None
         with folder.beginning():
             journal = open_journal(folder.path)
-        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets)
+        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=_lost)
         around = Surroundings(
             emit=log.emit,
             approver=Unattended(),
@@ -411,6 +411,15 @@ def _folder(draft: _Draft, plan: Plan, clock: Clock) -> RunFolder:
         if draft.options.stdin:
             folder.keep_stdin(draft.options.stdin)
     return folder
+
+
+def _lost(sink: Sink, error: OSError) -> NoReturn:
+    """End a run that leaves no record of what it costs.
+
+    Raises:
+        AishError: always.
+    """
+    raise AishError(f"cannot write {sink.name}: {error.strerror or error}") from error
 
 
 def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
