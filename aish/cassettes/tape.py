@@ -301,4 +301,15 @@ def kind_of(request: Request) -> Kind:
 def _is_volatile(interaction: Interaction) -> bool:
     """Whether it depends on timing alone that this was said."""
     request = interaction.request
-    return kind_of(request) == "mcp" and peek(request).is_volatile
+    if kind_of(request) != "mcp":
+        return False
+    said = peek(request)
+    return said.is_volatile or (said.method == "initialize" and not _agrees(interaction.response))
+
+
+def _agrees(response: Response) -> bool:
+    """Whether an `initialize` was answered well.
+
+    Else it may have been the second question to a server that was slow to answer the first.
+    """
+    return response.broken is None and b'"result"' in response.body

@@ -1,10 +1,13 @@
 """Which era and revision a server speaks (M1).
 
 `auto` asks `server/discover` of 2026-07-28 first and falls back to `initialize` on any answer that
-only a server of the handshake era gives. A pinned revision is asked for directly.
+only a server of the handshake era gives. A child process may leave the first question unanswered,
+or be slow to start: after a while the second one goes out too, both stay open, and the first answer
+that agrees is taken. A pinned revision is asked for directly.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Protocol
 
 import anyio
@@ -68,19 +71,24 @@ async def negotiate(
 ) -> Agreement:
     """Agree with a server on how to speak.
 
-    `probe_seconds` bounds the first question where an old server may leave it unanswered (stdio);
-    `None` leaves that to the caller's own deadline.
+    `probe_seconds` is how long the first question is the only one, where an old server may leave it
+    unanswered (stdio); `None` waits for its answer, until the caller's own deadline.
 
     Raises:
         McpError: the server cannot be reached, or refuses.
     """
     found: Agreement | None = None
+    version = choice if choice in HANDSHAKE else HANDSHAKE[0]
+    greet = partial(_greet, speaker, version, capabilities, MODERN if choice == MODERN else version)
     if choice in {"auto", MODERN}:
-        found = await _discover(speaker, probe_seconds)
+        if probe_seconds is None:
+            found = await _discover(speaker)
+        else:
+            found = await _Race(speaker, greet, notice).run(probe_seconds)
     if found is None:
-        version = choice if choice in HANDSHAKE else HANDSHAKE[0]
-        sent = MODERN if choice == MODERN else version
-        found = await handshake(speaker, version, capabilities, sent=sent)
+        found = await greet()
+    if not found.manner.modern:
+        await speaker.tell("notifications/initialized", found.manner)
     pinned = choice not in {"auto", "legacy"}
     got = found.manner.version
     if got != found.sent and (pinned or got not in {MODERN, *HANDSHAKE}):
@@ -89,15 +97,19 @@ async def negotiate(
     return found
 
 
-async def handshake(
-    speaker: Speaker, version: str, capabilities: JsonObject, *, sent: str | None = None
-) -> Agreement:
+async def handshake(speaker: Speaker, version: str, capabilities: JsonObject) -> Agreement:
     """Agree with a server of the handshake era.
 
     Raises:
         McpError: the server cannot be reached, or refuses.
     """
-    sent = version if sent is None else sent
+    agreement = await _greet(speaker, version, capabilities, version)
+    await speaker.tell("notifications/initialized", agreement.manner)
+    return agreement
+
+
+async def _greet(speaker: Speaker, version: str, capabilities: JsonObject, sent: str) -> Agreement:
+    """The agreement with a server of the handshake era, which is still to be told of it."""
     try:
         result = await _initialize(speaker, version, capabilities)
     except RpcError as error:
@@ -107,13 +119,11 @@ async def handshake(
         version = max(offered)
         result = await _initialize(speaker, version, capabilities)
     got = result.get("protocolVersion")
-    agreement = Agreement(
+    return Agreement(
         Manner(got if isinstance(got, str) and is_header_value(got) else version),
         sent,
         _object(result.get("capabilities")),
     )
-    await speaker.tell("notifications/initialized", agreement.manner)
-    return agreement
 
 
 async def _initialize(speaker: Speaker, version: str, capabilities: JsonObject) -> JsonObject:
@@ -125,23 +135,93 @@ async def _initialize(speaker: Speaker, version: str, capabilities: JsonObject) 
     return await speaker.ask("initialize", params, BEFORE_AGREEMENT)
 
 
-async def _discover(speaker: Speaker, probe_seconds: float | None) -> Agreement | None:
-    """The agreement with a stateless server, `None` where the server is of the handshake era."""
-    with anyio.move_on_after(probe_seconds):
+class _Race:
+    """Both questions to a child, the second one once the first is not answered in time."""
+
+    def __init__(
+        self,
+        speaker: Speaker,
+        greet: Callable[[], Awaitable[Agreement]],
+        notice: Callable[[str, str], None],
+    ) -> None:
+        self._speaker = speaker
+        self._greet = greet
+        self._notice = notice
+        self._found: Agreement | None = None
+        self._discovered = anyio.Event()
+        self._failure: Exception | None = None
+
+    async def run(self, seconds: float) -> Agreement | None:
+        """The first answer that agrees; `None` where both are answered and neither does.
+
+        Raises:
+            McpError: the server cannot be reached, or refuses both.
+        """
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._probe, tasks.cancel_scope)
+            tasks.start_soon(self._greet_later, seconds, tasks.cancel_scope)
+        # A task group would wrap it.
+        if self._found is None and self._failure is not None:
+            raise self._failure
+        return self._found
+
+    async def _probe(self, scope: anyio.CancelScope) -> None:
         try:
-            return await _ask_discover(speaker, MODERN, again=True)
-        except RpcError as error:
-            if error.code in {HEADER_MISMATCH, MISSING_CAPABILITY}:
-                raise
-        except LeftError:
-            if probe_seconds is None:
-                raise
+            found = await _discover(self._speaker, may_be_left=True)
+        except Exception as error:  # ruff: ignore[blind-except] - raised in `run`
+            self._failure = error
+            scope.cancel()
+            return
+        if found is not None:
+            self._take(found, scope)
+        self._discovered.set()
+
+    async def _greet_later(self, seconds: float, scope: anyio.CancelScope) -> None:
+        with anyio.move_on_after(seconds):
+            await self._discovered.wait()
+        try:
+            self._take(await self._greeted(), scope)
+        except Exception as error:  # ruff: ignore[blind-except] - raised in `run`
+            self._failure = self._failure or error
+            if not self._discovered.is_set():
+                said = f"it refuses `initialize` ({error}); its other answer is waited for"
+                self._notice("handshake_refused", said)
+
+    async def _greeted(self) -> Agreement:
+        try:
+            return await self._greet()
         except ServerEndedError:
-            # Some servers exit when the first message is not `initialize`.
-            await speaker.open()
-        except HttpStatusError as error:
-            if error.status in CREDENTIALS_REFUSED:
+            if self._discovered.is_set():
                 raise
+        # It has ended of the first question, and is started again where that is noticed.
+        await self._discovered.wait()
+        return await self._greet()
+
+    def _take(self, found: Agreement, scope: anyio.CancelScope) -> None:
+        if self._found is None:
+            self._found = found
+            scope.cancel()
+
+
+async def _discover(speaker: Speaker, *, may_be_left: bool = False) -> Agreement | None:
+    """The agreement with a stateless server, `None` where the server is of the handshake era.
+
+    `may_be_left`: in a replay the question may be one that was left without an answer.
+    """
+    try:
+        return await _ask_discover(speaker, MODERN, again=True)
+    except RpcError as error:
+        if error.code in {HEADER_MISMATCH, MISSING_CAPABILITY}:
+            raise
+    except LeftError:
+        if not may_be_left:
+            raise
+    except ServerEndedError:
+        # Some servers exit when the first message is not `initialize`.
+        await speaker.open()
+    except HttpStatusError as error:
+        if error.status in CREDENTIALS_REFUSED:
+            raise
     return None
 
 

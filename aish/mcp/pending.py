@@ -44,9 +44,9 @@ class Pending:
         return slot.answer
 
     def settle(self, answer: Answer) -> None:
-        """Hand an answer to whoever waits for it, if anybody does."""
+        """Hand an answer to whoever waits for it, if anybody does; of several the first counts."""
         slot = self._slots.get(answer.id or "")
-        if slot is not None:
+        if slot is not None and slot.answer is None:
             slot.answer = answer
             slot.event.set()
 

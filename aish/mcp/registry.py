@@ -11,7 +11,7 @@ from aish.errors import UnavailableError, UsageError, did_you_mean
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import denied, lost
-from aish.mcp.naming import clash, tool_of, wire_name
+from aish.mcp.naming import clash, tool_of
 from aish.mcp.opening import Notify, Opening, Surroundings
 from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
@@ -60,6 +60,13 @@ class Registry:
     def by_name(self, name: ToolName) -> Tool | None:
         """The tool a file or a person named, or `None`; unlisted older names included."""
         return self._by_name.get(name)
+
+    def left_out(self, name: ToolName) -> str | None:
+        """Why a tool that its server lists is not offered, if that is so."""
+        server = self._servers.get(name.server)
+        if server is None or name.name not in server.ambiguous:
+            return None
+        return f"`{name.server}` lists two different tools of that name"
 
     async def call(
         self,
@@ -135,8 +142,6 @@ class Registry:
         Raises:
             UsageError: two tools share a name.
         """
-        for server in self._servers.values():
-            self._refuse_ambiguous(server)
         self._name(self._servers, self._refuse)
 
     def admit(self, server: Server) -> None:
@@ -151,7 +156,6 @@ class Registry:
                 self._refuse(tool, taken)
 
         servers = {**self._servers, server.alias: server}
-        self._refuse_ambiguous(server)
         self._name(servers, refuse)
         self._servers = servers
         self._hear()
@@ -214,11 +218,6 @@ class Registry:
             for server in servers:
                 group.start_soon(one, server)
         return tuple(offer for server in servers for offer in found.get(server.alias, ()))
-
-    def _refuse_ambiguous(self, server: Server) -> None:
-        if server.ambiguous is not None:
-            name = ToolName(server.alias, server.ambiguous)
-            raise clash(wire_name(name, self._limit), name, name)
 
     def _name(self, servers: Mapping[str, Server], on_clash: Callable[[Tool, Tool], None]) -> None:
         by_name: dict[ToolName, Tool] = {}

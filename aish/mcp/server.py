@@ -55,7 +55,7 @@ class Server:
         self.on_gone: Callable[[Server], None] | None = None
         """Hears that it is lost for good. Without it, in a run, it stays what it was: that each
         call fails is all that there is to say then (M8)."""
-        self.ambiguous: str | None = None
+        self.ambiguous: frozenset[str] = frozenset()
         """A name under which the server lists two tools that differ."""
         self._opening = opening
         self._tasks = tasks
@@ -234,7 +234,10 @@ class Server:
         pages = await session.pages("tools/list")
         reading = self._opening.reading(modern=session.agreement.manner.modern)
         found = tool_list(pages, reading, self.entry, self._opening.notice)
-        self.ambiguous = found.ambiguous or self.ambiguous
+        for name in sorted(found.ambiguous - self.ambiguous):
+            text = f"it lists two different tools as `{name}`: neither is offered"
+            self._opening.notice("ambiguous_tool", text)
+        self.ambiguous = found.ambiguous
         return found.definitions
 
     async def _settled(self, name: str) -> None:

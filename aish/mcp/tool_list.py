@@ -11,10 +11,13 @@ from aish.vocab.json import JsonObject
 
 @frozen
 class ToolList:
-    """Tools by name; `ambiguous` is a name under which there are two that differ."""
+    """Tools by name; `ambiguous` are names under which there are two that differ: none is offered.
+
+    Which of them a call would reach only the server knows.
+    """
 
     definitions: Mapping[str, Definition]
-    ambiguous: str | None = None
+    ambiguous: frozenset[str] = frozenset()
 
 
 def tool_list(
@@ -22,18 +25,22 @@ def tool_list(
 ) -> ToolList:
     """What stands on the pages of `tools/list`."""
     found: dict[str, Definition] = {}
-    ambiguous: str | None = None
+    repeated: set[str] = set()
+    ambiguous: set[str] = set()
     for page in pages:
         for one in read_tools(page, reading, complain):
             if not _is_wanted(one, entry):
                 continue
             earlier = found.setdefault(one.name, one)
-            if earlier is not one:
-                text = f"it lists `{one.name}` more than once; the first is used"
-                complain("duplicate_tool", text)
-                if earlier != one:
-                    ambiguous = one.name
-    return ToolList(found, ambiguous)
+            if earlier != one:
+                ambiguous.add(one.name)
+            elif earlier is not one:
+                repeated.add(one.name)
+    for name in sorted(repeated - ambiguous):
+        complain("duplicate_tool", f"it lists `{name}` more than once; the first is used")
+    for name in ambiguous:
+        del found[name]
+    return ToolList(found, frozenset(ambiguous))
 
 
 def _is_wanted(one: Definition, entry: ServerEntry) -> bool:

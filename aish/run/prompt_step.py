@@ -29,6 +29,7 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
         StepFailedError: the endpoint refused, a template cannot be rendered, or what the prompt
             takes from elsewhere cannot be had.
     """
+    _require_named(step, stage.resources.tools)
     model = stage.resources.models[stage.plan.model_of(step)]
     schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
     heard = teller(step, stage)
@@ -95,6 +96,19 @@ def visible_tools(step: PromptStep, listed: tuple[Tool, ...]) -> tuple[Tool, ...
         return listed
     globs = step.tools
     return tuple(tool for tool in listed if any(matches_tool(glob, tool.name) for glob in globs))
+
+
+def _require_named(step: PromptStep, tools: AllTools) -> None:
+    """See that no tool which the step names is one that its server lists twice.
+
+    Raises:
+        StepFailedError: one is.
+    """
+    for glob in step.tools or ():
+        server, _, name = glob.partition("__")
+        named = ToolName(server, name)
+        if tools.servers is not None and tools.servers.left_out(named) is not None:
+            tools.require(named)
 
 
 def wire_choice(choice: str, tools: AllTools) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from aish.errors import AishError, UsageError
+from aish.errors import AishError, StepFailedError, UsageError
 from aish.run.local_command import SHELL_RUN, LocalCommands
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject
@@ -55,6 +55,10 @@ class Servers(Tools, Offers, Protocol):
 
     def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
         """Call `hear` each time a server has changed its tools, and only tools it `offers`."""
+        ...
+
+    def left_out(self, name: ToolName) -> str | None:
+        """Why a tool that its server lists is not offered, if that is so."""
         ...
 
 
@@ -120,14 +124,19 @@ class AllTools:
         return reason and f"[aish] tool call denied: {tool.name}: {reason}"
 
     def require(self, name: ToolName) -> None:
-        """Say of a tool that is not there that the lock keeps it out, if so.
+        """Say of a tool that is not there that the lock or its server keeps it out, if so.
 
         Raises:
-            LockDiffersError: it does.
+            LockDiffersError: the lock does.
+            StepFailedError: its server lists two of that name.
         """
         reason = self.watch.withdrawn(name) if self.watch else None
         if self.watch is not None and reason is not None:
             raise self.watch.refusal(f"the tool `{name}` is not offered: {reason}")
+        reason = self.servers.left_out(name) if self.servers else None
+        if reason is not None:
+            hint = "nobody can tell which of them a call would reach: the server has to rename one"
+            raise StepFailedError(f"the tool `{name}` is not offered: {reason}", hint=hint)
 
     async def call(
         self,

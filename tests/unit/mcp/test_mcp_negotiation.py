@@ -3,9 +3,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
 from mcp_emulators import Legacy, LuaServer, McpEndpoint, Modern, error, result
-from mcp_scenes import command, http, play, registry, stdio
+from mcp_scenes import Scene, command, http, play, registry, stdio
+from mcp_tapes import Reel
 from model_endpoint import Gate, Recorded, Reply, json_reply
 
 pytestmark = pytest.mark.requirement("M1")
@@ -220,5 +222,69 @@ def test_a_child_that_ignores_the_probe_or_dies_of_it_still_gets_its_handshake(
         async with registry(command(sys.executable, str(script), connect=2)) as s:
             assert s.registry.failure("kid") is None
             assert s.names == ["kid__t"]
+
+    play(scene)
+
+
+# A server that is slow to start finds both questions waiting, and answers them in this order.
+SLOW = """
+import json, sys
+asked = {{}}
+def answer(number, **body):
+    print(json.dumps({{"jsonrpc": "2.0", "id": number, **body}}), flush=True)
+AGREES = {{"supportedVersions": ["2026-07-28"], "capabilities": {{}}}}
+GREETED = {{"protocolVersion": "2025-06-18", "capabilities": {{}}}}
+REFUSED = {{"code": -32600, "message": "the initialize handshake is not accepted"}}
+UNKNOWN = {{"code": -32601, "message": "Method not found"}}
+for line in sys.stdin:
+    message = json.loads(line)
+    asked[message["method"]] = message.get("id")
+    if message["method"] == "initialize":
+        first, second = asked["server/discover"], message["id"]
+        {answers}
+    elif message["method"] == "tools/list":
+        answer(message["id"], result={{"tools": [{{"name": "t"}}]}})
+"""
+AGREED_LATE = {
+    "discover agrees": "answer(first, result=AGREES); answer(second, error=REFUSED)",
+    "initialize is refused first": "answer(second, error=REFUSED); answer(first, result=AGREES)",
+    "discover is refused": "answer(first, error=UNKNOWN); answer(second, result=GREETED)",
+    "initialize is answered first": "answer(second, result=GREETED); answer(first, error=UNKNOWN)",
+    "only initialize is answered": "answer(second, result=GREETED)",
+    "only discover is answered": "answer(first, result=AGREES)",
+}
+
+
+@pytest.mark.requirement("M5")
+@pytest.mark.parametrize("answers", AGREED_LATE.values(), ids=AGREED_LATE)
+def test_a_child_that_is_slow_to_start_is_taken_by_whichever_answer_agrees(
+    answers: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "slow.py"
+    script.write_text(SLOW.format(answers=answers))
+    reel = Reel(tmp_path)
+
+    async def names(scene: Scene) -> list[str]:
+        await anyio.lowlevel.checkpoint()
+        return scene.names
+
+    recorded = reel.record(names, command(sys.executable, str(script), connect=6))
+    played = reel.replay(names, command("/nonexistent/program"))
+
+    assert recorded.value == played.value == ["kid__t"]
+    assert reel.leftovers == []
+
+
+@pytest.mark.requirement("M5")
+def test_a_child_that_refuses_both_questions_is_told_of_with_its_reason(tmp_path: Path) -> None:
+    script = tmp_path / "slow.py"
+    answers = "answer(second, error=REFUSED); answer(first, error=UNKNOWN)"
+    script.write_text(SLOW.format(answers=answers))
+
+    async def scene() -> None:
+        async with registry(command(sys.executable, str(script), connect=6)) as s:
+            assert s.registry.failure("kid") == "the initialize handshake is not accepted"
+            (said,) = s.notices.said
+            assert said[:2] == ("kid", "handshake_refused")
 
     play(scene)

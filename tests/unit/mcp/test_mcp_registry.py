@@ -108,14 +108,8 @@ def test_a_limit_of_the_models_shortens_names() -> None:
 
 
 @pytest.mark.requirement("M4")
-@pytest.mark.parametrize(
-    "tools",
-    [
-        [tool("t", "one"), tool("t", "another")],
-        [tool("x.y"), tool(wire_name(ToolName("web", "x.y"), 64).removeprefix("web__"))],
-    ],
-)
-def test_two_tools_that_would_share_a_name_are_an_error(tools: Any) -> None:
+def test_two_tools_that_would_share_a_name_are_an_error() -> None:
+    tools = [tool("x.y"), tool(wire_name(ToolName("web", "x.y"), 64).removeprefix("web__"))]
     with pytest.raises(UsageError, match="`web` offers two tools that are called"):
         names_of(Legacy(tools=tools))
 
@@ -125,6 +119,31 @@ def test_a_shared_name_can_be_solved_by_leaving_one_out() -> None:
     tools = [tool("t", "one"), tool("t", "another"), tool("u")]
     names, _ = names_of(Legacy(tools=tools), exclude=("t",))
     assert names == ["web__u"]
+
+
+@pytest.mark.requirement("M4", "M6")
+@pytest.mark.parametrize(
+    "more", [[], [tool("t", "one")], [tool("t", "a third")], [tool("u"), tool("u")]]
+)
+def test_of_two_different_tools_of_one_name_neither_is_offered(more: list[Any]) -> None:
+    tools = [tool("t", "one"), tool("u"), tool("t", "another"), *more]
+
+    async def scene(url: str) -> Any:
+        async with registry(http(url)) as s:
+            assert s.registry.failure("web") is None
+            assert s.registry.by_wire_name("web__t") is None
+            why = s.registry.left_out(ToolName("web", "t"))
+            assert why == "`web` lists two different tools of that name"
+            assert s.registry.left_out(ToolName("web", "u")) is None
+            assert s.registry.left_out(ToolName("none", "t")) is None
+            return s.names, s.notices.said
+
+    with McpEndpoint(Legacy(tools=tools)) as end:
+        names, said = play(lambda: scene(end.url))
+
+    assert names == ["web__u"]
+    text = "it lists two different tools as `t`: neither is offered"
+    assert [one for one in said if one[1] != "duplicate_tool"] == [("web", "ambiguous_tool", text)]
 
 
 @pytest.mark.requirement("M6")

@@ -17,6 +17,7 @@ from model_endpoint import Gate, Recorded, Reply
 from aish.config.server_entry import ServerEntry
 from aish.errors import AishError, UnavailableError, UsageError
 from aish.mcp.connection import ServerConnection
+from aish.mcp.naming import wire_name
 from aish.vocab.run_parts import ServerInfo
 from aish.vocab.tools import ToolName
 
@@ -113,19 +114,34 @@ def test_a_connect_that_fails_changes_nothing(connection: ServerConnection, reas
     play(scene)
 
 
-def test_a_server_with_two_tools_of_one_name_is_not_taken_in() -> None:
-    both = [tool("same"), {**tool("same"), "description": "another"}]
+def test_a_server_with_two_tools_of_one_wire_name_is_not_taken_in() -> None:
+    # A pair of names that come to the same on the wire.
+    both = [tool("x.y"), tool(wire_name(ToolName("later", "x.y"), 64).removeprefix("later__"))]
 
     async def scene(url: str) -> None:
-        async with roster(stdio(), http(url, "begun")) as s:
-            assert s.states == {"kid": "ready", "begun": "failed"}
+        async with roster(stdio()) as s:
             before = s.picture
             error = await error_of(s.roster.connect(http(url, "later")))
             assert isinstance(error, UsageError)
-            assert "`later` offers two tools that are called `later__same`" in error.message
+            assert "`later` offers two tools that are called `later__x_y" in error.message
             assert s.picture == before
 
     with McpEndpoint(Legacy(tools=both)) as end:
+        play(lambda: scene(end.url))
+
+
+@pytest.mark.requirement("M4", "M6")
+def test_of_two_different_tools_of_one_name_a_session_is_offered_neither() -> None:
+    tools = [tool("same"), {**tool("same"), "description": "another"}, tool("fine")]
+
+    async def scene(url: str) -> None:
+        async with roster(stdio(), http(url, "begun")) as s:
+            assert s.states == {"kid": "ready", "begun": "ready"}
+            assert (await s.roster.connect(http(url, "later"))).state == "ready"
+            assert s.registry.by_wire_name("later__same") is None
+            assert s.registry.by_wire_name("later__fine") is not None
+
+    with McpEndpoint(Legacy(tools=tools)) as end:
         play(lambda: scene(end.url))
 
 

@@ -280,3 +280,38 @@ def test_a_child_that_stops_reading_is_replaced_after_the_call_gave_up() -> None
             assert s.notices.codes == ["server_restarted"]
 
     play(scene)
+
+
+TWICE = """
+import json, sys
+for line in sys.stdin:
+    message = json.loads(line)
+    if message["method"] == "initialize":
+        results = [{"protocolVersion": "2025-06-18", "capabilities": {}}]
+    elif message["method"] == "tools/list":
+        results = [{"tools": [{"name": "first"}]}, {"tools": [{"name": "second"}]}]
+    elif message["method"] == "tools/call":
+        texts = ["the first", "the second"]
+        results = [{"content": [{"type": "text", "text": text}]} for text in texts]
+    else:
+        results = []
+    answers = [{"jsonrpc": "2.0", "id": message.get("id"), "result": one} for one in results]
+    # All of them in one write, so that one read has them.
+    sys.stdout.write("".join(json.dumps(one) + "\\n" for one in answers))
+    sys.stdout.flush()
+"""
+
+
+@pytest.mark.requirement("M8")
+def test_of_two_answers_to_one_request_the_first_counts(tmp_path: Path) -> None:
+    script = tmp_path / "twice.py"
+    script.write_text(TWICE)
+
+    async def scene() -> None:
+        entry = command(sys.executable, str(script), protocol="legacy")
+        async with registry(entry) as s:
+            assert s.names == ["kid__first"]
+            assert await s.text("kid__first") == "the first"
+            assert await s.text("kid__first") == "the first"
+
+    play(scene)
