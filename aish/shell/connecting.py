@@ -1,8 +1,10 @@
 """A server that is connected at run time: its entry, its alias, its secret (S5)."""
 
 import re
+import shlex
 from collections.abc import Container, Mapping
 from dataclasses import replace
+from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from aish.config.server_entry import ServerEntry
@@ -11,7 +13,9 @@ from aish.run.credentials import ResolvedServer, Resolver, Variables, finish, re
 from aish.shell.session import Session
 from aish.shell.url_keys import keys_in
 from aish.system.secrets import SHORTEST, Secrets
+from aish.vocab.event_parts import NOWHERE
 from aish.vocab.run_parts import ServerInfo
+from aish.vocab.turn_events import ServerConnected
 
 _ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
 _LONGEST_ALIAS = 64
@@ -36,14 +40,37 @@ def server_of_url(
         raise UsageError("a URL with credentials in it would end up in logs", hint=_TOKEN)
     if alias is None:
         alias = _free(_label(parts.hostname or ""), taken)
-    elif not _ALIAS.match(alias) or alias == _RESERVED or len(alias) > _LONGEST_ALIAS:
+    else:
+        _check_alias(alias, taken)
+    return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
+
+
+def server_of_command(command: str, alias: str, taken: Container[str]) -> ServerEntry:
+    """The entry of a server that a command line starts, in the folder of the session.
+
+    Raises:
+        UsageError: the words or the alias are none, or the alias is taken.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"the command cannot be read: {error}") from None
+    if not words:
+        hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
+        raise UsageError("there is no command behind `--`", hint=hint)
+    _check_alias(alias, taken)
+    return ServerEntry(alias=alias, command=tuple(words), cwd=Path.cwd(), required=False)
+
+
+def _check_alias(alias: str, taken: Container[str]) -> None:
+    """Raise a `UsageError` unless a server may be called so."""
+    if not _ALIAS.match(alias) or alias == _RESERVED or len(alias) > _LONGEST_ALIAS:
         reserved = f"`{_RESERVED}` is the local shell; " if alias == _RESERVED else ""
         hint = f"{reserved}letters, digits, `-` and single `_`"
         raise UsageError(f"`{alias}` cannot be an alias", hint=hint)
-    elif alias in taken:
+    if alias in taken:
         hint = f"`:mcp disconnect {alias}` lets go of that server, or take another alias"
         raise UsageError(f"the alias `{alias}` is taken", hint=hint)
-    return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
 
 
 def _split(url: str) -> SplitResult:
@@ -107,9 +134,18 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
         if error.hint is not None:
             raise
         raise UnavailableError(error.message, where=error.where, hint=_hint(error, entry)) from None
-    if entry not in _of_file(session):
+    if not is_of_file(session, entry):
         session.connected[entry.alias] = entry
+        cwd = None if entry.cwd is None else str(entry.cwd)
+        session.emit(
+            ServerConnected(NOWHERE, entry.alias, entry.url, entry.command, cwd, entry.auth_env)
+        )
     return info
+
+
+def is_of_file(session: Session, entry: ServerEntry) -> bool:
+    """Whether the session's file has this server, and no command has added it."""
+    return entry in _of_file(session)
 
 
 def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:

@@ -1,11 +1,13 @@
 """A session that is gone on with: its conversation, exactly, and what it has used (S6)."""
 
+import re
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
 from aish.errors import UsageError
 from aish.loop.recalled import Recalling
 from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
@@ -15,6 +17,7 @@ from aish.shell.asked_before import AskedBefore
 from aish.shell.outgoing import Asked, Enclosure
 from aish.shell.session import Session
 from aish.shell.shelf import ANEW, find_session
+from aish.sinks.event_reading import event_of
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import read_journal, torn_tail
@@ -25,7 +28,9 @@ from aish.vocab.events import Notice
 from aish.vocab.frozen import frozen
 from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.vocab.rules import RuleEntry
+from aish.vocab.turn_events import ServerConnected
 
+_SECRET = re.compile(r"<secret:[^<>]*>")
 _ENDED = "[aish] interrupted: the session had ended"
 _TAKEN_BACK = (
     "the last question had no answer yet when the session ended: it is taken back, and `:retry`"
@@ -39,7 +44,8 @@ class Earlier:
 
     `outputs` of local commands (L14) and what is `attached` wait for the next question. `questions`
     are those of the conversation, `taken_back` is one that was, and can be asked again. `model` is
-    the alias that was asked last, `seconds` how long answers took. `last_seq` numbers the last
+    the alias that was asked last, `seconds` how long answers took. `connected` are servers that a
+    command had added, as `:mcp connect` and `:export` know them. `last_seq` numbers the last
     record of the journal. `denied` are globs that the person denied.
     """
 
@@ -57,6 +63,7 @@ class Earlier:
     last_seq: int
     journal: HeldJournal
     denied: tuple[str, ...] = ()
+    connected: tuple[ServerEntry, ...] = ()
     notices: tuple[str, ...] = ()
 
     def go_on(self) -> Sink:
@@ -71,6 +78,10 @@ class Earlier:
         for glob in self.denied:
             # What was approved is asked about again; what was denied stays so (X1).
             session.open.box.equipment.gate.add_rule("deny", RuleEntry(tool=glob))
+        of_file = {server.entry.alias for server in session.open.plan.servers}
+        session.connected |= {
+            entry.alias: entry for entry in self.connected if entry.alias not in of_file
+        }
         session.lines, session.seconds = self.lines, self.seconds
         if session.open.options.model is None:
             self._choose(session)
@@ -144,6 +155,7 @@ class _Scan:
         self._spending = Spending()
         self._denials: list[str] = []
         self._denied: list[str] = []
+        self._connected: dict[str, ServerEntry] = {}
         self._model: str | None = None
         self._lines = self._ran = self._seq = 0
         self._seconds = 0.0
@@ -157,6 +169,7 @@ class _Scan:
             "tool.decided": self._decided,
             "tool.started": self._called,
             "rule.added": self._ruled,
+            "server.connected": self._connected_to,
             "pipeline.spent": self._ran_elsewhere,
         }
 
@@ -191,6 +204,7 @@ class _Scan:
             taken_back=asking.taken_back,
             model=self._model,
             denied=tuple(dict.fromkeys(self._denied)),
+            connected=tuple(self._connected.values()),
             lines=self._lines,
             ran=self._ran,
             seconds=self._seconds,
@@ -235,6 +249,22 @@ class _Scan:
     def _ruled(self, record: Any) -> None:
         if record.get("list") == "deny":
             self._denied.append(str(record.get("tool")))
+
+    def _connected_to(self, record: Any) -> None:
+        event = event_of(record)
+        if event is None or not isinstance(connected := event.event, ServerConnected):
+            return
+        self._connected.pop(connected.alias, None)
+        if _SECRET.search(" ".join((connected.url or "", *connected.command))) is None:
+            # Where a secret was, only its name is known.
+            self._connected[connected.alias] = ServerEntry(
+                alias=connected.alias,
+                url=connected.url,
+                command=connected.command,
+                cwd=None if connected.cwd is None else Path(connected.cwd),
+                auth_env=connected.auth_env,
+                required=False,
+            )
 
     def _read(self, name: str) -> bytes | None:
         return kept_file(self._path, name)

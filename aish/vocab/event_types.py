@@ -35,6 +35,7 @@ from aish.vocab.turn_events import (
     PipelineSpent,
     QuestionAsked,
     RuleAdded,
+    ServerConnected,
     TurnAdded,
 )
 
@@ -54,6 +55,7 @@ EVENT_TYPES: Mapping[type[Event], str] = {
     OutputWaits: "output.waits",
     AttachmentsWait: "attachments.wait",
     RuleAdded: "rule.added",
+    ServerConnected: "server.connected",
     PipelineSpent: "pipeline.spent",
     TextDelta: "text.delta",
     ReasoningDelta: "reasoning.delta",

@@ -63,6 +63,18 @@ class RuleAdded:
 
 
 @frozen
+class ServerConnected:
+    """A person has connected a server: at a `url`, or as the child process of a `command`."""
+
+    place: Place
+    alias: str
+    url: str | None = None
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    auth_env: str | None = None
+
+
+@frozen
 class ModelChosen:
     """The model of this alias is asked from now on, in a session."""
 
@@ -132,6 +144,7 @@ JournalOnly = (
     | OutputWaits
     | AttachmentsWait
     | RuleAdded
+    | ServerConnected
     | PipelineSpent
 )
 """What a conversation is gone on with from; what a person reads says the same in other events."""

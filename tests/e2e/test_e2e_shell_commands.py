@@ -170,6 +170,13 @@ WRONG = (
     (":mcp connect http://h/ x=y", "is the form", ""),
     (":mcp connect http://h/ kid", "the alias `kid` is taken", ":mcp disconnect kid"),
     (":mcp connect kid", "`kid` is connected already", ""),
+    (":mcp connect -- server", "is the form", ":mcp connect clock -- uvx"),
+    (":mcp connect a b -- server", "is the form", ""),
+    (":mcp connect clock --", "no command behind `--`", ":mcp connect clock -- uvx"),
+    (":mcp connect clock -- 'server", "cannot be read: No closing quotation", ""),
+    (":mcp connect kid -- server", "the alias `kid` is taken", ":mcp disconnect kid"),
+    (":mcp connect a__b -- server", "cannot be an alias", ""),
+    (":mcp connect clock -- server ${NO_SUCH}", "`NO_SUCH` is not set", ""),
     (":mcp connect http://h/ auth_env=NO_KEY", "`NO_KEY` is not set", "set it"),
     (":mcp disconnect", "takes one alias", "`:mcp list` shows them"),
     (":mcp disconnect kdi", "there is no server `kdi`", "did you mean `kid`"),
@@ -221,6 +228,76 @@ def test_what_cannot_be_done_says_why_and_what_next(scene: Project, model: Model
         assert not hint or hint in found.partition("hint: ")[2], line
     assert done.code == 1
     assert not model.requests
+
+
+def test_a_command_is_started_as_a_server_by_who_types_it(
+    scene: Project, model: ModelEndpoint
+) -> None:
+    server = " ".join(json.loads(stdio("--era", "both")))
+    done = piped(
+        scene,
+        f":mcp connect clock -- {server}",
+        ":mcp list",
+        "are they there?",
+        ":mcp disconnect clock",
+        ":mcp connect clock",
+    )
+
+    assert done.code == 0, done.stderr
+    assert done.stdout.count(f"clock is connected: 8 tools, {server}\n") == 2
+    assert "clock__echo" in [tool["function"]["name"] for tool in model.asked[-1]["tools"]]
+    journal = session_journal(scene)
+    decided = of_type(journal, "tool.decided")
+    assert [(one["tool"], one["verdict"]) for one in decided] == [("shell__run", "ask-yes")] * 2
+    assert decided[0]["arguments"] == {"argv": json.loads(stdio("--era", "both"))}
+    (connected, _) = of_type(journal, "server.connected")
+    assert (connected["alias"], connected["url"]) == ("clock", None)
+    assert connected["command"] == json.loads(stdio("--era", "both"))
+    order = [one["type"] for one in journal]
+    assert order.index("tool.decided") < order.index("server.connected")
+
+
+@pytest.mark.requirement("P1", "P10", "X1", "exit-3")
+def test_a_command_that_a_rule_denies_is_no_server(project: Project, model: ModelEndpoint) -> None:
+    del model
+    project.pipeline("mcp: {deny: [{tool: shell__run, command: [touch, '*']}]}\n")
+
+    done = piped(project, ":mcp connect x -- touch started", ":mcp list")
+
+    assert done.code == 3
+    assert 'denied by rule shell__run command ["touch", "*"]' in done.stderr
+    assert "no servers" in done.stdout
+    assert not (project.folder / "started").exists()
+
+
+def test_a_command_that_cannot_be_started_changes_nothing(
+    project: Project, model: ModelEndpoint
+) -> None:
+    del model
+    project.pipeline("")
+
+    done = piped(project, ":mcp connect clock -- /no/such/server", ":mcp list")
+
+    assert done.code == 5
+    assert "mcp server `clock`: cannot start `/no/such/server`" in done.stderr
+    assert "nothing has changed" in done.stderr
+    assert "no servers" in done.stdout
+    assert of_type(session_journal(project), "server.connected") == []
+
+
+@pytest.mark.requirement("X4", "F15")
+def test_a_variable_in_a_command_is_a_secret(project: Project, model: ModelEndpoint) -> None:
+    del model
+    project.pipeline("")
+    note = project.folder / "environment"
+    server = " ".join(json.loads(stdio("--print-environment", note)))
+    project.aish.env["A_TOKEN"] = "correct-horse-battery"
+
+    done = piped(project, f":mcp connect x -- {server} --note-cancelled ${{A_TOKEN}}", ":mcp list")
+
+    assert "x is connected: 8 tools" in done.stdout, done.stderr
+    assert "<secret:" in done.stdout
+    assert "correct-horse" not in done.stdout + done.stderr + project.everything_written()
 
 
 def test_a_server_is_connected_used_and_disconnected(scene: Project, model: ModelEndpoint) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from e2e_project import ModelEndpoints, Project, http_server
+from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_offers import PICTURE
 from mcp_scenes import STDIO_SERVER
 from model_endpoint import (
@@ -286,6 +286,60 @@ def test_a_resumed_session_is_exported_whole(project: Project, endpoint: ModelEn
 
     assert ids(data) == ["line-1", "run-1", "line-2", "line-3"]
     says_the_same(project, endpoint)
+
+
+def test_a_resumed_session_knows_where_a_server_was_that_is_not_connected_any_more(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    call = 'CALL web__echo {"text": "hi there"}'
+    with http_server() as url:
+        lines = [f":mcp connect {url} web", ":approve web__*", call]
+        assert sit(project, *lines).code == 0
+        assert sit(project, "still there?", args=("--resume", "latest")).code == 0
+
+        data = exported(project, "and now?", args=("--resume", "latest"))
+
+        assert data["mcp"]["servers"] == {"web": {"url": url}}
+        assert [step.get("tools") for step in data["steps"]] == [None, [], []]
+        says_the_same(project, endpoint)
+
+
+def test_a_server_that_was_started_by_its_command_is_exported_where_it_stood(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    project.pipeline("")
+    (project.folder / "ci").mkdir()
+    call = 'CALL clock__echo {"text": "hi there"}'
+    command = json.loads(stdio("--era", "both"))
+    lines = [f":mcp connect clock -- {' '.join(command)}", ":approve clock__*", call]
+    assert sit(project, *lines).code == 0
+
+    again = sit(
+        project,
+        ":mcp connect clock",
+        "and now?",
+        ":export ci/y.yaml",
+        ":export x.yaml",
+        args=("--resume", "latest"),
+    )
+
+    assert again.stdout.count("accepts it") == 2, again.stderr
+    assert accepted(project, "x.yaml")["mcp"]["servers"] == {"clock": {"command": command}}
+    away = accepted(project, "ci/y.yaml")["mcp"]["servers"]["clock"]
+    assert away == {"command": command, "cwd": ".."}
+    says_the_same(project, endpoint)
+
+
+def test_a_server_whose_url_held_a_key_has_to_be_connected_again(
+    project: Project, endpoint: ModelEndpoint
+) -> None:
+    del endpoint
+    project.pipeline("")
+    with http_server() as url:
+        assert sit(project, f":mcp connect {url}?token=correct-horse-battery web", "a").code == 0
+        said = refused(project, "b", args=("--resume", "latest"))
+    assert "where the server `web` is, this part of the session does not know" in said
 
 
 def test_a_killed_session_is_exported_from_what_it_had_recorded(

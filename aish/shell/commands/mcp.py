@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from collections.abc import Iterator
 
 import anyio
@@ -12,7 +13,14 @@ from aish.policy.globs import SEPARATOR, split_glob
 from aish.policy.rules import Rule, matches_tool
 from aish.run.looking import ToolView, view
 from aish.shell.command import Command, Form
-from aish.shell.connecting import connect, known_servers, server_of_url, taken_aliases
+from aish.shell.connecting import (
+    connect,
+    is_of_file,
+    known_servers,
+    server_of_command,
+    server_of_url,
+    taken_aliases,
+)
 from aish.shell.known import known_tools, servers_known, still_connecting
 from aish.shell.norris import RULE
 from aish.shell.session import Session
@@ -26,7 +34,10 @@ _SHORT = 72
 _SOON = 1.0
 """Seconds that a connection may take before that is told."""
 _CONDITIONAL = "* depends on the arguments: `:mcp tool ALIAS__NAME` tells the rules"
-_CONNECT = "`:mcp connect URL [ALIAS] [auth_env=NAME]` is the form"
+_CONNECT = (
+    "`:mcp connect URL [ALIAS] [auth_env=NAME]` or `:mcp connect ALIAS -- COMMAND` is the form"
+)
+_STARTS = re.compile(r"(?:^|\s)--(?:\s|$)")
 
 
 async def _mcp(session: Session, rest: str) -> None:
@@ -149,6 +160,10 @@ def _named(session: Session, name: str) -> Tool:
 
 
 async def _connect(session: Session, rest: str) -> None:
+    starts = _STARTS.search(rest)
+    if starts is not None:
+        await _start(session, rest[: starts.start()].split(), rest[starts.end() :])
+        return
     words = rest.split()
     options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
     names = [word for word in words[1:] if "=" not in word]
@@ -165,7 +180,32 @@ async def _connect(session: Session, rest: str) -> None:
         others = taken if alias else {*taken, *known}
         entry = server_of_url(words[0], alias, others, options.get("auth_env"))
         _require_own(session, entry)
-    info = await _patiently(session, entry)
+    await _come(session, entry)
+
+
+async def _start(session: Session, names: list[str], command: str) -> None:
+    """Connect to a server that is a child process of this session."""
+    if len(names) != 1:
+        hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
+        raise UsageError(_CONNECT, hint=hint)
+    entry = server_of_command(command, names[0], taken_aliases(session))
+    _require_own(session, entry)
+    await _come(session, entry)
+
+
+async def _come(session: Session, entry: ServerEntry) -> None:
+    """Connect to a server, and say so; a command that a person types is decided on by the gate."""
+    known = known_servers(session)
+    if entry.command and not is_of_file(session, entry):
+        tell = await session.open.local.permit(entry.command)
+        try:
+            info = await _patiently(session, entry)
+        except BaseException as error:
+            tell("handler_error", str(error) or "interrupted")
+            raise
+        tell("ok", f"{entry.alias} is connected")
+    else:
+        info = await _patiently(session, entry)
     if known.get(info.alias, entry) != entry:
         # The one that had failed is not this one.
         _forget(session, info.alias)
@@ -191,7 +231,7 @@ def _require_own(session: Session, entry: ServerEntry) -> None:
     """The rules and the lock of the file are about its own servers, wherever these are."""
     declared = {one.entry.alias: one.entry for one in session.open.plan.servers}
     own = declared.get(entry.alias)
-    if own is not None and own.url != entry.url:
+    if own is not None and (own.url, own.command) != (entry.url, entry.command):
         raise UsageError(
             f"`{entry.alias}` is a server of the file, and this is another one",
             hint=f"take another alias; `:mcp connect {entry.alias}` connects that of the file",
@@ -241,6 +281,12 @@ FORMS = (
     ),
     Form(
         "connect",
+        "ALIAS -- COMMAND…",
+        "starts a server as a child process, in this folder",
+        run=_connect,
+    ),
+    Form(
+        "connect",
         "ALIAS",
         "connects again to one that failed or was disconnected",
         completes="absent",
@@ -258,7 +304,9 @@ MCP = Command(
         "Of a call, `auto` runs, `ask` asks you, `deny` is refused and `staged` waits for a "
         "review; `*` says that it depends on the arguments. Without an alias a server is called "
         "by the first label of its host. `auth_env=NAME` sends the value of an environment "
-        "variable as the bearer token."
+        "variable as the bearer token. A server behind `--` is started from its words, without a "
+        "shell: what you type is approved by that, unless a rule denies it. `${NAME}` in them is "
+        "the value of a variable, which is a secret."
     ),
     forms=FORMS,
 )

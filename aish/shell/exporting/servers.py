@@ -48,7 +48,7 @@ def servers_of(
     entries = {
         alias: moved(entry, folder, target) for alias, entry in declared.items() if alias in shown
     }
-    entries |= {alias: _said(one) for alias, one in connected.items() if alias in shown}
+    entries |= {alias: _said(one, target) for alias, one in connected.items() if alias in shown}
     unknown = sorted(set(shown) - set(entries))
     if unknown:
         raise NotExportedError(
@@ -76,6 +76,9 @@ def _from(target: Path, path: Path) -> str:
     return os.path.relpath(path.resolve(), target.resolve())
 
 
-def _said(entry: ServerEntry) -> dict[str, Any]:
+def _said(entry: ServerEntry, target: Path) -> dict[str, Any]:
+    if entry.command:
+        started: Any = {"command": list(entry.command)}
+        return dict(moved(started, entry.cwd or target, target))
     said: dict[str, Any] = {"url": entry.url}
     return said | ({"auth_env": entry.auth_env} if entry.auth_env else {})

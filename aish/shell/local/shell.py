@@ -12,7 +12,7 @@ import anyio.lowlevel
 from aish.errors import AishError, ExitCode, UsageError
 from aish.loop.conversation import Buffer
 from aish.loop.cutting import cut
-from aish.loop.dispatch import call_tool
+from aish.loop.dispatch import call_tool, propose
 from aish.loop.equipment import Equipment, UsedCall
 from aish.run.final import failure_of
 from aish.run.graph import finished
@@ -29,7 +29,7 @@ from aish.vocab.event_parts import Failure, Place, StepStatus
 from aish.vocab.events import Event, Notice, StepStarted, ToolFinished, ToolStarted
 from aish.vocab.frozen import frozen, slotted
 from aish.vocab.protocols import Answer, Clock, Emit
-from aish.vocab.tools import Tool
+from aish.vocab.tools import ResultKind, Tool
 
 
 @frozen
@@ -39,6 +39,13 @@ class Ran:
     command: str
     record: StepRecord
     handed: str | None
+
+
+class DeniedCommandError(AishError):
+    """A rule has denied a command that a person typed."""
+
+    code = "denied"
+    exit_code = ExitCode.DENIED
 
 
 @slotted
@@ -87,6 +94,7 @@ class LocalShell:
         self._asking = asking
         self._cmd_lines = cmd_lines
         self.ran = ran
+        self._started = 0
 
     async def run_typed(self, command: str, *, hand_over: bool) -> Ran:
         """Run what the person has typed, unless a rule denies it.
@@ -98,6 +106,29 @@ class LocalShell:
         if not command:
             raise UsageError("there is no command", hint="`!ls` runs `ls`")
         return await self._run(command, SHELL_RUN, "yes", hand_over=hand_over)
+
+    async def permit(self, argv: Sequence[str]) -> Callable[[ResultKind, str], None]:
+        """Have the gate decide on a command that the person starts a server with.
+
+        What is given back is to be told how that went.
+
+        Raises:
+            DeniedCommandError: a rule denies it, or would have it reviewed.
+        """
+        self._started += 1
+        place, equipment = Place(call=f"connect-{self._started}"), self._equipment
+        with self._said.saying(place, "yes"):
+            found = await propose(SHELL_RUN, command_arguments(argv), equipment, place)
+        if isinstance(found, UsedCall):
+            raise DeniedCommandError(found.content.removeprefix("[aish] "))
+        equipment.gate.redeem(found.decision, found.proposal)
+        begun = equipment.clock.monotonic()
+
+        def tell(kind: ResultKind, text: str) -> None:
+            seconds = equipment.clock.monotonic() - begun
+            equipment.emit(ToolFinished(place, str(SHELL_RUN.name), kind, text, None, seconds))
+
+        return tell
 
     async def propose(self, answer: str) -> tuple[Ran, ...]:
         """Ask about the commands of an answer, and run those that are approved, in order."""
