@@ -13,9 +13,10 @@ from aish.vocab.json import JsonObject, JsonValue
 
 _OPENING = {
     "initialize", "server/discover", "notifications/initialized", "tools/list", "ping",
-    "logging/setLevel",
+    "logging/setLevel", "subscriptions/listen",
 }  # fmt: skip
 _REFUSALS = range(400, 500)
+_LEFT = "left"
 _SAMPLING = "sampling/createMessage"
 _MCP_HEADERS = {"mcp-session-id", "mcp-protocol-version"}
 
@@ -75,10 +76,18 @@ def opening_event(interaction: Interaction) -> str | None:
     method = word(message.get("method"))
     reply = reply_to(message, interaction)
     result = at(reply.found, "result")
+    if method == "subscriptions/listen" and not reply.failed:
+        # It ends with the run, which leaves, or where the server has no more to say.
+        trouble = None if response.broken == _LEFT else trouble_of(interaction)
+        return ": ".join(("listened", *filter(None, (trouble or ", ".join(reply.beside),))))
     if method == "server/discover" and (reply.failed or response.status in _REFUSALS):
         return "knows no server/discover"
     if reply.failed or (reply.found is None and method != "notifications/initialized"):
         return f"{method}: {trouble_of(interaction) or reply.text or 'no answer'}"
+    return _opened(method, result)
+
+
+def _opened(method: str, result: JsonValue) -> str | None:
     match method:
         case "initialize" | "server/discover":
             name = word(at(result, "serverInfo", "name"))
@@ -103,7 +112,7 @@ def trouble_of(interaction: Interaction) -> str | None:
 
 def left_or_broken(broken: str) -> str:
     """`Response.broken`, in words."""
-    return "left before the end" if broken == "left" else f"broken off: {broken}"
+    return "left before the end" if broken == _LEFT else f"broken off: {broken}"
 
 
 def reply_to(message: JsonObject, interaction: Interaction) -> Reply:

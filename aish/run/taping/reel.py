@@ -3,7 +3,6 @@
 Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
 """
 
-import shlex
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -214,12 +213,20 @@ def load_reel(choice: TapeChoice) -> Reel:
 
 def renewal(pipeline: Pipeline, path: Path) -> str:
     """The command that records the cassette at `path` again."""
-    file = shlex.quote(shown(pipeline.file))
+    file = _quoted(pipeline.file)
     played = {(case.cassette or pipeline.cassette) for case in pipeline.tests}
     if any(one is not None and one.path.resolve() == path.resolve() for one in played):
         return f"aish test {file} --record"
     own = pipeline.cassette is not None and pipeline.cassette.path.resolve() == path.resolve()
-    return f"aish record {file}" + ("" if own else f" -o {shlex.quote(shown(path))}")
+    return f"aish record {file}" + ("" if own else f" -o {_quoted(path)}")
+
+
+def _quoted(path: Path) -> str:
+    """A path as it is typed; `shlex` would be imported by every recording."""
+    text = shown(path)
+    if all(letter.isalnum() or letter in "/._-+=:,@%" for letter in text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 @contextmanager

@@ -165,6 +165,34 @@ def test_handshakes_are_one_line_for_each_server() -> None:
     assert parts[0] == Handshake(1, "files", ("initialize everything 1.0 2025-06-18", "2 tools"))
 
 
+@pytest.mark.requirement("C10")
+@pytest.mark.parametrize(
+    ("response", "event"),
+    [
+        (Response(599, "No Answer", broken="left"), "listened"),
+        (answer(""), "listened"),
+        (
+            replace(
+                streamed([b'data: {"method": "notifications/tools/list_changed"}\n\n']),
+                broken="left",
+            ),
+            "listened: notifications/tools/list_changed",
+        ),
+        (Response(404, "Not Found"), "listened: HTTP 404 Not Found"),
+        (Response(broken="ReadError: reset"), "listened: broken off: ReadError: reset"),
+    ],
+)
+def test_that_a_subscription_ends_with_the_run_is_no_failure(
+    response: Response, event: str
+) -> None:
+    request = rpc("subscriptions/listen", {"notifications": {"toolsListChanged": True}}).request
+
+    (part,) = parts_of(Interaction(request, response))
+
+    assert isinstance(part, Handshake)
+    assert part.events == (event,)
+
+
 def test_a_handshake_that_failed_says_so() -> None:
     gone = Interaction(rpc("initialize", {}).request, Response(404, "Not Found"))
     dead = Interaction(rpc("tools/list", {}).request, Response(broken="ServerEndedError: killed"))
