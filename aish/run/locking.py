@@ -114,6 +114,10 @@ class LockWatch:
         verb = "is" if len(found) == 1 else "are"
         return self.refusal(f"{named(found)} {verb} not as the lock pins")
 
+    def kept_out(self) -> tuple[str, ...]:
+        """The servers and tools that are not offered, and how they differ."""
+        return tuple(summary(one) for one in (*self._servers.values(), *self._tools.values()))
+
     def refusal(self, message: str) -> LockDiffersError:
         """An error about this lock, with what to do."""
         hint = f"`aish lock {self._pipeline.file} --diff` shows how, `--update` accepts it"

@@ -33,13 +33,15 @@ class ToolView:
 class Look:
     """What the servers of a pipeline offer now, and which rules match none of it.
 
-    `locked` is what the lock, where it is enforced, says of that.
+    `locked` is what the lock, where it is enforced, says of that; `kept_out` are the tools that it
+    keeps out, and how they differ.
     """
 
     tools: tuple[ToolView, ...]
     servers: tuple[ServerInfo, ...]
     unmatched: tuple[RuleEntry, ...]
     locked: tuple[AishError, ...] = ()
+    kept_out: tuple[str, ...] = ()
 
 
 async def look(plan: Plan, around: Surroundings) -> Look:
@@ -51,6 +53,7 @@ async def look(plan: Plan, around: Surroundings) -> Look:
             servers=box.servers,
             unmatched=unmatched_rules(plan.policy, (*listed, *_named(plan.policy, box.tools))),
             locked=lock_errors(box.tools),
+            kept_out=() if box.tools.watch is None else box.tools.watch.kept_out(),
         )
 
 

@@ -81,6 +81,10 @@ class Watch(Protocol):
         """What ends the run, if something does."""
         ...
 
+    def kept_out(self) -> tuple[str, ...]:
+        """What is not offered, a sentence for each."""
+        ...
+
     def refusal(self, message: str) -> AishError:
         """An error about the lock."""
         ...

@@ -395,7 +395,8 @@ def test_tools_and_call_and_plan_go_through_the_same_gate(locked: Project) -> No
     ):
         done = locked.aish(*command)
         assert done.code == 7, (command, done)
-        assert "s__echo" not in done.stdout.replace("call s__echo", "")
+        offered = [line for line in done.stdout.splitlines() if not line.startswith("not offered:")]
+        assert "s__echo" not in "\n".join(offered).replace("call s__echo", "")
         assert "`s__echo` is not as it was locked" in done.stderr
 
     assert (
@@ -404,6 +405,21 @@ def test_tools_and_call_and_plan_go_through_the_same_gate(locked: Project) -> No
     assert locked.aish("call", "p.yaml", "s__echo", "text=x", "--lock", "warn").code == 7
     listed = locked.aish("tools", "p.yaml", "--lock", "warn")
     assert (listed.code, listed.stdout.split()[0]) == (0, "s__other")
+
+
+@pytest.mark.requirement("P8", "exit-7")
+def test_tools_names_what_differs_where_the_lock_leaves_none(locked: Project) -> None:
+    serve(locked, [{**ECHO, "description": "Say it backwards"}])
+
+    done = locked.aish("tools", "p.yaml")
+    warned = locked.aish("tools", "p.yaml", "--lock", "warn")
+
+    said = (
+        "not offered: `s__echo` is not as it was locked:"
+        ' description "Say the text back" → "Say it backwards"\n'
+    )
+    assert (done.code, done.stdout) == (7, said)
+    assert (warned.code, warned.stdout) == (0, said)
 
 
 @pytest.mark.requirement("P8")

@@ -85,9 +85,15 @@ def _rows(found: Look) -> list[JsonObject]:
 
 
 def _table(found: Look, secrets: Secrets) -> None:
-    if not found.tools:
+    if found.tools:
+        _rows_of(found, secrets)
+    elif not found.kept_out:
         print_text("no tools")
-        return
+    for said in found.kept_out:
+        print_text(for_line(secrets.mask(f"not offered: {said}")))
+
+
+def _rows_of(found: Look, secrets: Secrets) -> None:
     width = min(44, max(len(str(row.tool.name)) for row in found.tools))
     marks = [f"{row.verdict}*" if row.conditional else row.verdict for row in found.tools]
     room = max(len("auto*"), *map(len, marks))
