@@ -30,7 +30,7 @@ from aish.run.surroundings import Surroundings
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.journal import open_journal
 from aish.sinks.plain import Plain
-from aish.system.clock import SystemClock
+from aish.system.clock import SystemClock, process_began
 from aish.system.secrets import Secrets
 from aish.terminal.unattended import Unattended
 from aish.text import counted
@@ -231,7 +231,7 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
     lost: list[str] = []
     with folder.beginning():
         sinks: list[Sink] = [open_journal(folder.path)]
-    sinks += [] if quiet else [Plain(sys.stderr)]
+    sinks += [] if quiet else [Plain(sys.stderr, process_began())]
     events = EventLog(
         sinks,
         clock=clock,

@@ -24,6 +24,7 @@ from aish.run.plan import Plan
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.items.file import ItemsFile
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
+from aish.system.clock import process_began
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
 from aish.vocab.event_parts import Exit
@@ -285,7 +286,7 @@ def _for_people(plan: Plan, shape: Shape) -> Sink:
     if not wants_console(os.environ, is_terminal=_is_terminal(sys.stderr)):
         from aish.sinks.plain import Plain
 
-        return Plain(sys.stderr)
+        return Plain(sys.stderr, process_began())
     from aish.sinks.console import Console
     from aish.sinks.screen import Screen
 

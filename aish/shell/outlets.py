@@ -17,6 +17,7 @@ from aish.shell.piped import Answers, LastWords, Lost, PipedOut
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.look import look_of
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
+from aish.system.clock import process_began
 from aish.system.secrets import Secrets
 from aish.vocab.events import Event
 from aish.vocab.frozen import frozen
@@ -110,7 +111,7 @@ def open_outlets(
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)
         out = piped = PipedOut(answers, lost, mask)
-        shown = LastWords(piped) if told.quiet else Plain(sys.stderr)
+        shown = LastWords(piped) if told.quiet else Plain(sys.stderr, process_began())
         # It counts by itself what that run comes to.
         visitor = None if told.quiet else lambda: Plain(sys.stderr)
     sinks = [sink for sink in (journal, shown, *others) if sink is not None]

@@ -56,10 +56,11 @@ class Plain:
     name = "the log"
     deltas = False
 
-    def __init__(self, out: TextIO) -> None:
+    def __init__(self, out: TextIO, began: float | None = None) -> None:
+        """Times count from `began`, in seconds since the epoch, else from the first event."""
         self._out = out
         self._tally = Tally()
-        self._began: float | None = None
+        self._began = began
         self._hint: str | None = None
         self._batches = Batches()
         self._items = ItemLog()

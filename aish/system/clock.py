@@ -1,7 +1,12 @@
 """The real clock; tests inject their own."""
 
+import os
 import time
 from collections.abc import Callable
+from pathlib import Path
+
+# The place of the start of a process in `/proc/PID/stat`, behind its name.
+_STARTED = 19
 
 
 class SystemClock:
@@ -16,6 +21,20 @@ class SystemClock:
     def monotonic() -> float:
         """Seconds of a clock that never goes back."""
         return time.monotonic()
+
+
+def process_began() -> float | None:
+    """When this process was started, in seconds since the epoch; `None` where nobody tells."""
+    try:
+        stat = Path("/proc/self/stat").read_text(encoding="utf-8", errors="replace")
+        # The name of the program, in parentheses, may hold anything.
+        ticks = int(stat.rpartition(")")[2].split()[_STARTED])
+        since = ticks / os.sysconf("SC_CLK_TCK")
+        ago = time.clock_gettime(time.CLOCK_BOOTTIME) - since
+    except (OSError, ValueError, IndexError):
+        return None
+    # A sandbox that does not tell says 0.
+    return time.time() - max(0.0, ago) if ticks > 0 else None
 
 
 def call_every(seconds: float, tell: Callable[[], None]) -> Callable[[], None]:

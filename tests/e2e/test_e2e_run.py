@@ -1,6 +1,7 @@
 """`aish run`: its main paths against a scripted endpoint and real servers."""
 
 import json
+import re
 
 import pytest
 from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
@@ -347,3 +348,14 @@ def test_a_server_starts_in_the_folder_of_the_file_with_a_small_environment(
     names = {line.partition("=")[0] for line in environment}
     assert "OTHER" not in names
     assert "MODEL_URL" not in names
+
+
+def test_the_log_of_a_run_counts_from_the_start_of_its_process(project: Project) -> None:
+    project.pipeline("run: [printf, hi]")
+
+    done = project.run("--allow", "shell__run")
+    first = re.match(r"\[ *([0-9.]+)s\] aish ", done.stderr)
+
+    # To start an interpreter takes longer than this on any machine.
+    assert first is not None, done.stderr
+    assert float(first[1]) > 0

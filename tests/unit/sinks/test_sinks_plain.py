@@ -39,6 +39,15 @@ def test_a_run_in_a_ci_log(run: Callable[[], list[Stamped]], snapshot: SnapshotA
     assert written(run()) == snapshot
 
 
+def test_the_clock_of_the_log_starts_where_it_is_told_to() -> None:
+    run = ordinary_run()
+    out = io.StringIO()
+
+    Plain(out, run[0].time - 12.5)(run[0])
+
+    assert out.getvalue().startswith("[  12.50s] ")
+
+
 @pytest.mark.requirement("X2", "X3")
 @given(any_event())
 def test_no_text_of_an_event_steers_a_terminal_or_a_ci_runner(event: Stamped) -> None:
