@@ -678,3 +678,22 @@ def test_a_long_session_keeps_its_conversation_once(
     recording = (folder / "recording-1.yaml").read_text()
     assert recording.count("uri: http") == 30
     assert recording.count("the 0th question") == 1  # which the model has said back
+
+
+@pytest.mark.requirement("B2", "S6")
+def test_a_session_whose_journal_ends_in_nul_bytes_goes_on_and_says_so(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(Held())
+    project.uses(endpoint)
+    project.pipeline("")
+    folder = killed(project, ["one", "HOLD it"], "line-2: asking")
+    with (folder / "events.jsonl").open("ab") as journal:
+        journal.write(b"\0" * 4096)
+
+    done = sit(project, "and now?", args=("--resume", folder.name))
+
+    assert done.code == 0, done.stderr
+    assert "the journal ends in 4,096 bytes that are no whole record" in done.stderr
+    assert (folder / "events.jsonl.torn").read_bytes() == b"\0" * 4096 + b"\n"
+    assert endpoint.asked[-1]["messages"][1]["content"] == "one"
