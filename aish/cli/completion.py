@@ -14,6 +14,7 @@ from typing import Any
 
 import typer
 
+from aish.cli.printing import print_text
 from aish.config.loader import read_pipeline
 from aish.config.pipeline import Pipeline
 from aish.errors import AishError
@@ -156,11 +157,11 @@ def _texts() -> dict[str, str]:
 def _tell(name: str, before: str | None, text: str) -> None:
     if not name.endswith("rc"):
         if before != text:
-            typer.echo(f"wrote ~/{name}")
+            print_text(f"wrote ~/{name}")
         return
     changed = ndiff((before or "").splitlines(), text.splitlines())
     lines = [line[2:] for line in changed if line.startswith("+ ") and line[2:].strip()]
     if lines:
-        typer.echo(f"added to ~/{name}:")
+        print_text(f"added to ~/{name}:")
         for line in lines:
-            typer.echo(f"  {line}")
+            print_text(f"  {line}")
