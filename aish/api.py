@@ -214,6 +214,10 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
     if given.get("ephemeral", False) and stages(plan):
         said = "`mcp.stage` puts calls down for review, and `ephemeral` leaves nothing behind"
         raise UsageError(said, hint="leave out `ephemeral`")
+    if plan.has_keys:
+        from aish.run.item_source import with_surveys
+
+        options = with_surveys(plan, options)
     return _Prepared(plan, options, reel)
 
 

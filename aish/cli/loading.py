@@ -14,7 +14,7 @@ from aish.config.quantities import duration
 from aish.errors import PipelineError, Problem, UsageError
 from aish.run.options import RunOptions
 from aish.run.order import uses_stdin
-from aish.run.plan import Plan, load_checked
+from aish.run.plan import load_checked
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 
@@ -121,20 +121,6 @@ def seconds_of(text: str | None) -> float | None:
         return duration(text)
     except ValueError as error:
         raise UsageError(str(error), where="--timeout", hint="for example 90s or 10m") from error
-
-
-def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
-    """The options with what the keys of items are like that are there already.
-
-    Raises:
-        UsageError: items cannot be read, or one key is there twice and that is to fail.
-    """
-    has_keys = any(step.flow.foreach and step.flow.foreach.key for step in plan.steps)
-    if not (options.key_check and has_keys):
-        return options
-    from aish.run.item_source import survey_all
-
-    return replace(options, surveys=survey_all(plan, options))
 
 
 def look_options(

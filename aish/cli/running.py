@@ -10,7 +10,7 @@ import anyio
 
 from aish.cli.boundary import say
 from aish.cli.earlier import Before
-from aish.cli.loading import Given, run_options, with_surveys
+from aish.cli.loading import Given, run_options
 from aish.cli.masks import register_masks
 from aish.cli.option_groups import (
     Batching,
@@ -113,7 +113,9 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         resumed = _resumption(pipeline, asked, film, stack)
         options = _options(pipeline, asked, resumed)
         plan = make_plan(pipeline, options, reel=film)
-        if resumed is None:
+        if resumed is None and plan.has_keys:
+            from aish.run.item_source import with_surveys
+
             options = with_surveys(plan, options)
         if asked.writing.output is not None:
             check_writable(asked.writing.output)

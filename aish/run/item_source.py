@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Literal
 
 from anyio import to_thread
@@ -100,12 +101,16 @@ def survey_keys(foreach: Foreach, items: Items, context: Context) -> KeySurvey:
     raise ItemsError(said, where=f"{found.file}:{second}", hint=SAME_KEY)
 
 
-def survey_all(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
-    """The keys of each step whose items are there before anything is run.
+def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
+    """The options with what the keys of items are like that are there before anything is run.
 
     Raises:
         UsageError: items cannot be read, or one key is there twice and that is to fail.
     """
+    return replace(options, surveys=_surveys(plan, options)) if options.key_check else options
+
+
+def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
     found: dict[str, KeySurvey] = {}
     context = template_context(plan.pipeline, options, {}, plan.variables)
     for step in plan.steps:

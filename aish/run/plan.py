@@ -68,6 +68,11 @@ class Plan:
         assert alias is not None, "cross_check finds a prompt without a model"
         return alias
 
+    @property
+    def has_keys(self) -> bool:
+        """Whether any step names its items by a key."""
+        return any(step.flow.foreach and step.flow.foreach.key for step in self.steps)
+
     def answers_in_a_schema(self, step: Step) -> bool:
         """Whether the step's answer is a JSON value, by itself or in the pipeline that it runs."""
         if isinstance(step, PipelineStep):

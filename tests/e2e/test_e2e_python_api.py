@@ -203,6 +203,22 @@ def test_items_are_in_the_result(tmp_path: Path) -> None:
     assert [(row["index"], row["text"]) for row in items] == [(0, "1\n"), (1, "2\n")]
 
 
+@pytest.mark.requirement("B4")
+def test_a_key_that_is_there_twice_is_found_before_anything_is_asked(
+    tmp_path: Path, environ: dict[str, str]
+) -> None:
+    (tmp_path / "rows.csv").write_text("id\na\nb\na\n")
+    text = TASK.replace("prompt:", "foreach: {file: rows.csv}\nkey: item.id\nprompt:")
+    text = text.partition("outputs:")[0]
+    heard: list[Any] = []
+
+    with pytest.raises(UsageError, match="the key `a` is that of line 2 too"):
+        run(write(tmp_path, text), {"word": "x"}, environ=environ, on_event=heard.append)
+
+    assert heard == []
+    assert not (tmp_path / ".aish").exists()
+
+
 def test_events_are_heard_with_secrets_masked(tmp_path: Path, environ: dict[str, str]) -> None:
     heard: list[Any] = []
     file = write(tmp_path, TASK)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import report, say
-from aish.cli.loading import Given, load, run_options, with_surveys
+from aish.cli.loading import Given, load, run_options
 from aish.cli.looking import looked_at, notices
 from aish.cli.options import (
     AllowOption,
@@ -94,7 +94,10 @@ def command(
     plan = make_plan(pipeline, options, offline=offline)
     keys: UsageError | None = None
     try:
-        options = with_surveys(plan, options)
+        if plan.has_keys:
+            from aish.run.item_source import with_surveys
+
+            options = with_surveys(plan, options)
     except UsageError as repeated:
         # What would run is shown all the same.
         keys = repeated

@@ -18,6 +18,7 @@ from aish.cli.options import (
     completes,
 )
 from aish.cli.printing import print_json
+from aish.cli.tables import check_kind
 from aish.cli.writable import check_writable
 from aish.errors import UsageError
 from aish.run.past.merging import merge
@@ -54,6 +55,7 @@ def command(
     Example: aish runs merge shards/*/.aish/runs/* -o results.csv
     """
     del verbose
+    check_kind(output)
     if output.suffix.lower() not in WRITERS:
         known = ", ".join(f"`{ending}`" for ending in WRITERS)
         raise UsageError(f"results are written as {known}", where=f"-o {output}")

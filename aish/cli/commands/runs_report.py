@@ -24,6 +24,7 @@ from aish.cli.options import (
     completes,
 )
 from aish.cli.printing import print_json, print_text
+from aish.cli.tables import check_kind
 from aish.cli.writable import check_reports, check_writable
 from aish.errors import UsageError
 from aish.reports.make import ReportFiles, make_reports
@@ -145,6 +146,7 @@ def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> Non
             named = "--step" if step is not None else "--csv-raw"
             raise UsageError(f"`{named}` goes with `-o FILE.csv`")
         return
+    check_kind(output)
     if output.suffix.lower() not in WRITERS:
         known = ", ".join(f"`{ending}`" for ending in WRITERS)
         raise UsageError(f"items are written as {known}", where=f"-o {output}")
