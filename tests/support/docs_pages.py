@@ -222,7 +222,9 @@ class Reader:
         """A program, in a process of its own; what it prints stands in it behind `# > `."""
         path = self.folder / block.options.get("file", "block.py")
         path.write_text(block.text, "utf-8")
-        code, printed = self._shell(f"{shlex.quote(sys.executable)} {shlex.quote(path.name)}")
+        code, printed = self._shell(
+            f"{shlex.quote(sys.executable)} {shlex.quote(str(path.relative_to(self.folder)))}"
+        )
         wanted = [line.partition("# > ")[2] for line in block.lines if "# > " in line]
         story = f"{block.where}:\n{printed}"
         assert code == 0, f"{story}\nexit code {code}"
