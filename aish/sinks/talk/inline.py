@@ -1,5 +1,6 @@
 """Text within a paragraph: what it says and how it is set off."""
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 
 from markdown_it.tree import SyntaxTreeNode
@@ -9,6 +10,7 @@ from aish.sinks.talk.layout import Run
 from aish.text import for_terminal
 
 _CODES: Mapping[str, str] = {"strong": "1", "em": "3", "s": "9", "code_inline": "36"}
+_ENCODED = re.compile(r"%3C(secret:[^<>%\s]+)%3E")
 
 
 def inline_runs(nodes: Sequence[SyntaxTreeNode], look: Look) -> list[Run]:
@@ -43,4 +45,6 @@ def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[R
 def _lead(node: SyntaxTreeNode, name: str) -> str:
     """Where a link leads, with the title that it may have."""
     title = node.attrs.get("title")
-    return f'{node.attrs.get(name, "")} "{title}"' if title else str(node.attrs.get(name, ""))
+    # The parser has made an address of it; the name of a secret is to be read.
+    lead = _ENCODED.sub(r"<\1>", str(node.attrs.get(name, "")))
+    return f'{lead} "{title}"' if title else lead

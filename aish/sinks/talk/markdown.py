@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
@@ -32,6 +33,20 @@ _BARS = re.compile(r"(?<!\\)\|")
 # What makes more of a block than a paragraph.
 _BLOCKS = re.compile(r"^ *(?:[-#>=+*~`_|:]|\d+[.)])|\|", re.MULTILINE)
 
+# What stands for a secret; it would be the address of a link.
+_SECRET = re.compile(r"<secret:[^<>\s]+>")
+
+
+def _secret(state: StateInline, silent: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - the parser calls it so
+    """Take the name of a secret for what it is: text, whatever marks are in it."""
+    found = _SECRET.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = found.group()
+    state.pos = found.end()
+    return True
+
 
 class Drawing:
     """Draws blocks for one terminal."""
@@ -41,6 +56,7 @@ class Drawing:
         # Without HTML, and without definitions, which would be shown nowhere.
         parser = MarkdownIt("commonmark", {"html": False})
         self._parser = parser.enable(["table", "strikethrough"]).disable("reference")
+        self._parser.inline.ruler.before("autolink", "secret", _secret)
         is_ascii = look.glyphs == ASCII
         self._bullet = "-" if is_ascii else "•"
 

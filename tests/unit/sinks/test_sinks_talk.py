@@ -270,6 +270,34 @@ def test_ten_thousand_lines_of_code_are_all_there() -> None:
     assert scene.written == "".join(f"    line {n}\n" for n in range(10_000)) + "Done.\n"
 
 
+@pytest.mark.requirement("X4")
+@pytest.mark.parametrize("color", [False, True])
+@pytest.mark.parametrize(
+    ("said", "seen"),
+    [
+        ("The key is <secret:API_KEY>.", "The key is <secret:API_KEY>."),
+        (
+            "*a* <secret:_KEY_> and <secret:m.auth_token>",
+            "a <secret:_KEY_> and <secret:m.auth_token>",
+        ),
+        ("- **<secret:KEY>**", "• <secret:KEY>"),
+        ("[<secret:KEY>](https://h/)", "<secret:KEY> (https://h/)"),
+        ("[here](https://h/?k=<secret:KEY>)", "here (https://h/?k=<secret:KEY>)"),
+        ("# <secret:KEY>", "<secret:KEY>"),
+        ("<https://h/>", "https://h/"),
+    ],
+)
+def test_the_name_of_a_secret_is_text_in_markdown(said: str, seen: str, *, color: bool) -> None:
+    scene = (
+        Scene(look=Look(animate=True, color=color, width=80))
+        .said([said])
+        .take(turn_finished(LINE, said))
+        .over()
+    )
+
+    assert seen in scene.seen().replace("*", "")
+
+
 def test_an_unclosed_fence_ends_with_its_answer() -> None:
     scene = Scene().said(["```\ncode"]).take(turn_finished(LINE, "```\ncode"))
     scene.take(turn_finished(Place("line-2", turn=1), "*not* code")).over()
