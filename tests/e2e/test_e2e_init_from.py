@@ -375,3 +375,18 @@ def test_a_template_beside_a_file_is_refused(project: Project) -> None:
 
     assert done.code == 2
     assert "`--from` makes a pipeline of a file, and `ci` is a template" in done.stderr
+
+
+@pytest.mark.requirement("X10")
+@pytest.mark.parametrize(
+    "piece", ["${", "${a", "a", "://", "?a", "{{", "{{ ", "Bearer ", "x:y@", "/*", "\\"]
+)
+def test_a_megabyte_of_anything_is_read_in_one_go(project: Project, piece: str) -> None:
+    long = piece * (250_000 // len(piece))
+    server = {"command": "server", "args": [long, f"--token={long}"], "env": {"A": long}}
+    web = {"url": f"https://example.com/{long[:1000]}", "headers": {"Authorization": long[:1000]}}
+    project.write(".mcp.json", json.dumps({"mcpServers": {"s": server, "w": web}}))
+
+    done = project.aish("init", "--from", ".mcp.json")
+
+    assert done.code in {0, 2}, done.stderr

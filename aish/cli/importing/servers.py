@@ -22,7 +22,8 @@ Convert = Callable[[str, Section, str], str]
 """A text of the source with its references as ours; told where it stands."""
 
 # What `${…}` may be in the files of other programs.
-_REFERENCE = re.compile(r"\$\{(?P<inside>[^${}]*(?:\$\{[^{}]*\})?[^${}]*)\}")
+# Possessive throughout: a file may hold a megabyte of anything.
+_REFERENCE = re.compile(r"\$\{(?P<inside>[^${}]*+(?:\$\{[^{}]*+\})?+[^${}]*+)\}")
 _VARIABLE = re.compile(r"(?P<name>[A-Za-z_]\w*)(?::-(?P<default>[^}]*))?")
 _DOLLAR = re.compile(r"\$([A-Za-z_]\w*)")
 _SCHEME = re.compile(r"(?P<scheme>Bearer|Basic|Token) +(?P<rest>\S.*)", re.IGNORECASE)
@@ -30,9 +31,11 @@ _ONE = re.compile(r"\$\{(?P<name>[A-Za-z_]\w*)\}")
 _OPTION = re.compile(r"(?P<option>--?[A-Za-z][\w-]*)=(?P<value>.+)", re.DOTALL)
 _ASSIGNED = re.compile(r"(?P<name>[A-Za-z_]\w*)=(?P<value>.+)", re.DOTALL)
 _HEADER = re.compile(r"(?P<name>[A-Za-z][A-Za-z0-9-]*): ?(?P<value>\S.*)")
-_LOGIN = re.compile(r"(?P<before>[a-z][a-z0-9+.-]*://[^/@:\s]*:)(?P<password>[^/@\s]+)(?=@)")
+_LOGIN = re.compile(
+    r"(?<![a-z0-9+.-])(?P<before>[a-z][a-z0-9+.-]*+://[^/@:\s]*+:)(?P<password>[^/@\s]++)(?=@)"
+)
 _USER = re.compile(r"(?<=://)[^/@\s]+@")
-_QUERY = re.compile(r"(?P<before>[?&](?P<name>[^=&#]+)=)(?P<value>[^&#]+)")
+_QUERY = re.compile(r"(?P<before>[?&](?P<name>[^=&#?]++)=)(?P<value>[^&#]++)")
 _PATH = re.compile(r"(?:~|\.{0,2})/[\w.~/ -]+")
 _HEADER_OPTIONS = frozenset({"--header", "-H"})
 # Values that switch something on or off, whatever they are called.
