@@ -44,6 +44,8 @@ from aish.vocab.protocols import Emit
 from aish.vocab.run_parts import CassetteUse, ServerInfo
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
+_ANNOTATING_SECONDS = 10.0
+"""For all annotations of a run, which come after its time limit."""
 
 
 @slotted
@@ -95,7 +97,7 @@ async def execute(
         try:
             await _to_its_end(plan, options, around, progress)
             if interrupt.code is None:
-                _annotate(plan, options, around, progress)
+                await _annotate(plan, options, around, progress)
         except Exception as error:
             if lacks_descriptors(error):
                 progress.error = AishError(MANY_FILES, hint=MANY_FILES_HINT)
@@ -117,7 +119,9 @@ async def _to_its_end(
         progress.error = error
 
 
-def _annotate(plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress) -> None:
+async def _annotate(
+    plan: Plan, options: RunOptions, around: Surroundings, progress: _Progress
+) -> None:
     """Say what the run has found, however it has ended: a gate that failed most of all (B11)."""
     if not (plan.pipeline.annotations and progress.started):
         return
@@ -125,8 +129,15 @@ def _annotate(plan: Plan, options: RunOptions, around: Surroundings, progress: _
     from aish.run.context import template_context
 
     context = template_context(plan.pipeline, options, progress.records, plan.variables)
-    for event in annotations_of(plan.pipeline, context, progress.records, Place()):
-        around.emit(event)
+    with anyio.move_on_after(_ANNOTATING_SECONDS) as scope:
+        try:
+            for event in annotations_of(plan.pipeline, context, progress.records, Place()):
+                around.emit(event)
+        except ComputationStoppedError:
+            await until_cancelled()
+    if scope.cancelled_caught:
+        text = f"rendering took longer than {_ANNOTATING_SECONDS:g} s; the rest is left out"
+        around.emit(Notice(Place(), "warning", "annotations", text))
 
 
 @contextmanager

@@ -134,3 +134,38 @@ def test_without_a_limit_a_template_that_computes_fails_after_its_own_bound(
 
     assert done.code == 1
     assert "rendering takes longer than 5 s" in done.stderr
+
+
+ANNOTATED = f"""
+mcp: {{auto_approve: [shell__run]}}
+steps:
+  - {{id: one, run: [echo, hello]}}
+annotations:
+  - {{path: first.py, message: it was seen}}
+  - {{path: second.py, message: {json.dumps("{{ " + EXPRESSION + " }}")}}}
+"""
+
+
+@pytest.mark.requirement("F6", "B11")
+def test_annotations_that_compute_are_left_out_and_the_run_is_as_it_was(project: Project) -> None:
+    project.pipeline(ANNOTATED)
+
+    done = project.run()
+
+    assert done.code == 0
+    assert "it was seen" in done.stderr
+    assert "rendering took longer than 10 s; the rest is left out" in done.stderr
+
+
+@pytest.mark.requirement("F6", "B14")
+def test_a_signal_ends_annotations_that_compute(project: Project) -> None:
+    project.pipeline(ANNOTATED)
+
+    with project.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("one: ok")
+        running.interrupt(signal.SIGTERM)
+
+        assert running.finish().code == 143
+
+    (end,) = of_type(project.journal, "run.finished")
+    assert end["exit"]["code"] == 143
