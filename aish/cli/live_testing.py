@@ -118,6 +118,7 @@ def live_wish(given: LiveTesting, *, width: int | None, stop_first: bool) -> Liv
         max_cost_usd=given.max_cost_usd,
         timeout=seconds_of(given.timeout),
         stop_first=stop_first,
+        ask=given.ask,
     )
 
 

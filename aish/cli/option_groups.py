@@ -235,6 +235,7 @@ class LiveTesting:
     deny: DenyOption = None
     broad_root: BroadRootOption = False
     lock: LockOption = LockUse.ENFORCE
+    ask: AskOption = False
     html: Annotated[Path | None, _report("--html", "Live: write the table as a page.")] = None
     baseline: Annotated[
         Path | None, _report("--baseline", "Live: fail on what is worse than in that file.")
@@ -253,6 +254,7 @@ class LiveTesting:
             "--deny": self.deny,
             "--allow-broad-root": self.broad_root,
             "--lock": self.lock is not LockUse.ENFORCE,
+            "--ask": self.ask,
             "--html": self.html,
             "--baseline": self.baseline,
             "--write-baseline": self.write_baseline,

@@ -224,6 +224,30 @@ def test_a_pipe_on_stdin_does_not_get_in_the_way_of_the_person(asking: Project) 
     assert found["steps"]["main"]["tool_calls"][0]["verdict"] == "ask-yes"
 
 
+@pytest.mark.requirement("P2", "C12")
+def test_live_cases_ask_one_question_at_a_time(project: Project) -> None:
+    project.pipeline(
+        "name: p\ninputs: {word: {type: string}}\n"
+        'run: [echo, "{{ inputs.word }}"]\n'
+        "tests:\n"
+        '  - {name: one, inputs: {word: yes-please}, expect: [{contains: "yes"}]}\n'
+        '  - {name: two, inputs: {word: no-thanks}, expect: [{contains: "no"}]}\n'
+    )
+    project.aish.env["MODEL_URL"] = "http://127.0.0.1:9/v1"
+
+    with at_terminal(project, "exec $AISH test --live --ask -q p.yaml") as terminal:
+        for _ in range(2):
+            terminal.expect("yes-please|no-thanks")
+            answer = "y" if terminal.after == "yes-please" else "n"
+            terminal.expect_exact("[y/N/a]")
+            terminal.send(f"{answer}\r")
+        terminal.expect_exact("1 passed, 1 failed")
+        terminal.expect(pexpect.EOF)
+        terminal.wait()
+
+    assert terminal.exitstatus == 1
+
+
 @pytest.mark.requirement("X3")
 def test_at_a_terminal_the_answer_is_shown_once_and_nothing_steers_it(
     project: Project, model_endpoint: ModelEndpoints

@@ -31,13 +31,15 @@ from aish.run.testing.outcome import Job, Outcome
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.journal import open_journal
 from aish.system.clock import SystemClock
+from aish.terminal.approver import TerminalApprover
+from aish.terminal.turns import Turns
 from aish.terminal.unattended import Unattended
 from aish.text import dollars
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import Exit, Place
 from aish.vocab.events import RunFinished, Stamped, StepFinished
 from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Clock
+from aish.vocab.protocols import Approver, Clock
 
 CellVerdict = Literal["passed", "failed", "error", "unreachable", "not_run"]
 """`unreachable`: a model or server could not be asked, which says nothing of the case; `not_run`:
@@ -57,7 +59,8 @@ _ALL_OVER = "the limit of {} for all cases together is reached"
 class LiveWish:
     """What the command line wants; `max_cost_usd` and `timeout` hold for all cases together.
 
-    `options` has what holds for each run: rules, the lock, whether broad roots are allowed.
+    `options` has what holds for each run: rules, the lock, whether broad roots are allowed. `ask`
+    asks the person at the terminal about calls that no rule decides, one question at a time.
     """
 
     models: tuple[str, ...] = ()
@@ -66,6 +69,7 @@ class LiveWish:
     max_cost_usd: float | None = None
     timeout: float | None = None
     stop_first: bool = False
+    ask: bool = False
 
 
 @frozen
@@ -274,6 +278,8 @@ class _Trial:
         self._total: RunMeter | None = None
         self._over: str | None = None
         self._first_failed = False
+        # One for all runs: whose question it is does not matter to who is asked.
+        self._turns = Turns() if wish.ask else None
 
     @property
     def cells(self) -> tuple[Cell, ...]:
@@ -347,7 +353,7 @@ class _Trial:
         log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=_lost)
         around = Surroundings(
             emit=log.emit,
-            approver=Unattended(),
+            approver=self._approver(plan),
             clock=clock,
             folder=folder,
             environ=draft.options.environ,
@@ -371,6 +377,11 @@ class _Trial:
             return cell
         cell = replace(cell, cost_usd=last.cost_usd, usage=last.usage, folder=last.folder)
         return replace(cell, answer=heard.answer)
+
+    def _approver(self, plan: Plan) -> Approver:
+        if self._turns is None:
+            return Unattended()
+        return TerminalApprover(secrets=plan.secrets, turns=self._turns)
 
     def _outcome(
         self, end: Exit, examiner: Examiner, mask: Callable[[str], str], *, refused: bool
