@@ -86,10 +86,10 @@ class Keys:
         Raises:
             DuplicateKeyError: another item has the same, and that is to fail.
         """
-        table, mark = self._table(key)
-        before = table.get(mark)
-        if before is None:
-            table.put(mark, 1 if self._policy == "number" else index + 1)
+        mark = hash(key)
+        number = 1 if self._policy == "number" else index + 1
+        before = self._tables[mark % _TABLES].take(mark, number)
+        if not before:
             return key
         if self._policy == "first":
             return None
@@ -103,17 +103,12 @@ class Keys:
         while True:
             count += 1
             name = f"{key}-{count}"
-            table, mark = self._table(name)
-            if table.get(mark) is None:
-                table.put(mark, 1)
+            mark = hash(name)
+            if not self._tables[mark % _TABLES].take(mark, 1):
                 break
-        table, mark = self._table(key)
-        table.put(mark, count)
-        return name
-
-    def _table(self, key: str) -> tuple["_Table", int]:
         mark = hash(key)
-        return self._tables[mark % _TABLES], mark // _TABLES
+        self._tables[mark % _TABLES].put(mark, count)
+        return name
 
 
 class _Table:
@@ -123,36 +118,39 @@ class _Table:
         self._count = 0
         self._make(_FIRST_SIZE)
 
-    def get(self, mark: int) -> int | None:
-        return self._numbers[self._place(mark)] or None
+    def take(self, mark: int, number: int) -> int:
+        """The number of a mark; 0 if it has none, and then it has this one from now on."""
+        marks, numbers, last = self._marks, self._numbers, self._last
+        place = mark // _TABLES & last
+        while before := numbers[place]:
+            if marks[place] == mark:
+                return before
+            place = (place + 1) & last
+        marks[place], numbers[place] = mark, number
+        self._count += 1
+        if self._count > self._most:
+            self._grow()
+        return 0
 
     def put(self, mark: int, number: int) -> None:
-        place = self._place(mark)
-        if not self._numbers[place]:
-            self._count += 1
-        self._marks[place], self._numbers[place] = mark, number
-        if self._count * 4 > len(self._marks) * 3:
-            self._grow()
-
-    def _place(self, mark: int) -> int:
-        """Where the mark stands, or where it would."""
-        marks, numbers, last = self._marks, self._numbers, len(self._marks) - 1
-        place = mark & last
-        while numbers[place] and marks[place] != mark:
-            place = (place + 1) & last
-        return place
+        """Give a mark that has a number another one."""
+        place = mark // _TABLES & self._last
+        while self._marks[place] != mark or not self._numbers[place]:
+            place = (place + 1) & self._last
+        self._numbers[place] = number
 
     def _grow(self) -> None:
         marks, numbers = self._marks, self._numbers
         self._make(2 * len(marks))
+        self._count = 0
         for mark, number in zip(marks, numbers, strict=True):
             if number:
-                place = self._place(mark)
-                self._marks[place], self._numbers[place] = mark, number
+                self.take(mark, number)
 
     def _make(self, size: int) -> None:
         self._marks = array("q", bytes(8 * size))
         self._numbers = array("I", bytes(4 * size))
+        self._last, self._most = size - 1, size * 3 // 4
 
 
 def survey(items: Items, key_of: KeyOf, column: str | None = None) -> KeySurvey:
