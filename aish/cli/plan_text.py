@@ -205,6 +205,8 @@ def _step(number: str, step: JsonObject) -> Iterator[str]:
         yield f"     command: {for_line(_short(step['run']))}"
     if "verdict" in step:
         yield f"     {step['verdict']}: {for_line(str(step['reason']))}"
+        if "hint" in step:
+            yield f"       hint: {for_line(str(step['hint']))}"
     tools = _tables(step.get("tools"))
     marks = [f"{tool['verdict']}{'*' if tool['depends_on_arguments'] else ''}" for tool in tools]
     width = max(_MARK, *map(len, marks)) if marks else _MARK

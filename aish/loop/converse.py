@@ -286,4 +286,4 @@ def _denial(call: UsedCall) -> Failure:
             hint=f"`aish policy explain --tool {call.tool}` says why; or {_GO_ON}",
         )
     approve = f"approve it with a rule for `{call.tool}` under `mcp.auto_approve`"
-    return Failure("denied", message, hint=f"{approve}, or {_GO_ON}")
+    return Failure("denied", message, hint=f"{call.hint or approve}, or {_GO_ON}")

@@ -117,6 +117,7 @@ def refuse(
         structured=None,
         seconds=0.0,
         whole=reply,
+        hint=decision.hint if decision else None,
     )
 
 

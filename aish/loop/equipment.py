@@ -79,6 +79,7 @@ class UsedCall:
     `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty where no
     decision was made, because the call never got that far. `media` is what goes into the turn
     beside `content`. `whole` is the text before it was cut, `full` the file that has it then.
+    `hint` is for who wrote the rules, where no rule approves the call.
     """
 
     tool: str
@@ -92,3 +93,4 @@ class UsedCall:
     media: tuple[Media, ...] = ()
     full: str | None = None
     whole: str = ""
+    hint: str | None = None

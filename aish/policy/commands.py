@@ -10,7 +10,7 @@ from itertools import starmap
 
 from aish.policy.texts import Fit, forbidden_text, is_odd, permitted_text
 from aish.system.globs import matches_word
-from aish.text import for_terminal
+from aish.text import counted, for_line, for_terminal
 from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.tools import ToolName
@@ -71,6 +71,78 @@ def fit_command(pattern: Sequence[str], command: Command | None, *, permits: boo
     if permits:
         return _permitted(pattern, command.words)
     return _forbidden(pattern, command)
+
+
+@frozen
+class Miss:
+    """Why a rule that permits does not fit a command; `near` is higher the nearer it is to it."""
+
+    why: str
+    near: int
+
+
+def miss_of(pattern: Sequence[str], command: Command | None) -> Miss:
+    """Why `fit_command` does not permit."""
+    if command is None:
+        return Miss("there is no command in the arguments", 0)
+    if command.words is None:
+        first = command.raw.split() if isinstance(command.raw, str) else command.raw
+        alike = isinstance(first, Sequence) and bool(first) and first[0] == pattern[0]
+        return Miss(uncertain(command), _NEAR if alike else 0)
+    words = command.words
+    fixed = pattern[:-1] if pattern[-1] == REST else pattern
+    for index, (wanted, word) in enumerate(zip(fixed, words, strict=False)):
+        if not _permitted_word(wanted, word):
+            return _word_miss(wanted, word, index)
+    for word in words[len(fixed) :] if pattern[-1] == REST else ():
+        if _leads_away(word) or permitted_text(REST, word) is not Fit.YES:
+            return Miss(f"`{REST}` does not take {_odd_word(word)}", _NEAR)
+    more = " at least" if pattern[-1] == REST else ""
+    hint = "" if more else f"; `{REST}` at the end of a rule stands for any further words"
+    counts = f"the command has {counted(len(words), 'word')}, and the rule {len(fixed)}{more}"
+    return Miss(counts + hint, _NEAR)
+
+
+_NEAR = 100
+_SHOWN = 60
+
+
+def _word_miss(wanted: str, word: str, index: int) -> Miss:
+    if not _has_wildcard(wanted):
+        return Miss(f"word {index + 1} is {_shown(word)}, and the rule has {_shown(wanted)}", index)
+    if word.startswith("-") and not wanted.startswith("-"):
+        why = f"`{wanted}` does not take a word that begins with a dash, {_shown(word)}"
+        return Miss(why, _NEAR)
+    if _leads_away(word) or is_odd(word):
+        return Miss(f"`{wanted}` does not take {_odd_word(word)}", _NEAR)
+    return Miss(f"word {index + 1}, {_shown(word)}, does not fit {_shown(wanted)}", index)
+
+
+def _has_wildcard(pattern: str) -> bool:
+    return not {"*", "?"}.isdisjoint(pattern)
+
+
+def _odd_word(word: str) -> str:
+    if has_metacharacter(word):
+        return f"a word with shell metacharacters, {_shown(word)}"
+    return f"a word that may lead out of the folder, {_shown(word)}"
+
+
+def _shown(word: str) -> str:
+    text = for_line(word)
+    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
+
+
+def uncertain(command: Command) -> str:
+    """Why the words of a command are not certain, and what follows for rules."""
+    only = "only a rule with exactly this command approves it"
+    if isinstance(command.raw, str):
+        found = next((sign for sign in command.raw if sign in _METACHARACTERS), None)
+        if found is not None:
+            sign = "a line break" if found in "\n\r" else f"the shell metacharacter `{found}`"
+            return f"the command has {sign}: {only}"
+        return f"the words of the command are not certain before a shell reads it: {only}"
+    return f"the command goes through a shell, with metacharacters: {only}"
 
 
 def spells_out(pattern: JsonValue, command: Command) -> bool:

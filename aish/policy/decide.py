@@ -2,7 +2,8 @@
 
 from typing import Literal
 
-from aish.policy.judge import FitsSchema, Judgement, judge
+from aish.policy.commands import is_command_tool
+from aish.policy.judge import MEANT, FitsSchema, Judgement, judge
 from aish.policy.rules import Policy, Rule
 from aish.policy.texts import Fit
 from aish.vocab.frozen import frozen
@@ -14,11 +15,15 @@ RulingVerdict = Literal["auto", "ask", "deny", "staged"]
 
 @frozen
 class Ruling:
-    """The verdict, the text of the rule that made it (empty where none did), and the reason."""
+    """The verdict, the text of the rule that made it (empty where none did), and the reason.
+
+    `hint` is the rule that approves just this call, where another one was perhaps meant to.
+    """
 
     verdict: RulingVerdict
     rule: str
     reason: str
+    hint: str | None = None
 
 
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
@@ -57,9 +62,26 @@ def decide(
     asking = looked_at(policy.ask)
     if found := _first(asking, Fit.YES) or _first(asking, Fit.UNSURE):
         return _ruling("ask", found)
-    if found := _first(looked_at(policy.auto_approve), Fit.YES):
+    approving = looked_at(policy.auto_approve)
+    if found := _first(approving, Fit.YES):
         return _ruling("auto", found)
-    return Ruling("ask", "", f"no rule approves {tool.name}")
+    return _unapproved(tool, arguments, approving)
+
+
+def _unapproved(tool: Tool, arguments: JsonObject, approving: list[Judgement]) -> Ruling:
+    """What no rule approves; of a rule that was perhaps meant to, why it does not."""
+    reason = f"no rule approves {tool.name}"
+    nearest = max(approving, key=lambda one: one.near, default=None)
+    if nearest is None or not nearest.near:
+        return Ruling("ask", "", reason)
+    from aish.policy.always import exact_entry
+    from aish.policy.suggest_yaml import rule_flow
+
+    # Where only the arguments do not fit, the tool's name alone would approve too much.
+    by_name = nearest.near == MEANT or any(map(is_command_tool, tool.names))
+    exact = exact_entry(tool, arguments) if by_name else None
+    hint = None if exact is None else f"`{rule_flow(exact)}` under `mcp.auto_approve` approves this"
+    return Ruling("ask", "", f"{reason} (rule {nearest.rule.text}: {nearest.why})", hint)
 
 
 def forbidden(policy: Policy, tool: Tool, arguments: JsonObject) -> Ruling | None:

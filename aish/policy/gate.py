@@ -59,7 +59,7 @@ class Decision:
 
     `rule` is the text of the rule that decided, or who did; `reply` is what the model is told
     where the call is not made; `number` makes each decision its own. `definition` is the hash of
-    what the server says of a tool whose call is staged.
+    what the server says of a tool whose call is staged. `hint` is for who writes the rules.
     """
 
     verdict: Verdict
@@ -69,6 +69,7 @@ class Decision:
     by_person: bool
     number: int = 0
     definition: str | None = None
+    hint: str | None = None
 
     @property
     def allowed(self) -> bool:
@@ -175,8 +176,10 @@ class Gate:
                 reply = f"[aish] tool call denied by rule {ruling.rule}"
                 return Decision("deny", ruling.rule, digest, reply, by_person=False)
             case "ask":
-                reply = f"[aish] tool call denied: no rule approves {proposal.tool.name}"
-                return Decision("ask-no", ruling.rule or NOBODY, digest, reply, by_person=False)
+                why = ruling.reason if not ruling.rule else f"no rule approves {proposal.tool.name}"
+                reply = f"[aish] tool call denied: {why}"
+                who = ruling.rule or NOBODY
+                return Decision("ask-no", who, digest, reply, by_person=False, hint=ruling.hint)
 
     async def _ask(self, ruling: Ruling, proposal: Proposal, digest: str) -> Decision:
         tool, arguments = proposal.tool, proposal.arguments

@@ -7,7 +7,9 @@ from aish.policy.commands import (
     command_of,
     fit_command,
     is_command_tool,
+    miss_of,
     spells_out,
+    uncertain,
 )
 from aish.policy.rules import LOCAL_COMMAND, Rule
 from aish.policy.texts import Fit, fit_value
@@ -21,11 +23,16 @@ FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
 
 @frozen
 class Judgement:
-    """One rule looked at: whether it applies, and the reason in words."""
+    """One rule looked at: whether it applies, and the reason in words.
+
+    Of rules that do not, the one with the highest `near` was meant the most likely; 0 is for those
+    that are about something else.
+    """
 
     rule: Rule
     fit: Fit
     why: str
+    near: int = 0
 
 
 def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema) -> Judgement:
@@ -35,7 +42,7 @@ def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
     if permits and (why := _not_meant(rule, tool)):
-        return Judgement(rule, Fit.NO, why)
+        return Judgement(rule, Fit.NO, why, near=MEANT)
     found = _conditions(rule, arguments, fits_schema, permits=permits)
     if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
         return _certain_command(rule, arguments) or found
@@ -66,23 +73,37 @@ def _conditions(
     for name, wanted in entry.when.items():
         fit, which = _fit_argument(name, entry.when, arguments, permits=permits)
         if fit is Fit.NO:
-            return Judgement(rule, Fit.NO, f"argument `{which}` does not fit `{wanted}`")
+            why = f"argument `{which}` does not fit `{wanted}`"
+            return Judgement(rule, Fit.NO, why, near=_PARTLY)
         if fit is Fit.UNSURE:
             doubt = f"whether argument `{which}` fits `{wanted}` is not certain"
     if entry.command is not None:
-        fit = fit_command(entry.command, command_of(arguments), permits=permits)
-        if fit is Fit.NO:
-            return Judgement(rule, Fit.NO, "the command does not fit, word by word")
-        if fit is Fit.UNSURE:
-            doubt = "whether the command fits is not certain"
+        found = _command(rule, entry.command, arguments, permits=permits)
+        if found.fit is Fit.NO:
+            return found
+        doubt = found.why if found.fit is Fit.UNSURE else doubt
     if entry.schema is not None:
         fits = fits_schema(entry.schema, arguments)
         if fits is False or (fits is None and permits):
             why = "the arguments do not fit the schema" if fits is False else _UNCHECKED
-            return Judgement(rule, Fit.NO, why)
+            return Judgement(rule, Fit.NO, why, near=_PARTLY)
         if fits is None:
             doubt = _UNCHECKED
     return Judgement(rule, Fit.UNSURE, doubt) if doubt else Judgement(rule, Fit.YES, "it matches")
+
+
+def _command(
+    rule: Rule, pattern: tuple[str, ...], arguments: JsonObject, *, permits: bool
+) -> Judgement:
+    """Whether the command of a call fits that of a rule."""
+    command = command_of(arguments)
+    fit = fit_command(pattern, command, permits=permits)
+    if fit is Fit.NO and permits:
+        miss = miss_of(pattern, command)
+        return Judgement(rule, fit, miss.why, near=miss.near)
+    if fit is Fit.NO:
+        return Judgement(rule, fit, "the command does not fit, word by word")
+    return Judgement(rule, fit, "whether the command fits is not certain")
 
 
 def _fit_argument(
@@ -107,6 +128,9 @@ def _fit_argument(
     return min(fits, key=lambda found: order.index(found[0]))
 
 
+MEANT = 100
+"""How near a rule is that would apply but for what kind of tool or command this is."""
+_PARTLY = 50
 _PATH = "path"
 _NEW_PATH = "new_path"
 _DESTRUCTIVE = (
@@ -122,8 +146,7 @@ def _certain_command(rule: Rule, arguments: JsonObject) -> Judgement | None:
         return Judgement(rule, Fit.NO, "there is no command in the arguments")
     if command.words is not None or _states(rule, command):
         return None
-    why = "the command has shell metacharacters, so no rule approves it unless it spells it out"
-    return Judgement(rule, Fit.NO, why)
+    return Judgement(rule, Fit.NO, uncertain(command), near=MEANT)
 
 
 def _states(rule: Rule, command: Command) -> bool:

@@ -188,7 +188,8 @@ def _verdict(plan: Plan, tool: Tool, arguments: JsonValue) -> Row:
     ruling = decide(plan.policy, tool, known)
     waits = ruling.verdict == "ask" and any(is_template(text) for text in texts(arguments))
     reason = f"{ruling.reason} (what it waits for may change that)" if waits else ruling.reason
-    return {"verdict": ruling.verdict, "rule": ruling.rule, "reason": reason}
+    hint = {} if ruling.hint is None else {"hint": ruling.hint}
+    return {"verdict": ruling.verdict, "rule": ruling.rule, "reason": reason, **hint}
 
 
 def _shown(source: JsonValue, context: Context) -> JsonValue:

@@ -80,7 +80,7 @@ def tool_record(
         code = ExitCode.OK
     failure = None
     if status != "ok":
-        failure = Failure(used.kind, _why(used))
+        failure = Failure(used.kind, _why(used), used.hint)
     # What we tell a model about a call that reached no tool is nobody's result.
     answered = used.kind in {"ok", "handler_error"} and used.verdict != "staged"
     return StepRecord(

@@ -77,7 +77,9 @@ def command(
         say(f"error: {used.tool}: {plan.secrets.mask(used.content.removeprefix('[aish] '))}")
     if used.kind == "denied":
         way = f"; `--allow {tool}` lets it" if used.verdict == "ask-no" else ""
-        say(f"\nhint: `aish policy explain {file} --tool {tool}` says why{way}")
+        why = f"{used.hint}; " if used.hint else ""
+        why = plan.secrets.mask(why)
+        say(f"\nhint: {why}`aish policy explain {file} --tool {tool}` says why{way}")
     _, code = MEANING[used.kind]
     return int(code)
 

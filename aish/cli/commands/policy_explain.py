@@ -94,6 +94,8 @@ def _arguments(text: str) -> JsonObject:
 def _lines(found: Explanation) -> list[str]:
     arguments = json.dumps(found.arguments, ensure_ascii=False)
     lines = [f"{found.tool} {arguments}", f"  {found.ruling.verdict}: {found.ruling.reason}"]
+    if found.ruling.hint is not None:
+        lines.append(f"  hint: {found.ruling.hint}")
     if found.ruling.verdict == "ask":
         lines.append("  where nobody can be asked, the call is denied")
     if found.ruling.verdict == "staged":
@@ -113,6 +115,7 @@ def _row(found: Explanation) -> JsonObject:
         "verdict": found.ruling.verdict,
         "rule": found.ruling.rule,
         "reason": found.ruling.reason,
+        **({} if found.ruling.hint is None else {"hint": found.ruling.hint}),
         "looked_at": [
             {"list": row.rule.list, "rule": row.rule.text, "why": row.why}
             for row in found.looked_at

@@ -1,9 +1,11 @@
 import pytest
+import yaml
 
 from aish.errors import UsageError
 from aish.policy.explain import check_policy_tests, explain, tool_name
 from aish.policy.rules import compile_policy
 from aish.policy.texts import Fit
+from aish.vocab.json import JsonObject
 from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
 from aish.vocab.tools import Annotations, Tool, ToolName
 
@@ -16,6 +18,8 @@ POLICY = compile_policy(
         deny=(RuleEntry("*__*delete*", path="mcp.deny[0]"),),
     )
 )
+
+NEAREST = 'rule repo__write when {"path": "docs/**"}: argument `path` does not fit `docs/**`'
 
 GC = Tool(
     ToolName("repo", "git_gc"), "repo__git_gc", "", {}, annotations=Annotations(destructive=True)
@@ -35,7 +39,8 @@ def test_every_rule_is_looked_at_and_says_why() -> None:
         ),
     ]
     assert found.ruling.verdict == "ask"
-    assert found.ruling.reason == "no rule approves repo__write"
+    assert found.ruling.reason == f"no rule approves repo__write ({NEAREST})"
+    assert found.ruling.hint is None
     assert not found.known
 
 
@@ -56,6 +61,11 @@ def test_a_wildcard_that_a_destructive_tool_outranks_says_so() -> None:
     assert found.known
     assert found.ruling.verdict == "ask"
     assert "calls itself destructive" in found.looked_at[1].why
+    assert found.ruling.reason == (
+        "no rule approves repo__git_gc (rule repo__git_*: the tool calls itself destructive and"
+        " its server is not trusted: only its exact name)"
+    )
+    assert found.ruling.hint == "`repo__git_gc` under `mcp.auto_approve` approves this"
 
 
 @pytest.mark.requirement("P7")
@@ -70,7 +80,7 @@ def test_policy_tests_that_do_not_hold_are_told_with_the_reason() -> None:
         ("policy_tests[1]", "`repo__write` is expected to be `auto` and is `ask`"),
         ("policy_tests[2]", "`repo__undelete` is expected to be `ask` and is `deny`"),
     ]
-    assert failed[0].hint == "no rule approves repo__write"
+    assert failed[0].hint == f"no rule approves repo__write ({NEAREST})"
     assert "mcp.deny[0]" in failed[1].hint
 
 
@@ -85,3 +95,77 @@ def test_a_known_tool_is_tested_with_its_annotations() -> None:
 def test_a_tool_without_separator_is_an_error() -> None:
     with pytest.raises(UsageError):
         tool_name("write")
+
+
+SHELL = ToolName("shell", "run")
+MORE = "`**` at the end of a rule stands for any further words"
+ONLY = "only a rule with exactly this command approves it"
+
+
+@pytest.mark.requirement("P4", "P7")
+@pytest.mark.parametrize(
+    ("arguments", "why", "hint"),
+    [
+        (
+            {"command": "git log | head"},
+            f"the command has the shell metacharacter `|`: {ONLY}",
+            '{tool: shell__run, when: {command: "git log | head"}}',
+        ),
+        (
+            {"argv": ["git", "log", "-3"]},
+            "`*` does not take a word that begins with a dash, `-3`",
+            '{tool: shell__run, command: [git, log, "-3"]}',
+        ),
+        (
+            {"argv": ["git", "log", "../x"]},
+            "`*` does not take a word that may lead out of the folder, `../x`",
+            '{tool: shell__run, command: [git, log, "../x"]}',
+        ),
+        (
+            {"argv": ["git", "log", "a;b"]},
+            "`*` does not take a word with shell metacharacters, `a;b`",
+            '{tool: shell__run, command: [git, log, "a;b"]}',
+        ),
+        (
+            {"argv": ["git", "log", "a", "b"]},
+            f"the command has 4 words, and the rule 3; {MORE}",
+            "{tool: shell__run, command: [git, log, a, b]}",
+        ),
+        (
+            {"argv": ["git", "push", "a"]},
+            "word 2 is `push`, and the rule has `log`",
+            "{tool: shell__run, command: [git, push, a]}",
+        ),
+        (
+            {"argv": ["make", "--dir=/etc"]},
+            "`**` does not take a word that may lead out of the folder, `--dir=/etc`",
+            '{tool: shell__run, command: [make, "--dir=/etc"]}',
+        ),
+        (
+            {"argv": ["sh", "-c", "make; make"]},
+            f"the command goes through a shell, with metacharacters: {ONLY}",
+            '{tool: shell__run, command: [sh, -c, "make; make"]}',
+        ),
+    ],
+)
+def test_a_command_that_just_misses_a_rule_is_told_why_and_how_to_write_it(
+    arguments: JsonObject, why: str, hint: str
+) -> None:
+    commands = (("make", "**"), ("git", "log", "*"), ("ls",), ("sh", "**"))
+    rules = tuple(RuleEntry("shell__run", command=words) for words in commands)
+    ruling = explain(compile_policy(RuleLists(rules)), SHELL, arguments).ruling
+    assert ruling.reason.startswith("no rule approves shell__run (rule shell__run command [")
+    assert ruling.reason.endswith(f"]: {why})")
+    assert ruling.hint == f"`{hint}` under `mcp.auto_approve` approves this"
+
+    written = yaml.safe_load(hint)
+    words = written.get("command")
+    rule = RuleEntry(written["tool"], written.get("when", {}), command=words and tuple(words))
+    assert explain(compile_policy(RuleLists((rule,))), SHELL, arguments).ruling.verdict == "auto"
+
+
+@pytest.mark.requirement("P7")
+def test_a_rule_about_another_command_is_no_reason() -> None:
+    policy = compile_policy(RuleLists((RuleEntry("shell__run", command=("ls", "*")),)))
+    ruling = explain(policy, SHELL, {"argv": ["git", "log"]}).ruling
+    assert (ruling.reason, ruling.hint) == ("no rule approves shell__run", None)

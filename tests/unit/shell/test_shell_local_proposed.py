@@ -160,7 +160,8 @@ def test_without_a_person_only_rules_approve(tmp_path: Path) -> None:
     assert [one.record.status for one in ran] == ["denied", "ok"]
     assert scene.decisions()[0] == ("ask-no", "nobody to ask")
     assert scene.waiting().startswith(
-        "[local command: touch made]\n[aish] tool call denied: no rule approves shell__run\n\n"
+        "[local command: touch made]\n[aish] tool call denied: no rule approves shell__run"
+        " (rule shell__run: a model proposes it: only a rule about its command)\n\n"
     )
 
 
