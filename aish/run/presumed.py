@@ -1,5 +1,6 @@
 """What is known of a tool before its server was asked: that of our own tools is all that counts."""
 
+from collections.abc import Iterable, Iterator
 from importlib import import_module
 
 from aish.config.pipeline import Pipeline
@@ -25,6 +26,18 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
         trusted=entry is None or entry.trust,
         older_of=older_of,
     )
+
+
+def destructive_tools(aliases: Iterable[str], pipeline: Pipeline) -> Iterator[ToolName]:
+    """Those of our own tools that call themselves so and that these servers let in."""
+    from aish.run.locks.pins import is_wanted
+
+    for alias in aliases:
+        entry = pipeline.servers[alias]
+        for pack in entry.pack:
+            for tool in import_module(PACKS[pack]).TOOLS if pack in PACKS else ():
+                if tool.annotations.get("destructiveHint") is True and is_wanted(entry, tool.name):
+                    yield ToolName(alias, tool.name)
 
 
 def _destructive(name: str, packs: tuple[str, ...]) -> bool:

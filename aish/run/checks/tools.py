@@ -10,7 +10,7 @@ from aish.config.steps import CallStep, PromptStep
 from aish.errors import UsageError, did_you_mean
 from aish.packs.catalogue import PACKS
 from aish.policy.commands import is_command_tool
-from aish.policy.globs import split_glob
+from aish.policy.globs import is_exact, split_glob
 from aish.policy.rules import matches_tool
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.names import RESERVED, alias_complaints
@@ -31,6 +31,7 @@ def tool_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
         yield from _server(alias, entry)
     for rule in pipeline.rules.all:
         yield from _rule(rule, pipeline)
+    yield from _wildcards(pipeline)
     for test in pipeline.policy_tests:
         yield from _named(test.tool, f"{test.path}.tool", pipeline, local=True)
     listed = "steps" in pipeline.data
@@ -77,6 +78,44 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Complaint]:
         if not is_command_tool(ToolName(server, name)):
             message = "`command` is for rules about `shell__run` or a pack's `shell_run`"
             yield Complaint(f"{rule.path}.command", message)
+
+
+def _wildcards(pipeline: Pipeline) -> Iterator[Complaint]:
+    """About globs that look as if they approved what calls itself destructive (P5).
+
+    Only of our own tools that is known here. `repo__*` is about them all, and meant for the others.
+    """
+    rules = pipeline.rules
+    elsewhere = (*rules.deny, *rules.ask, *rules.stage)
+    exact = {rule.tool for rule in rules.auto_approve}
+    called = {step.call for step in pipeline.steps if isinstance(step, CallStep)}
+    packs = [alias for alias, entry in pipeline.servers.items() if entry.pack and not entry.trust]
+    for rule in rules.auto_approve if packs else ():
+        server, separator, tool = rule.tool.partition("__")
+        if not separator or not tool or is_exact(rule.tool) or not server:
+            continue
+        from aish.run.presumed import destructive_tools
+
+        missed = [
+            str(name)
+            for name in destructive_tools(packs, pipeline)
+            if matches_tool(rule.tool, name)
+            and (tool.strip("*") or str(name) in called)
+            and str(name) not in exact
+            and not any(_covers(other, name) for other in elsewhere)
+        ]
+        if missed:
+            listed = ", ".join(f"`{name}`" for name in missed)
+            they = "it calls itself" if len(missed) == 1 else "they call themselves"
+            message = f"`{rule.tool}` does not approve {listed}: {they} destructive"
+            hint = f"no wildcard is enough for that: add a rule such as `{missed[0]}`"
+            by = ("mcp.auto_approve**", "mcp.ask**", "mcp.deny**", "mcp.stage**", "mcp.servers**")
+            yield Complaint(rule.path, message, hint, warning=True, by=by)
+
+
+def _covers(rule: RuleEntry, name: ToolName) -> bool:
+    server, _, tool = rule.tool.partition("__")
+    return matches_word(server, name.server) and matches_word(tool, name.name)
 
 
 def glob_complaints(

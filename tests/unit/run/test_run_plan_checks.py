@@ -256,3 +256,36 @@ def test_a_graph_has_circles_only_if_something_leads_back(graph: dict[str, list[
     for circle in found:
         for name, after in zip(circle, (*circle[1:], circle[0]), strict=True):
             assert after in graph[name]
+
+
+@pytest.mark.requirement("F11", "P5")
+@pytest.mark.parametrize(
+    ("server", "rules", "step", "missed"),
+    [
+        ("", "auto_approve: [repo__file_*]", "", ["write", "delete", "rename"]),
+        ("", "auto_approve: [repo__file_*, repo__file_write]", "", ["delete", "rename"]),
+        ("", "auto_approve: [repo__file_*], ask: ['*__file_delete']", "", ["write", "rename"]),
+        (", exclude: [file_delete, file_rename]", "auto_approve: [repo__file_*]", "", ["write"]),
+        (", tools: ['file_r*']", "auto_approve: [repo__file_*]", "", ["rename"]),
+        (", trust: true", "auto_approve: [repo__file_*]", "", []),
+        ("", "auto_approve: [repo__file_re*]", "", ["rename"]),
+        ("", "auto_approve: [repo__*]", "", []),
+        ("", "auto_approve: [repo__*]", "call: repo__file_write\nwith: {}\n", ["write"]),
+    ],
+)
+def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
+    server: str, rules: str, step: str, missed: list[str], tmp_path: Path
+) -> None:
+    text = f"{HEAD}mcp: {{servers: {{repo: {{pack: fs{server}}}}}, {rules}}}\n{step or 'run: ls'}\n"
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    _, found = check_file(file)
+    said = [problem for problem in found if "destructive" in problem.message]
+    listed = ", ".join(f"`repo__file_{name}`" for name in missed)
+    assert [problem.warning for problem in said] == [True] * bool(missed)
+    for problem in said:
+        assert problem.path == "mcp.auto_approve[0]"
+        assert f"does not approve {listed}: " in problem.message
+        assert problem.hint == (
+            f"no wildcard is enough for that: add a rule such as `repo__file_{missed[0]}`"
+        )
