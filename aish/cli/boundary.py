@@ -52,11 +52,11 @@ def guarded(call: Callable[[], int], *, verbose: bool) -> int:
 def report(error: AishError) -> None:
     """Print what happened, where, and what to do next."""
     if isinstance(error, PipelineError):
+        from aish.cli.problems import ProblemPrinter
+
+        printer = ProblemPrinter(say)
         for problem in error.problems:
-            kind = "warning" if problem.warning else "error"
-            say(f"{kind}: {problem}")
-            if problem.hint:
-                say(f"  hint: {problem.hint}")
+            printer.say(problem, "warning" if problem.warning else "error")
         return
     say(f"error: {error}")
     if error.hint:

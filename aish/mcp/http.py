@@ -16,6 +16,7 @@ from aish import __version__
 from aish.mcp.failures import LeftError, TransportError
 from aish.mcp.transport import Headers
 from aish.system.absent import remember_absence
+from aish.system.addresses import unknown_host
 
 remember_absence("sniffio")
 
@@ -232,7 +233,7 @@ class HttpDoor:
             )
             return await self._transport.handle_async_request(request)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
-            why = str(error) or "timed out"
+            why = unknown_host(error, self.origin) or str(error) or "timed out"
             raise TransportError(f"cannot connect to {self.origin}: {why}") from error
         except httpx.TransportError as error:
             raise _lost(error) from error

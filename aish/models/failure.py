@@ -5,6 +5,7 @@ from urllib.parse import urlsplit
 from aish.config.models import ModelEntry
 from aish.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, MALFORMED, Advice
+from aish.system.addresses import unknown_host
 from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _CREDENTIALS = frozenset({401, 403})
@@ -72,6 +73,9 @@ def not_connected(why: str, entry: ModelEntry, error: BaseException | None = Non
     if "CERTIFICATE_VERIFY_FAILED" in why:
         hint = f"`models.{entry.alias}.verify_tls: false` switches the check off"
         return AttemptError(f"the certificate of {origin} is not trusted: {why}", BROKEN, hint)
+    if error is not None and (unknown := unknown_host(error, origin)):
+        hint = f"check the name in `models.{entry.alias}.base_url`, and the network"
+        return AttemptError(f"no connection to {origin}: {unknown}", BROKEN, hint)
     hint = f"is the server running at {origin}?"
     return AttemptError(f"no connection to {origin}: {why}", BROKEN, hint)
 

@@ -15,7 +15,7 @@ from aish.run.checks.complaint import Complaint, is_spoilt, is_within, step_path
 from aish.run.checks.names import name_complaints
 from aish.run.checks.schemas import schema_complaints
 from aish.run.checks.templates import template_complaints
-from aish.run.checks.tools import tool_complaints
+from aish.run.checks.tools import tool_complaints, wildcard_complaints
 from aish.run.locks.file import LockFileError, lock_of
 
 
@@ -158,6 +158,11 @@ def is_wrong(pipeline: Pipeline, parts: Iterable[str], problems: Iterable[Proble
     """Whether one of these parts of a file has an error."""
     wrong = (*pipeline.broken, *(problem.path for problem in problems if not problem.warning))
     return any(is_within(path, part) or is_within(part, path) for path in wrong for part in parts)
+
+
+def wildcard_check(pipeline: Pipeline) -> tuple[Problem, ...]:
+    """Globs of rules that do not approve what they look as if they did (P5)."""
+    return _placed(pipeline, wildcard_complaints(pipeline))
 
 
 def row_check(pipeline: Pipeline) -> list[Problem]:

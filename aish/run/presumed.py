@@ -29,14 +29,12 @@ def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:
 
 
 def destructive_tools(aliases: Iterable[str], pipeline: Pipeline) -> Iterator[ToolName]:
-    """Those of our own tools that call themselves so and that these servers let in."""
-    from aish.run.locks.pins import is_wanted
-
+    """Those of our own tools on these servers that call themselves so."""
     for alias in aliases:
         entry = pipeline.servers[alias]
         for pack in entry.pack:
             for tool in import_module(PACKS[pack]).TOOLS if pack in PACKS else ():
-                if tool.annotations.get("destructiveHint") is True and is_wanted(entry, tool.name):
+                if tool.annotations.get("destructiveHint") is True:
                     yield ToolName(alias, tool.name)
 
 

@@ -267,3 +267,25 @@ def test_at_a_terminal_the_answer_is_shown_once_and_nothing_steers_it(
     for screen in shown:
         for sign in ("\x1b]", "\x07", "\x9b", "\u202e", "\rover"):
             assert sign not in screen
+
+
+@pytest.mark.requirement("P4", "P7", "exit-3")
+def test_a_command_that_just_misses_its_rule_is_told_why_and_how_to_write_it(
+    project: Project,
+) -> None:
+    project.pipeline(
+        """
+        mcp: {auto_approve: [{tool: shell__run, command: [echo, "*"]}]}
+        run: [echo, -n]
+        """
+    )
+
+    planned = project.aish("plan", "p.yaml", "--offline")
+    done = project.run("-q")
+
+    why = "`*` does not take a word that begins with a dash, `-n`"
+    reason = f'no rule approves shell__run (rule shell__run command ["echo", "*"]: {why})'
+    hint = "`{tool: shell__run, command: [echo, -n]}` under `mcp.auto_approve` approves this"
+    assert f"ask: {reason}\n       hint: {hint}\n" in planned.stdout
+    assert done.code == 3
+    assert done.stderr == (f"error: step `main`: tool call denied: {reason}\n\nhint: {hint}\n")

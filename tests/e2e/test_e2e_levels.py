@@ -12,6 +12,7 @@ inputs: {unused: {type: string, default: a}}
 prompt: Say something
 """
 FOUND = "p.yaml:3:18: inputs.unused: the input `unused` is used nowhere"
+LINE = "  3 | inputs: {unused: {type: string, default: a}}\n    |                  ^\n"
 
 
 def on_a_terminal(project: Project) -> None:
@@ -45,9 +46,9 @@ def test_strict_makes_errors_of_warnings_and_calls_them_so(odd: Project) -> None
     checked = odd.aish("validate", "p.yaml", "--strict")
     as_json = odd.aish("validate", "p.yaml", "--strict", "--format", "json")
 
-    assert (planned.code, planned.stdout, planned.stderr) == (2, "", f"error: {FOUND}\n")
+    assert (planned.code, planned.stdout, planned.stderr) == (2, "", f"error: {FOUND}\n{LINE}")
     assert (checked.code, checked.stdout) == (2, "")
-    assert checked.stderr == f"error: {FOUND}\np.yaml: 1 error\n"
+    assert checked.stderr == f"error: {FOUND}\n{LINE}p.yaml: 1 error\n"
     (row,) = json.loads(as_json.stdout)
     assert (as_json.code, row["ok"], row["problems"][0]["level"]) == (2, False, "error")
 

@@ -39,6 +39,11 @@ _VOLATILE = (
 )
 
 
+def without_source(told: str) -> str:
+    """What is said of a file without the lines of it that are shown."""
+    return re.sub(r"(?m)^ +\d* \| .*\n", "", told)
+
+
 @dataclass
 class Project:
     """What a person would have before them: a folder, a file in it, `aish`."""

@@ -11,6 +11,7 @@ import typer
 from aish.cli.boundary import say
 from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
 from aish.cli.printing import print_json, print_text
+from aish.cli.problems import ProblemPrinter
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
@@ -21,7 +22,7 @@ from aish.policy.rules import compile_policy
 from aish.run.credentials import unset_references
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool
-from aish.run.plan_checks import check_file, is_wrong, lock_check, row_check
+from aish.run.plan_checks import check_file, is_wrong, lock_check, row_check, wildcard_check
 from aish.text import counted
 from aish.vocab.json import JsonValue
 
@@ -48,6 +49,7 @@ def command(
     del verbose
     code = ExitCode.OK
     rows: list[JsonValue] = []
+    printer = ProblemPrinter(say)
     for path in paths:
         problems = problems_of(path, tuple(overrides or ()), os.environ)
         bad = any(strict or not problem.warning for problem in problems)
@@ -56,7 +58,7 @@ def command(
         if format_ is Report.JSON:
             rows.append(_row(path, problems, strict=strict, ok=not bad))
         else:
-            _print(path, problems, strict=strict, ok=not bad)
+            _print(path, problems, printer, strict=strict, ok=not bad)
     if format_ is Report.JSON:
         print_json(rows)
     return int(code)
@@ -74,6 +76,7 @@ def problems_of(
         return found
     unset = () if environ is None else _unset(pipeline, environ, set())
     found = (*found, *(replace(one, warning=True) for one in unset))
+    found += wildcard_check(pipeline)
     # Each of these can be looked at where what it is about has no errors.
     if not is_wrong(pipeline, ("inputs", "tests"), found):
         found += tuple(row_check(pipeline))
@@ -130,11 +133,11 @@ def _row(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -
     }
 
 
-def _print(path: Path, problems: tuple[Problem, ...], *, strict: bool, ok: bool) -> None:
+def _print(
+    path: Path, problems: tuple[Problem, ...], printer: ProblemPrinter, *, strict: bool, ok: bool
+) -> None:
     for problem in problems:
-        say(f"{_level(problem, strict=strict)}: {problem}")
-        if problem.hint:
-            say(f"  hint: {problem.hint}")
+        printer.say(problem, _level(problem, strict=strict))
     if ok:
         print_text(f"{path}: ok")
     else:

@@ -7,17 +7,18 @@ from collections.abc import Iterator, Mapping, Sequence
 from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.inputs import fits
 from aish.config.pipeline import Pipeline
+from aish.config.steps import Step
 from aish.errors import UsageError, did_you_mean
 from aish.run.checks.complaint import Complaint, within
 from aish.run.checks.expressions import no_expression
-from aish.run.checks.reading import undefined
+from aish.run.checks.reading import undefined, unknown_output
 from aish.run.checks.schemas import broken_schema
 from aish.run.checks.templates import item_names, sources_in
 from aish.run.checks.tools import glob_complaints
 from aish.run.expectations.names import names_read, path_read
 from aish.run.expectations.rendering import template_sources
 from aish.run.expectations.result_path import parse_path
-from aish.run.order import lacks_stdin
+from aish.run.order import in_order, lacks_stdin
 from aish.system.schema import check_schema, spell_path
 from aish.templates.plain import is_template
 from aish.templates.references import references, references_of_expression
@@ -37,7 +38,7 @@ def expect_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     for step in pipeline.steps:
         seen = (*OF_STEP, *item_names(step))
         for expectation in step.expect:
-            yield from _expectation(expectation, pipeline, seen)
+            yield from _expectation(expectation, pipeline, seen, step)
             if expectation.kind == "snapshot" and step.flow.foreach is not None:
                 where = within(expectation.where, expectation.kind)
                 yield Complaint(where, _ONE_SNAPSHOT, _SNAPSHOT_OF_ALL)
@@ -72,8 +73,18 @@ def _case(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
     else:
         names = (*OF_RUN, *(own := (case.rows.name, "index", "key")))
         yield from _row_templates(case, own)
+    last = _last(pipeline)
     for expectation in case.expect:
-        yield from _expectation(expectation, pipeline, names)
+        yield from _expectation(expectation, pipeline, names, last)
+
+
+def _last(pipeline: Pipeline) -> Step | None:
+    """The step whose `output` is that of the run, where it is one value."""
+    try:
+        steps = in_order(pipeline)
+    except UsageError:
+        return None  # a template is broken, or they go round in a circle: complained of elsewhere
+    return steps[-1] if steps and steps[-1].flow.foreach is None else None
 
 
 def _plain_name(settings: CassetteSettings, path: str, pipeline: Pipeline) -> Iterator[Complaint]:
@@ -185,7 +196,7 @@ def _inputs(case: Case, pipeline: Pipeline) -> Iterator[Complaint]:
 
 
 def _expectation(
-    expectation: Expectation, pipeline: Pipeline, names: Sequence[str]
+    expectation: Expectation, pipeline: Pipeline, names: Sequence[str], own: Step | None
 ) -> Iterator[Complaint]:
     where = within(expectation.where, expectation.kind)
     templates = tuple(template_sources(expectation))
@@ -196,7 +207,7 @@ def _expectation(
             yield complaint
     if broken:
         return
-    yield from _names(expectation, where, pipeline, names)
+    yield from _names(expectation, where, pipeline, names, own)
     if expectation.kind == "matches" and not is_template(str(expectation.value)):
         yield from _regex(str(expectation.value), _part(where, "regex", pipeline))
     elif expectation.kind == "schema" and isinstance(expectation.value, dict):
@@ -218,16 +229,22 @@ def _expectation(
 
 
 def _names(
-    expectation: Expectation, where: str, pipeline: Pipeline, names: Sequence[str]
+    expectation: Expectation,
+    where: str,
+    pipeline: Pipeline,
+    names: Sequence[str],
+    own: Step | None,
 ) -> Iterator[Complaint]:
     path = _part(where, "path", pipeline)
     if expectation.path is not None and not is_template(expectation.path):
         try:
-            parse_path(expectation.path)
+            keys = parse_path(expectation.path)
         except ValueError as error:
             hint = "a path looks like `outputs.notes[0].title`"
             yield Complaint(path, str(error), hint)
             return
+        if keys[0] == "output" and own is not None:
+            yield from unknown_output(own, keys[1:], "output", path)
     try:
         read = names_read(expectation)
     except UsageError as error:
@@ -235,7 +252,7 @@ def _names(
         return
     led = path_read(expectation)
     for name in sorted(read):
-        yield from undefined(name, path if name in led else where, pipeline, names)
+        yield from undefined(name, path if name in led else where, pipeline, names, own)
 
 
 def _template(source: str, path: str) -> Iterator[Complaint]:

@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aish.config.pipeline import Pipeline
-from aish.config.steps import RunStep, Step
+from aish.config.steps import PromptStep, RunStep, Step
 from aish.errors import did_you_mean
 from aish.run.checks.complaint import STEPS, Complaint
+from aish.system.schema_subset import resolve
+from aish.vocab.json import JsonObject, JsonValue
 
 ROOTS = ("inputs", "env", "steps", "stdin")
 STEP_FIELDS = ("status", "text", "output", "tool_calls", "usage")
@@ -18,6 +20,11 @@ _NAMED: Mapping[str, tuple[str, ...]] = {
     "outputs": ("outputs",),
 }
 _ITEMS = tuple(f"{of}{key}" for of in ("", "steps[].", "tests[].") for key in ("foreach**", "as"))
+_SCHEMAS = ("output**", "steps[].output**")
+# Words by which a value may have keys that `properties` does not name.
+_BEYOND = frozenset(
+    {"anyOf", "oneOf", "allOf", "if", "patternProperties", "dependentSchemas", "prefixItems"}
+)
 # What Jinja2 itself has under these names.
 _GIVEN = frozenset({"range", "dict", "namespace"})
 # `inputs.items()` calls a method and names no input.
@@ -25,10 +32,19 @@ METHODS = frozenset(dir(dict))
 
 
 def undefined(
-    name: str, path: str, pipeline: Pipeline, more: Sequence[str] = ()
+    name: str,
+    path: str,
+    pipeline: Pipeline,
+    more: Sequence[str] = (),
+    own: Step | None = None,
 ) -> Iterator[Complaint]:
-    """About a dotted name without a value; `more` are known beside those of templates."""
+    """About a dotted name without a value; `more` are known beside those of templates.
+
+    `own` is the step that `output` is of, where that is one of them.
+    """
     root, *rest = name.split(".")
+    if root == "output" and root in more and own is not None:
+        yield from unknown_output(own, rest, root, path)
     ids = [step.id for step in pipeline.steps]
     if root == "outputs" and root in more and pipeline.outputs is None:
         message = "`outputs` is not defined: the file has none"
@@ -78,6 +94,54 @@ def _step_field(step: Step, fields: Sequence[str], path: str) -> Iterator[Compla
         listed = ", ".join(f"`{field}`" for field in RUN_FIELDS)
         hint = _near(fields[1], RUN_FIELDS, f"steps.{step.id}.output.")
         yield Complaint(path, message, hint or f"the output of a `run` step has {listed}")
+    elif fields[0] == "output" and not isinstance(step, RunStep):
+        yield from unknown_output(step, fields[1:], f"steps.{step.id}.output", path)
+
+
+def unknown_output(
+    step: Step, keys: Sequence[str | int], name: str, path: str
+) -> Iterator[Complaint]:
+    """About keys below a step's `output`, called `name`, that its schema does not have.
+
+    An error where the schema allows no others, and odd where it only has none of that name.
+    """
+    schema = _schema_of(step)
+    here: JsonValue = schema
+    for key in keys:
+        here = _followed(here, schema)
+        if not isinstance(here, Mapping) or not _BEYOND.isdisjoint(here):
+            return
+        if isinstance(key, int):
+            here, name = here.get("items"), f"{name}[{key}]"
+            continue
+        known, others = here.get("properties"), here.get("additionalProperties")
+        if key in METHODS or not isinstance(known, Mapping) or not known:
+            return
+        if key not in known:
+            if others is None or others is False:
+                message = f"`{name}.{key}` is not defined: the schema of the answer has no `{key}`"
+                listed = ", ".join(f"`{one}`" for one in known)
+                hint = _near(key, map(str, known), f"{name}.") or f"it has {listed}"
+                yield Complaint(path, message, hint, warning=others is None, by=_SCHEMAS)
+            return
+        here, name = known[key], f"{name}.{key}"
+
+
+def _schema_of(step: Step) -> JsonObject:
+    """What is known of a step's `output`."""
+    if isinstance(step, RunStep):
+        return {"properties": dict.fromkeys(RUN_FIELDS, True), "additionalProperties": False}
+    if isinstance(step, PromptStep) and step.output is not None:
+        return step.output.schema
+    return {}
+
+
+def _followed(schema: JsonValue, root: JsonObject) -> JsonValue:
+    """A schema, or the definition that it refers to."""
+    if isinstance(schema, Mapping) and isinstance(schema.get("$ref"), str):
+        found: JsonValue = resolve(root, str(schema["$ref"]))
+        return found
+    return schema
 
 
 def _of_list(step: Step, fields: Sequence[str], path: str) -> Iterator[Complaint]:

@@ -31,7 +31,6 @@ def tool_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
         yield from _server(alias, entry)
     for rule in pipeline.rules.all:
         yield from _rule(rule, pipeline)
-    yield from _wildcards(pipeline)
     for test in pipeline.policy_tests:
         yield from _named(test.tool, f"{test.path}.tool", pipeline, local=True)
     listed = "steps" in pipeline.data
@@ -80,7 +79,7 @@ def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Complaint]:
             yield Complaint(f"{rule.path}.command", message)
 
 
-def _wildcards(pipeline: Pipeline) -> Iterator[Complaint]:
+def wildcard_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
     """About globs that look as if they approved what calls itself destructive (P5).
 
     Only of our own tools that is known here. `repo__*` is about them all, and meant for the others.
@@ -94,12 +93,14 @@ def _wildcards(pipeline: Pipeline) -> Iterator[Complaint]:
         server, separator, tool = rule.tool.partition("__")
         if not separator or not tool or is_exact(rule.tool) or not server:
             continue
+        from aish.run.locks.pins import is_wanted
         from aish.run.presumed import destructive_tools
 
         missed = [
             str(name)
             for name in destructive_tools(packs, pipeline)
-            if matches_tool(rule.tool, name)
+            if is_wanted(pipeline.servers[name.server], name.name)
+            and matches_tool(rule.tool, name)
             and (tool.strip("*") or str(name) in called)
             and str(name) not in exact
             and not any(_covers(other, name) for other in elsewhere)

@@ -375,3 +375,58 @@ def test_a_step_waits_for_what_its_expectations_name(tmp_path: Path) -> None:
     )
 
     assert [step.id for step in in_order(load_pipeline(file))] == ["first", "late"]
+
+
+VERDICT = """
+aish: 1
+models: {m: {embedded: smollm2}}
+steps:
+  - id: ask
+    prompt: Say hello
+    output:
+      schema:
+        type: object
+        properties:
+          verdict: {enum: [good, bad]}
+          rows: {type: array, items: {$ref: '#/$defs/row'}}
+          free: {type: object}
+        $defs: {row: {type: object, properties: {title: {}}}}
+        CLOSED
+    expect: [EXPECT]
+cassette: c.yaml
+tests: [{name: t, expect: [TESTED]}]
+"""
+
+
+@pytest.mark.requirement("F11", "F12")
+@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("place", ["EXPECT", "TESTED"])
+@pytest.mark.parametrize(
+    ("path", "missing", "near"),
+    [
+        ("output.verdct", "output.verdct", "output.verdict"),
+        ("output.rows[0].titel", "output.rows[0].titel", "output.rows[0].title"),
+        ("steps.ask.output.verdct", "steps.ask.output.verdct", "steps.ask.output.verdict"),
+        ("output.verdict", "", ""),
+        ("output.free.anything", "", ""),
+        ("output.rows[0].title.of", "", ""),
+    ],
+)
+def test_a_path_that_the_schema_of_the_answer_does_not_have_is_found(
+    path: str, missing: str, near: str, place: str, *, closed: bool, tmp_path: Path
+) -> None:
+    text = VERDICT.replace("CLOSED", "additionalProperties: false" if closed else "")
+    text = text.replace(place, f"{{contains: {{path: '{path}', value: a}}}}")
+    file = tmp_path / "p.yaml"
+    file.write_text(text.replace("EXPECT", "").replace("TESTED", ""))
+    found = cross_check(load_pipeline(file))
+    key = missing.rpartition(".")[2]
+    said = [(one.message, one.hint) for one in found]
+    assert said == [
+        (
+            f"`{missing}` is not defined: the schema of the answer has no `{key}`",
+            f"did you mean `{near}`",
+        )
+    ] * bool(missing)
+    # A definition within says nothing of other keys.
+    assert [one.warning for one in found] == [not closed or "rows" in path] * bool(missing)

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline
 from aish.run.checks.names import circles
-from aish.run.plan_checks import check_file, cross_check
+from aish.run.plan_checks import check_file, cross_check, wildcard_check
 
 HEAD = "aish: 1\nmodels: {local: {embedded: smollm2}}\n"
 SERVERS = "mcp: {servers: {fs: {pack: fs}, web: {url: 'http://127.0.0.1/mcp'}}}\n"
@@ -279,8 +279,7 @@ def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
     text = f"{HEAD}mcp: {{servers: {{repo: {{pack: fs{server}}}}}, {rules}}}\n{step or 'run: ls'}\n"
     file = tmp_path / "p.yaml"
     file.write_text(text)
-    _, found = check_file(file)
-    said = [problem for problem in found if "destructive" in problem.message]
+    said = wildcard_check(load_pipeline(file))
     listed = ", ".join(f"`repo__file_{name}`" for name in missed)
     assert [problem.warning for problem in said] == [True] * bool(missed)
     for problem in said:

@@ -1,0 +1,85 @@
+"""Problems of files as people read them: place, sentence, the line itself, hint (F10)."""
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import field
+from pathlib import Path
+
+from aish.errors import Position, Problem
+from aish.text import for_line
+from aish.vocab.frozen import slotted
+
+_BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
+_KEY = re.compile(r"[\w-]+(?=[\"']?\s*:)")
+# Keys of our own that sound like credentials and hold none.
+_OURS = frozenset({"key", "first_token"})
+_WIDEST = 100
+_BEFORE = 60
+_LONG_HINT = 200
+
+
+@slotted
+class ProblemPrinter:
+    """Says problems by `line`; each file is read once, and a long hint is said once."""
+
+    line: Callable[[str], None]
+    hints: set[str] = field(default_factory=set)
+    files: dict[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def say(self, problem: Problem, level: str) -> None:
+        """One problem."""
+        self.line(f"{level}: {problem}")
+        for line in self._source(problem):
+            self.line(line)
+        if problem.hint:
+            self.line(f"  hint: {self._once(problem.hint)}")
+
+    def _once(self, hint: str) -> str:
+        if hint in self.hints and len(hint) > _LONG_HINT:
+            return f"{hint.partition(':')[0]}: as listed above"
+        self.hints.add(hint)
+        return hint
+
+    def _source(self, problem: Problem) -> Iterator[str]:
+        """The line that a problem is about, with a caret under the place."""
+        place = problem.position
+        if (place.line, place.column) == (1, 1) and not problem.path:
+            return  # about the file as a whole
+        lines = self._lines(place)
+        if place.line > len(lines):
+            return
+        line, before = lines[place.line - 1].rstrip(), place.column - 1
+        if before >= len(line) or _may_hold_credential(line):
+            return
+        start = 0 if len(line) <= _WIDEST else max(0, before - _BEFORE)
+        cut = line[start : start + _WIDEST]
+        more = "…" if start + len(cut) < len(line) else ""
+        shown = f"{'…' if start else ''}{for_line(cut)}{more}"
+        indent = len(for_line(line[start:before])) + bool(start)
+        number = str(place.line)
+        yield f"  {number} | {shown}"
+        yield f"  {' ' * len(number)} | {' ' * indent}^"
+
+    def _lines(self, place: Position) -> tuple[str, ...]:
+        if place.file not in self.files:
+            self.files[place.file] = _read(Path(place.file))
+        return self.files[place.file]
+
+
+def _read(path: Path) -> tuple[str, ...]:
+    """The lines of a file, as YAML counts them; none of what is no file, such as `--set`."""
+    from aish.config.text_file import UnreadableError, read_text
+
+    try:
+        return tuple(_BREAK.split(read_text(path)))
+    except UnreadableError:
+        return ()
+
+
+def _may_hold_credential(line: str) -> bool:
+    """Whether something in a line is not for a log."""
+    from aish.cassettes.scan import scan_text
+    from aish.system.secrets import names_credential
+
+    named = any(name not in _OURS and names_credential(name) for name in _KEY.findall(line))
+    return named or bool(scan_text("line", line))
