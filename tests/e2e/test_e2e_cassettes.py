@@ -214,6 +214,14 @@ def test_without_a_path_a_file_that_names_no_cassette_is_refused(
         ("cassette: c.yaml\n", ("--replay",), "aish record p.yaml"),
         ("", ("--replay", "c.yaml"), "aish record p.yaml -o c.yaml"),
         ("cassette: c.yaml\ntests: [{name: a}]\n", ("--replay",), "aish test p.yaml --record"),
+        (
+            (
+                "tests: [{name: a, foreach: {file: cases.csv}, key: item.id,"
+                ' cassette: "tapes/{{ key }}.yaml"}]\n'
+            ),
+            ("--replay", "tapes/1.yaml"),
+            "aish test p.yaml --record",
+        ),
     ],
 )
 def test_a_cassette_that_is_missing_or_does_not_match_names_the_command_that_records_it(
@@ -225,6 +233,7 @@ def test_a_cassette_that_is_missing_or_does_not_match_names_the_command_that_rec
 ) -> None:
     endpoint = model_endpoint(lambda asked: text_reply(asked["messages"][0]["content"]))
     project.uses(endpoint)
+    project.write("cases.csv", "id\n1\n")
     project.pipeline(f"{more}prompt: One")
     missing = project.run(*flags)
     first = project.aish(*command.split()[1:])

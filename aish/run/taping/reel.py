@@ -3,6 +3,7 @@
 Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
 """
 
+import os
 from collections.abc import Generator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
@@ -215,10 +216,18 @@ def renewal(pipeline: Pipeline, path: Path) -> str:
     """The command that records the cassette at `path` again."""
     file = _quoted(pipeline.file)
     played = {(case.cassette or pipeline.cassette) for case in pipeline.tests}
-    if any(one is not None and one.path.resolve() == path.resolve() for one in played):
+    if any(one is not None and _names(one.path, path) for one in played):
         return f"aish test {file} --record"
     own = pipeline.cassette is not None and pipeline.cassette.path.resolve() == path.resolve()
     return f"aish record {file}" + ("" if own else f" -o {_quoted(path)}")
+
+
+def _names(named: Path, path: Path) -> bool:
+    """Whether a test plays a cassette; where its rows name theirs, by how the name begins."""
+    begins, is_template, _ = str(named).partition("{{")
+    if is_template:
+        return str(path.resolve()).startswith(os.path.realpath(begins))
+    return named.resolve() == path.resolve()
 
 
 def _quoted(path: Path) -> str:
