@@ -100,6 +100,8 @@ class _Text:
                 raise self._broken(trouble, cut=True)
             if not self._more():
                 raise self._broken(trouble)
+            # It holds the window, and this frame it: only the collector would free the two.
+            del trouble
 
     def error(self, said: str, place: int | None = None) -> ItemsError:
         """An error here, or at a place of the window."""
