@@ -75,7 +75,7 @@ def decode(
         files=documents.hashes,
         data=data,
         positions=positions_of(root),
-        broken=tuple(broken_paths(root)),
+        broken=tuple(broken_paths(root)) if problems else (),
     )
 
 
