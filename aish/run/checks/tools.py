@@ -93,6 +93,8 @@ def wildcard_complaints(pipeline: Pipeline) -> Iterator[Complaint]:
         server, separator, tool = rule.tool.partition("__")
         if not separator or not tool or is_exact(rule.tool) or not server:
             continue
+        if not tool.strip("*") and not called:
+            continue
         from aish.run.locks.pins import is_wanted
         from aish.run.presumed import destructive_tools
 
