@@ -217,12 +217,13 @@ def test_a_server_that_was_connected_is_connected_again_by_hand(
     project.pipeline("")
     call = 'CALL web__echo {"text": "hi there"}'
     with http_server() as url:
-        connect = f":mcp connect {url} web"
-        sit(project, connect, ":approve web__*", call)
+        sit(project, f":mcp connect {url} web", ":approve web__*", call)
         without = sit(project, "so?", call, ":export x.yaml", args=LATEST)
-        assert "where the server `web` is" in without.stderr
+        assert "accepts it" in without.stdout, without.stderr
         assert endpoint.asked[-2].get("tools") is None
-        done = sit(project, connect, ":export x.yaml", args=LATEST)
+        done = sit(project, ":mcp connect web", "so?", ":export y.yaml", args=LATEST)
+        assert f"web is connected: 8 tools, {url}" in done.stdout
+        assert endpoint.asked[-1]["tools"]
     assert "accepts it" in done.stdout, done.stderr
 
 
