@@ -13,9 +13,9 @@ from mcp_scenes import STDIO_SERVER, play
 
 from aish.config.server_entry import ServerEntry
 from aish.errors import UsageError
-from aish.policy.lock import Lock
 from aish.run.credentials import ResolvedServer
 from aish.run.folder import RunFolder
+from aish.run.locks.pins import declared
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.resources import Toolbox, open_toolbox
@@ -139,7 +139,8 @@ def test_where_a_file_has_no_servers_none_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("P8")
 def test_a_lock_lets_a_server_through_that_a_person_connects(tmp_path: Path) -> None:
-    plan = replace(plan_of(tmp_path, "{}"), lock=Lock({}, {}, {}), lock_mode="enforce")
+    plan = plan_of(tmp_path, "{}")
+    plan = replace(plan, lock=declared(plan.pipeline, plan.secrets), lock_mode="enforce")
 
     async def scene() -> None:
         async with session(plan, tmp_path) as s:
