@@ -1,17 +1,29 @@
-"""When a process was started, as it finds out itself."""
+"""What is done again and again while something else is waited for."""
 
-import subprocess
-import sys
-import time
+import anyio
+import pytest
 
-_ASK = "from aish.system.clock import process_began; print(process_began())"
-# The kernel counts in hundredths of a second.
-_TICK = 0.02
+from aish.system.clock import call_every
 
 
-def test_a_process_knows_when_it_was_started() -> None:
-    before = time.time()
-    said = subprocess.run([sys.executable, "-c", _ASK], capture_output=True, check=True).stdout
-    after = time.time()
+@pytest.mark.requirement("L10")
+def test_something_is_called_again_and_again_until_it_is_stopped() -> None:
+    async def count() -> int:
+        calls = 0
+        enough = anyio.Event()
 
-    assert before - _TICK <= float(said) <= after
+        def tell() -> None:
+            nonlocal calls
+            calls += 1
+            if calls == 3:
+                stop()
+                enough.set()
+
+        stop = call_every(0.001, tell)
+        with anyio.fail_after(20):
+            await enough.wait()
+        for _ in range(50):
+            await anyio.lowlevel.checkpoint()
+        return calls
+
+    assert anyio.run(count) == 3
