@@ -22,6 +22,7 @@ from aish.vocab.json import JsonValue
 READY_SECONDS = 60.0
 CONTEXT_TOKENS = 8192
 _GRACE = 2.0
+_LAST_WORDS_SECONDS = 10.0
 _MAGIC = b"GGUF"
 _ANSWER_CAP = 64 * 1024
 _SERVER = Path(__file__).with_name("embedded_server.py")
@@ -144,6 +145,9 @@ async def _address(child: Child, entry: ModelEntry, path: Path, key: str, log: P
         raise _failed(child, entry, log, "its process ended")
     said = json.loads(answer)
     if "address" not in said:
+        # What llama.cpp complains of is written by the time that the child has ended.
+        with anyio.move_on_after(_LAST_WORDS_SECONDS):
+            await child.wait()
         raise _failed(child, entry, log, str(said.get("error")))
     return str(said["address"])
 

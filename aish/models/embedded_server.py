@@ -26,11 +26,13 @@ def main() -> None:
     except Exception as error:  # ruff: ignore[blind-except] - whatever it is, the parent has to be told
         answer = {"error": f"{type(error).__name__}: {error}"}
     os.write(answers, json.dumps(answer).encode() + b"\n")
-    if "error" not in answer:
-        while sys.stdin.read(4096):
-            pass
+    if "error" in answer:
+        # In order: a thread of llama.cpp still writes down why.
+        sys.exit(_OUT_OF_WORK)
+    while sys.stdin.read(4096):
+        pass
     # The server's threads would keep the process alive, and its destructor waits for requests.
-    os._exit(_OUT_OF_WORK if "error" in answer else 0)
+    os._exit(0)
 
 
 def serve(told: dict[str, Any]) -> Any:
