@@ -10,7 +10,12 @@ from typing import Any
 
 import pytest
 from cli_process import Aish, clean_environment
+from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
+
+# A slow machine is no failure: neither an example nor the making of examples is timed.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
 
 # What would change a run, or let a test reach somebody's account.
 _SWITCHES = re.compile(
