@@ -52,7 +52,8 @@ def test_a_signal_while_one_session_closes_is_no_way_into_the_next(
     project.pipeline(f"mcp: {{servers: {{s: {{command: {server}}}}}}}\n")
     # The next session, if there is one, waits for good at its first line.
     os.mkfifo(project.folder / "never")
-    lines = f":mcp tools s\n:resume {first.name}\n!cat never\n"
+    # A question waits until the server is connected.
+    lines = f"hello\n:resume {first.name}\n!cat never\n"
     running = project.aish.start("shell", "p.yaml", stdin=lines)
     wait_file(project.folder / "closing")
     running.interrupt(signal.SIGTERM)
