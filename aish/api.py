@@ -75,6 +75,7 @@ class Result:
     seconds: float
     denials: Sequence[str]
     notices: Sequence[JsonObject]
+    annotations: Sequence[JsonObject]
     folder: str | None
     cassette: JsonObject | None
 

@@ -71,6 +71,17 @@ def test_a_run_gives_the_result_object(tmp_path: Path, environ: dict[str, str]) 
     assert result.raise_for_exit() is result
 
 
+def test_the_result_has_every_field_of_the_result_object(tmp_path: Path) -> None:
+    text = "aish: 1\nrun: [echo, hello]\nannotations: [{path: a.py, line: 3, message: no}]\n"
+    file = write(tmp_path, text + SHELL)
+
+    result = run(file, ephemeral=True)
+
+    assert {one.name for one in fields(Result)} == set(SCHEMA["properties"])
+    (found,) = result.annotations
+    assert (found["path"], found["line"], found["message"]) == ("a.py", 3, "no")
+
+
 def test_nothing_is_printed_or_taken_from_the_program(
     tmp_path: Path, environ: dict[str, str], capfd: pytest.CaptureFixture[str]
 ) -> None:
