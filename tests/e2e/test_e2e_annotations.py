@@ -327,6 +327,26 @@ def test_a_pipeline_within_another_has_its_annotations(
     ]
 
 
+@pytest.mark.requirement("B11", "F2")
+def test_each_report_has_the_annotations_of_a_pipeline_within_another(review: Project) -> None:
+    review.aish.env |= {"GITHUB_ACTIONS": "true", "CI": "true"}
+    review.pipeline(REVIEW, "inner.yaml")
+    review.pipeline("steps: [{id: sub, pipeline: inner.yaml}]")
+
+    done = review.run(*REPORTS, "--format", "json")
+
+    # The gate within it has failed: its findings are there all the same.
+    assert done.code == 1
+    found = json.loads(done.stdout)["annotations"]
+    assert [one["path"] for one in found] == ["src/total.py", "src/a b:c.py"]
+    assert "] src/total.py:2: error: The first row is left out\n" in done.stderr
+    told = [one.properties.get("file") for one in commands_in(done.stderr)]
+    assert {"src/total.py", "src/a b:c.py"} <= set(told)
+    assert len(results(review.folder / "s.sarif")) == 2
+    for name in ("summary.md", "h.html"):
+        assert "The first row is left out" in (review.folder / name).read_text("utf-8")
+
+
 @pytest.mark.requirement("B11", "B3")
 def test_a_resumed_run_has_each_annotation_once(
     project: Project, model_endpoint: ModelEndpoints
