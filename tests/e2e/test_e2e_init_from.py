@@ -196,6 +196,47 @@ def test_no_literal_credential_is_copied(project: Project) -> None:
         assert plain in made
 
 
+@pytest.mark.parametrize("order", [("gh", "gh2"), ("gh2", "gh")])
+@pytest.mark.parametrize("reference", ["${GH_TOKEN}", "${GH_TOKEN:-none}"])
+def test_two_credentials_never_share_a_variable(
+    project: Project, order: tuple[str, str], reference: str
+) -> None:
+    tokens = {"gh": "ghp_" + "a1B2" * 9, "gh2": reference}
+    servers = {
+        alias: {
+            "url": f"https://{alias}.example.com/mcp",
+            "headers": {"Authorization": f"Bearer {tokens[alias]}"},
+        }
+        for alias in order
+    }
+    project.write(".mcp.json", json.dumps({"mcpServers": servers}))
+
+    done = project.aish("init", "--from", ".mcp.json", "-o", "made.yaml")
+    made = (project.folder / "made.yaml").read_text("utf-8")
+
+    assert done.code == 0, done.stderr
+    assert made.count("auth_env: GH_TOKEN\n") == (reference == "${GH_TOKEN}")
+    assert "auth_env: GH_TOKEN_2\n" in made
+    assert f"Bearer {reference}" in made or reference == "${GH_TOKEN}"
+
+
+def test_each_use_of_a_variable_is_told(project: Project) -> None:
+    servers = {
+        "a": {"url": "https://a.example.com/", "headers": {"Authorization": "Bearer ${SHARED}"}},
+        "b": {"command": "server", "env": {"KEY": "${SHARED}"}},
+        "model": {"url": "https://c.example.com/", "headers": {"Key": "abcdefgh12"}},
+    }
+    project.write(".mcp.json", json.dumps({"mcpServers": servers}))
+
+    done = project.aish("init", "--from", ".mcp.json", "-o", "made.yaml")
+
+    assert (
+        "  SHARED: the token alone, without `Bearer `, for the header `Authorization` of the "
+        "server `a`; the variable `KEY` of the server `b`\n"
+    ) in done.stderr
+    assert "  MODEL_KEY_2: the whole value of the header `Key`" in done.stderr
+
+
 def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
     project: Project,
 ) -> None:

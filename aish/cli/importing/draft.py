@@ -31,12 +31,16 @@ class Draft:
     """`source` is read, `target` will be written.
 
     `exports` says of each variable what belongs into it, `described` what the source says of it,
-    `literals` which of them had a value there. `secrets` are variables that the pipeline declares.
+    `literals` which of them had a value there. `read` are the variables that the source itself
+    reads, `reserved` those that a value of the source must not get, wherever they are read.
+    `secrets` are variables that the pipeline declares.
     """
 
     source: Path
     target: Path
-    exports: dict[str, str] = field(default_factory=dict)
+    reserved: frozenset[str] = frozenset()
+    read: set[str] = field(default_factory=set)
+    exports: dict[str, list[str]] = field(default_factory=dict)
     described: dict[str, str] = field(default_factory=dict)
     literals: dict[str, str] = field(default_factory=dict)
     skipped: list[Skipped] = field(default_factory=list)
@@ -46,17 +50,16 @@ class Draft:
 
     def uses(self, name: str, what: str) -> None:
         """A variable that the pipeline reads; what every machine has needs no export."""
+        self.read.add(name)
         if not is_everywhere(name):
-            self.exports.setdefault(name, what)
+            self._export(name, what)
 
     def moves(self, value: str, wanted: str, owner: str, what: str) -> str:
         """The variable that takes the place of a value; one value has one variable."""
         name = variable_name(wanted)
         number = 1
         while (
-            self.literals.get(name, value) != value
-            or (name in self.exports and name not in self.literals)
-            or is_everywhere(name)
+            self.literals.get(name, value) != value or name in self.reserved or is_everywhere(name)
         ):
             # Its owner's name first, and then a number.
             first = number == 1 and not variable_name(wanted).startswith(variable_name(owner))
@@ -64,8 +67,12 @@ class Draft:
             name = variable_name(f"{owner}_{wanted}" if first else f"{wanted}_{number}")
             wanted = f"{owner}_{wanted}" if first else wanted
         self.literals[name] = value
-        self.exports.setdefault(name, what)
+        self._export(name, what)
         return name
+
+    def _export(self, name: str, what: str) -> None:
+        """Say each use of a variable once."""
+        self.exports.setdefault(name, []).append(what)
 
     def skip(self, position: Position, path: str, instead: str) -> None:
         """Say that something did not map."""

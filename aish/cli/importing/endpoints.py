@@ -28,6 +28,7 @@ def default_models(draft: Draft) -> dict[str, JsonValue]:
     draft.uses(
         "MODEL_KEY", "the key of the model; `MODEL_URL` and `MODEL_NAME` choose another endpoint"
     )
+    draft.read |= {"MODEL_URL", "MODEL_NAME"}
     return {
         DEFAULT: {
             "base_url": "${MODEL_URL:-https://openrouter.ai/api/v1}",

@@ -10,7 +10,7 @@ from aish.cli.importing.endpoints import default_models
 from aish.cli.importing.goose import from_recipe, is_recipe
 from aish.cli.importing.promptfoo import from_configuration, is_configuration
 from aish.cli.importing.servers import of_codex, of_json
-from aish.config.nodes import in_file_order
+from aish.config.nodes import MappingNode, in_file_order
 from aish.errors import PipelineError, Position, Problem
 from aish.sinks.yaml_text import yaml_text
 from aish.text import for_line
@@ -54,27 +54,46 @@ def imported_pipeline(source: Path, target: Path, name: str, head: str) -> Impor
         PipelineError: the file cannot be read, or is none that can be imported; says where.
     """
     root = read_document(source)
-    draft = Draft(source, target)
-    kind, made = _read(Section(root, "", draft, set()))
-    if draft.problems:
-        raise PipelineError(in_file_order(draft.problems, str(source)))
+    # Read twice: the name of a credential must be none that the source reads further down.
+    first, _, _ = _drafted(root, Draft(source, target))
+    draft, kind, made = _drafted(root, Draft(source, target, frozenset(first.read)))
     approved = tuple(str(one) for one in draft.approved)
     servers = _servers(made, approved)
     if draft.secrets:
         made["secrets"] = list(draft.secrets)
-    if "models" not in made:
-        made["models"] = default_models(draft)
     if "prompt" not in made and "steps" not in made:
         made["inputs"] = {"prompt": {"type": "string", "default": _ASK}}
         made["prompt"] = "{{ inputs.prompt }}"
-    for variable in draft.literals:
-        draft.exports[variable] += f"; its value stands in {source.name}"
-    for variable, what in draft.described.items():
-        if variable in draft.exports:
-            draft.exports[variable] = f"{what}: {draft.exports[variable]}"
-    text = f"{head}{''.join(_comments(source, draft))}{_body(made, name)}"
+    exports = _exports(source, draft)
+    text = f"{head}{''.join(_comments(source, exports))}{_body(made, name)}"
     skipped = tuple(sorted(draft.skipped, key=lambda one: (one.position.line, one.position.column)))
-    return Imported(text, kind, draft.exports, skipped, approved, servers)
+    return Imported(text, kind, exports, skipped, approved, servers)
+
+
+def _drafted(root: MappingNode, draft: Draft) -> tuple[Draft, str, dict[str, JsonValue]]:
+    """What `draft` has become, what the file is, and the pipeline's keys, a model among them.
+
+    Raises:
+        PipelineError: all that is wrong with the file.
+    """
+    kind, made = _read(Section(root, "", draft, set()))
+    if draft.problems:
+        raise PipelineError(in_file_order(draft.problems, str(draft.source)))
+    if "models" not in made:
+        made["models"] = default_models(draft)
+    return draft, kind, made
+
+
+def _exports(source: Path, draft: Draft) -> dict[str, str]:
+    """Of each variable what belongs into it: every use of it, and where its value stands."""
+    made: dict[str, str] = {}
+    for variable, uses in draft.exports.items():
+        made[variable] = "; ".join(dict.fromkeys(uses))
+        if variable in draft.literals:
+            made[variable] += f"; its value stands in {source.name}"
+        if variable in draft.described:
+            made[variable] = f"{draft.described[variable]}: {made[variable]}"
+    return made
 
 
 def _servers(made: Mapping[str, JsonValue], approved: tuple[str, ...]) -> tuple[str, ...]:
@@ -161,12 +180,12 @@ def _leave(root: Section, ignored: frozenset[str]) -> None:
         root.draft.skip(root.position(rest[0]), shown, "left out: settings of the other program")
 
 
-def _comments(source: Path, draft: Draft) -> Iterator[str]:
+def _comments(source: Path, exports: Mapping[str, str]) -> Iterator[str]:
     """What whoever opens the file has to know."""
     yield f"# Made from {for_line(source.name)} by `aish init --from`.\n"
-    if draft.exports:
+    if exports:
         yield "# Export before a run:\n"
-        yield from (f"#   {name}: {for_line(what)}\n" for name, what in draft.exports.items())
+        yield from (f"#   {name}: {for_line(what)}\n" for name, what in exports.items())
 
 
 def _body(made: Mapping[str, JsonValue], name: str) -> str:

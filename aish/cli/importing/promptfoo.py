@@ -283,18 +283,27 @@ def _model(
         entry = {"model": name}
     if url is not None:
         entry = {"base_url": url.rstrip("/"), **{k: v for k, v in entry.items() if k != "base_url"}}
-    if key is None and (literal_key := config.text("apiKey")) is not None:
-        found = re.fullmatch(r"\{\{ *env\.(\w+) *\}\}", literal_key)
-        what = f"the key of the model `{name}`"
-        key = found[1] if found else draft.moves(literal_key, f"{provider}_API_KEY", name, what)
-    if key is not None:
-        draft.uses(key, f"the key of the model `{name}`")
+    if (key := _key(config, provider, name, draft)) is not None:
         entry["key_env"] = key
     params = {one: config.data(one) for one in config.node.entries if one in _PARAMS}
     if params:
         entry["params"] = params
     config.leave(_CONFIG, frozenset({"apiKey"}))
     return entry
+
+
+def _key(config: Section, provider: str, model: str, draft: Draft) -> str | None:
+    """The variable of a model's key, as named, or in the place of the key that stands there."""
+    what = f"the key of the model `{model}`"
+    name, key = config.text("apiKeyEnvar"), config.text("apiKey")
+    if name is None and key is not None:
+        found = re.fullmatch(r"\{\{ *env\.(\w+) *\}\}", key)
+        if found is None:
+            return draft.moves(key, f"{provider}_API_KEY", model, what)
+        name = found[1]
+    if name is not None:
+        draft.uses(name, what)
+    return name
 
 
 def _cases(root: Section) -> list[Case]:

@@ -266,9 +266,9 @@ class _Moving:
         if _USER.search(url):
             section.skip("url", "`auth_env` with the name of a variable: no login in an address")
             url = _USER.sub("", url)
+        self._known(_QUERY.sub("", url), f"the address of {self._of}")
         url = _QUERY.sub(self._parameter, url)
         place = url.partition("?")[0]
-        self._known(url, f"a part of the address of {self._of}")
         if not variables(place) and _is_random(place):
             what = f"the whole address of {self._of}"
             name = self._draft.moves(url, f"{self._alias}_url", self._alias, what)
@@ -316,6 +316,7 @@ class _Moving:
 
     def _known(self, value: str, what: str) -> str:
         for name, default in variables(value):
+            self._draft.read.add(name)
             if default is None:
                 alone = _ONE.fullmatch(value) is not None
                 self._draft.uses(name, what if alone else f"a part of {what}")
