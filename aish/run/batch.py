@@ -69,7 +69,8 @@ async def _surveyed(step: Step, foreach: Foreach, items: Items, stage: Stage) ->
     """
     if foreach.key is None:
         return None
-    known = None if stage.prefix else stage.options.surveys.get(step.id)
+    # An item of a sub-pipeline may have written the file anew since the run began.
+    known = None if stage.within else stage.options.surveys.get(stage.name(step))
     if known is not None or not stage.options.key_check or stage.carried is not None:
         return known
     if items.file is None:

@@ -1,13 +1,13 @@
 """Where the items of a step are read from, and how many there are (F5)."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Literal
 
 from anyio import to_thread
 
-from aish.config.steps import Foreach, PromptStep, Step
+from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
 from aish.errors import AishError, UsageError
 from aish.items.counting import count_of
 from aish.items.items import Item, Items, from_file, from_glob, from_list
@@ -15,13 +15,14 @@ from aish.items.keys import SAME_KEY, KeyOf, survey
 from aish.items.source import ItemsError
 from aish.run.context import template_context
 from aish.run.options import RunOptions
-from aish.run.order import needs_of
+from aish.run.order import needs_of, texts
 from aish.run.plan import Plan
 from aish.run.stage import Stage
 from aish.templates.context import ProjectNames
 from aish.templates.plain import Path, look_up, parts_of
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_value
+from aish.vocab.frozen import frozen
 from aish.vocab.json import JsonValue
 from aish.vocab.run_parts import KeySurvey
 
@@ -113,16 +114,81 @@ def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
 def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
     found: dict[str, KeySurvey] = {}
     context = template_context(plan.pipeline, options, {}, plan.variables)
-    for step in plan.steps:
-        foreach = step.flow.foreach
-        if foreach is None or foreach.key is None or given_parts(step, plan) != ("item", "key"):
-            continue
+    for id, foreach, names in _known_before(_Known(plan, context)):
         try:
-            found[step.id] = survey_keys(foreach, items_of(foreach, context), context)
+            found[id] = survey_keys(foreach, items_of(foreach, names), names)
         except AishError as error:
-            where = error.where or f"step `{step.id}`"
+            where = error.where or f"step `{id}`"
             raise UsageError(error.message, where=where, hint=error.hint) from error
     return found
+
+
+@frozen
+class _Known:
+    """What is known of a plan before anything is run.
+
+    `unknown` are the inputs of a sub-pipeline that only the run gives; `written` says that a step
+    before it may write the files it reads, and `prefix` goes before the ids of its steps.
+    """
+
+    plan: Plan
+    context: Context
+    unknown: frozenset[str] = frozenset()
+    written: bool = False
+    prefix: str = ""
+
+    def waits(self, names: Iterable[str]) -> bool:
+        """Whether one of the names has its value only while the pipeline runs."""
+        return any(
+            name.split(".")[0] == "steps"
+            or (name == "inputs" and bool(self.unknown))
+            or (name.startswith("inputs.") and name.split(".")[1] in self.unknown)
+            for name in names
+        )
+
+
+def _known_before(known: _Known) -> Iterator[tuple[str, Foreach, Context]]:
+    """The steps with a key whose items are there before the run, those of sub-pipelines too."""
+    for step in known.plan.steps:
+        foreach = step.flow.foreach
+        if foreach is not None and foreach.key is not None and _is_known(step, foreach, known):
+            yield known.prefix + step.id, foreach, known.context
+        if isinstance(step, PipelineStep):
+            yield from _known_before(_inside(step, known))
+
+
+def _is_known(step: Step, foreach: Foreach, known: _Known) -> bool:
+    """Whether the items and their keys are those that the run will find."""
+    if given_parts(step, known.plan) != ("item", "key"):
+        return False
+    if known.written and foreach.expression is None:
+        return False
+    reads = set(references_of_expression(foreach.key or ""))
+    if foreach.expression is not None:
+        reads |= references_of_expression(foreach.expression)
+    else:
+        reads |= references(foreach.file or "")
+    return not known.waits(reads)
+
+
+def _inside(step: PipelineStep, known: _Known) -> _Known:
+    """What is known of the sub-pipeline of a step."""
+    from aish.run.plan_requests import inner_context
+
+    foreach = step.flow.foreach
+    of_items = set() if foreach is None else {foreach.name, "index"}
+    unknown: set[str] = set()
+    for name, value in step.inputs.items():
+        reads = {one for text in texts(value) for one in references(text)}
+        if known.waits(reads) or any(one.split(".")[0] in of_items for one in reads):
+            unknown.add(name)
+    return _Known(
+        known.plan.inner[step.id],
+        inner_context(step, known.plan, known.context),
+        frozenset(unknown),
+        known.written or _may_be_written(step, known.plan),
+        f"{known.prefix}{step.id}/",
+    )
 
 
 def given_parts(step: Step, plan: Plan) -> tuple[Literal["item", "key"], ...]:

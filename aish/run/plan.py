@@ -70,8 +70,9 @@ class Plan:
 
     @property
     def has_keys(self) -> bool:
-        """Whether any step names its items by a key."""
-        return any(step.flow.foreach and step.flow.foreach.key for step in self.steps)
+        """Whether any step, also one of a sub-pipeline, names its items by a key."""
+        own = any(step.flow.foreach and step.flow.foreach.key for step in self.steps)
+        return own or any(inner.has_keys for inner in self.inner.values())
 
     def answers_in_a_schema(self, step: Step) -> bool:
         """Whether the step's answer is a JSON value, by itself or in the pipeline that it runs."""

@@ -37,7 +37,7 @@ class _Requests:
 def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> JsonObject:
     """How many model requests the run makes: at least, and at most under its own bounds.
 
-    `surveys` are of the steps whose keys were looked at.
+    `surveys` are of the steps whose keys were looked at, by their ids as events have them.
     `uncounted` is a step of which nobody knows how many items it has, if the most is unknown.
     """
     counted = _requests(plan, context, surveys or {})
@@ -91,8 +91,8 @@ def inner_context(step: PipelineStep, plan: Plan, context: Context) -> Context:
 def _requests(plan: Plan, context: Context, surveys: Surveys, within: str = "") -> _Requests:
     total = _Requests()
     for step in plan.steps:
-        one = _of_step(step, plan, context, within)
-        total.add(_with_items(step, one, context, within, surveys.get(step.id)))
+        one = _of_step(step, plan, context, surveys, within)
+        total.add(_with_items(step, one, context, within, surveys.get(f"{within}{step.id}")))
     return total
 
 
@@ -114,13 +114,13 @@ def _with_items(
     return one
 
 
-def _of_step(step: Step, plan: Plan, context: Context, within: str) -> _Requests:
+def _of_step(step: Step, plan: Plan, context: Context, surveys: Surveys, within: str) -> _Requests:
     match step:
         case PromptStep():
             return _Requests(1, _most(step, plan))
         case PipelineStep():
             inside = inner_context(step, plan, context)
-            return _requests(plan.inner[step.id], inside, {}, f"{within}{step.id}/")
+            return _requests(plan.inner[step.id], inside, surveys, f"{within}{step.id}/")
         case _:
             return _Requests()
 

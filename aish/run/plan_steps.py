@@ -2,6 +2,7 @@
 
 import os.path
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from aish.config.steps import (
     CallStep,
@@ -41,14 +42,16 @@ def step_view(
     plan: Plan,
     context: Context,
     tools: tuple[Tool, ...],
-    keys: KeySurvey | None = None,
+    surveys: Mapping[str, KeySurvey] = MappingProxyType({}),
+    within: str = "",
 ) -> JsonValue:
     """A step as a JSON object; what only an earlier step's result can tell stands as written.
 
-    `keys` tells of those of its items, where they were looked at.
+    `surveys` tell of the keys of items that were looked at, by the ids of the steps; `within` goes
+    before the ids of a sub-pipeline's steps.
     """
     known = [other.id for other in plan.steps]
-    flow = _flow(step, context, keys)
+    flow = _flow(step, context, surveys.get(f"{within}{step.id}"))
     common: Row = {"id": step.id, "needs": list(needs_of(step, known)), **flow}
     match step:
         case PromptStep():
@@ -61,9 +64,12 @@ def step_view(
             inner = plan.inner[step.id]
             file = os.path.relpath(step.file, plan.pipeline.file.resolve().parent)
             row: Row = {"kind": "pipeline", "pipeline": file}
-            within = inner_context(step, plan, context)
+            inside = inner_context(step, plan, context)
+            below = f"{within}{step.id}/"
             # Its servers are asked when it runs.
-            row["steps"] = [step_view(one, inner, within, ()) for one in inner.steps]
+            row["steps"] = [
+                step_view(one, inner, inside, (), surveys, below) for one in inner.steps
+            ]
             return common | row | {"inputs": _shown(step.inputs, context)}
 
 

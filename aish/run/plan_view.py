@@ -53,10 +53,7 @@ def plan_view(plan: Plan, options: RunOptions, found: Look | None) -> JsonObject
         "rules": [{"list": row.list, "rule": row.rule} for row in plan.policy.infos()],
         "on_denied": pipeline.on_denied or "fail",
         "limits": limits_of(plan),
-        "steps": [
-            step_view(step, plan, context, tools, options.surveys.get(step.id))
-            for step in plan.steps
-        ],
+        "steps": [step_view(step, plan, context, tools, options.surveys) for step in plan.steps],
         "outputs": pipeline.outputs,
         "requests": requests(plan, context, options.surveys),
         "cost_usd": cost_view(plan, context),

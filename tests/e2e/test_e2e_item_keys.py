@@ -190,6 +190,76 @@ def test_items_that_a_step_makes_are_looked_at_before_the_first_one(
     assert endpoint.requests == []
 
 
+SUB = """
+name: sub
+inputs: {file: {type: string, default: rows.csv}}
+steps:
+  - id: each
+    foreach: {file: "{{ inputs.file }}"}
+    key: item.id
+    prompt: "{{ item.id }}"
+"""
+OUTER = """
+steps:
+  - {id: first, prompt: say hello}
+  - id: below
+    MORE
+    needs: [first]
+    pipeline: sub.yaml
+"""
+
+
+@pytest.mark.requirement("B4", "exit-2")
+@pytest.mark.parametrize(
+    "more",
+    [
+        "with: {}",
+        "with: {file: rows.csv}",
+        "with: {file: '{{ \"rows\" }}.csv'}",
+        "foreach: '[1, 2]'",
+    ],
+)
+def test_the_keys_of_a_sub_pipeline_are_looked_at_before_the_first_request(
+    project: Project, model_endpoint: ModelEndpoints, more: str
+) -> None:
+    endpoint = model_endpoint(said)
+    project.pipeline(SUB, "sub.yaml")
+    keyed(project, endpoint, TWICE, OUTER.replace("MORE", more))
+
+    done = project.run("-q")
+    planned = project.aish("plan", "p.yaml", "--offline")
+
+    found = "error: rows.csv:104: the key `a` is that of line 2 too; 3 items repeat a key\n"
+    assert (done.code, done.stderr.startswith(found)) == (2, True), done.stderr
+    assert (planned.code, found in planned.stderr) == (2, True)
+    assert endpoint.requests == []
+    assert not project.run_folders
+
+
+@pytest.mark.requirement("B4", "exit-1")
+@pytest.mark.parametrize(
+    "more",
+    [
+        "with: {file: '{{ steps.first.text }}'}",
+        "foreach: '[\"rows.csv\"]'\n    with: {file: '{{ item }}'}",
+    ],
+)
+def test_items_of_a_sub_pipeline_that_only_the_run_knows_are_looked_at_in_their_step(
+    project: Project, model_endpoint: ModelEndpoints, more: str
+) -> None:
+    endpoint = model_endpoint(lambda _: text_reply("rows.csv"))
+    project.pipeline(SUB, "sub.yaml")
+    keyed(project, endpoint, TWICE, OUTER.replace("MORE", more))
+
+    done = project.run("-q")
+    planned = project.aish("plan", "p.yaml", "--offline")
+
+    assert done.code == 1
+    assert "rows.csv:104: the key `a` is that of line 2 too" in done.stderr
+    assert planned.code == 0, planned.stderr
+    assert len(endpoint.asked) == 1
+
+
 BAD: Sequence[Any] = ["", "x" * 257, "a\nb", "a\x1b[31m", "a\ud800b", None, ["a"], {"a": 1}]
 
 
