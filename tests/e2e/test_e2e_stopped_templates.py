@@ -4,7 +4,7 @@ import json
 import signal
 
 import pytest
-from e2e_project import Project, of_type
+from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file
 
 LOOPS = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
 # A single expression, which has no output at all before it is done.
@@ -169,3 +169,53 @@ def test_a_signal_ends_annotations_that_compute(project: Project) -> None:
 
     (end,) = of_type(project.journal, "run.finished")
     assert end["exit"]["code"] == 143
+
+
+NAMES_A_FILE = {
+    "attach": 'prompt: hi you\nattach: "TEMPLATE"',
+    "foreach.file": 'run: [echo, hello]\nforeach: {file: "TEMPLATE"}',
+    "foreach.glob": 'run: [echo, hello]\nforeach: {glob: "TEMPLATE"}',
+}
+
+
+@pytest.fixture(params=NAMES_A_FILE)
+def names_a_file(request: pytest.FixtureRequest) -> str:
+    """A pipeline that computes the name of a file."""
+    return NAMES_A_FILE[request.param].replace("TEMPLATE", LOOPS)
+
+
+@pytest.mark.requirement("F6", "B8")
+def test_the_time_limit_ends_the_name_of_a_file_that_computes(
+    project: Project, model_endpoint: ModelEndpoints, names_a_file: str
+) -> None:
+    project.uses(model_endpoint([]))
+    project.pipeline(f"limits: {{time: 1s}}\n{names_a_file}")
+
+    done = project.run()
+
+    assert done.code == 4, done.stderr
+    assert "the time limit of 1 s is over" in done.stderr
+    assert project.journal[0]["type"] == "run.started"
+    assert len(of_type(project.journal, "run.started")) == 1
+
+
+@pytest.mark.requirement("F6", "B14")
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_ends_the_name_of_a_file_that_computes(
+    project: Project, model_endpoint: ModelEndpoints, number: signal.Signals, code: int
+) -> None:
+    project.uses(model_endpoint([]))
+    # The server is up before the run looks at what it is made of.
+    up = project.folder / "up"
+    server = stdio("--grandchild-note", up)
+    attach = NAMES_A_FILE["attach"].replace("TEMPLATE", LOOPS)
+    project.pipeline(f"mcp: {{servers: {{s: {{command: {server}}}}}}}\n{attach}")
+
+    with project.aish.start("run", "p.yaml") as running:
+        wait_file(up, whole=True)
+        running.interrupt(number)
+
+        assert running.finish().code == code
+
+    (end,) = of_type(project.journal, "run.finished")
+    assert end["exit"]["code"] == code

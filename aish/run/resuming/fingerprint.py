@@ -17,11 +17,14 @@ from aish.run.options import RunOptions
 from aish.run.order import needs_of, texts
 from aish.run.plan import Plan
 from aish.run.uris import is_uri
+from aish.system.computation import ComputationStoppedError
 from aish.templates.render import render
 from aish.vocab.json import JsonObject, JsonValue
 
 _SIZE = 16
 _BLOCK = 1 << 20
+# Where a signal or the time limit stops a template, the run ends as soon as it waits for anything.
+_NOT_RENDERED = (AishError, ComputationStoppedError)
 
 _BOUNDS = frozenset({"limits", "max_tool_depth", "max_calls_per_turn"})
 _PACE = frozenset({"concurrency", "max_failures", "retry", "timeout", "on_error"})
@@ -149,7 +152,7 @@ def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
         if source is not None:
             # A template that reads a step's result cannot be rendered yet: its items are compared
             # one by one.
-            with suppress(AishError):
+            with suppress(*_NOT_RENDERED):
                 yield from _items(source, context)
         if isinstance(step, PromptStep) and step.attach:
             yield from _attached(step, plan, context)
@@ -164,7 +167,7 @@ def _attached(
     from aish.run.attaching import file_data
 
     for one in step.attach:
-        with suppress(AishError):
+        with suppress(*_NOT_RENDERED):
             name = render(one.ref, context)
             if one.server is None and not is_uri(name):
                 data = file_data(plan.pipeline.file.parent, name)
