@@ -202,6 +202,17 @@ def test_outside_of_github_a_summary_is_missed_in_words(job: Project) -> None:
 
 
 @pytest.mark.requirement("B11")
+def test_outside_of_github_annotations_are_missed_in_words(job: Project) -> None:
+    del job.aish.env["GITHUB_ACTIONS"]
+
+    done = job.run("-i", "what=x", "--github")
+
+    assert commands_in(done.stderr) == []
+    said = "warning: `--github`: `GITHUB_ACTIONS` is not `true`, so no annotation is printed\n"
+    assert said in done.stderr
+
+
+@pytest.mark.requirement("B11")
 def test_a_past_run_can_be_told_of_too(job: Project) -> None:
     ran(job)
     summary = job.folder / "summary.md"

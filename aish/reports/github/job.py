@@ -22,8 +22,10 @@ class Job:
     warn: Callable[[str], None]
 
     def annotate(self, lines: Iterable[str]) -> None:
-        """Print annotations; outside of GitHub Actions nobody would read them."""
+        """Print annotations; outside of GitHub Actions nobody would read them, which is said."""
         if not in_github(self.environ):
+            if any(True for _ in lines):
+                self.warn("`--github`: `GITHUB_ACTIONS` is not `true`, so no annotation is printed")
             return
         # A runner that has gone reads nothing more.
         with suppress(OSError):

@@ -373,8 +373,9 @@ def test_a_summary_goes_after_what_others_wrote(tmp_path: Path) -> None:
 def test_the_runs_of_one_step_share_its_room(tmp_path: Path) -> None:
     path = tmp_path / "summary.md"
     path.write_text("x" * (LIMIT - 4000), "utf-8")
+    environ = {"GITHUB_ACTIONS": "true", "GITHUB_STEP_SUMMARY": str(path)}
 
-    said = [closed({"GITHUB_STEP_SUMMARY": str(path)}, batch(30, 30))[1] for _ in range(3)]
+    said = [closed(environ, batch(30, 30))[1] for _ in range(3)]
 
     assert path.stat().st_size <= LIMIT
     assert said[0] == []
@@ -406,7 +407,8 @@ def test_a_summary_that_cannot_be_written_is_said_and_no_more(tmp_path: Path, th
 def test_outside_of_github_nothing_is_printed(tmp_path: Path, value: str) -> None:
     environ = {"GITHUB_ACTIONS": value, "GITHUB_STEP_SUMMARY": str(tmp_path / "s")}
 
-    assert closed(environ, unmet_run()) == ("", [])
+    said = "`--github`: `GITHUB_ACTIONS` is not `true`, so no annotation is printed"
+    assert closed(environ, unmet_run()) == ("", [said])
 
 
 def suites() -> list[Suite]:
