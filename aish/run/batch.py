@@ -18,7 +18,7 @@ from aish.loop.usage import add_cost, add_usage
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.item import Task, run_item
 from aish.run.item_source import count, given_parts, items_of, key_of, survey_keys
-from aish.run.records import ItemRecord, StepRecord, spent_nothing
+from aish.run.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
 from aish.run.stage import Entrance, ItemScope, Stage
 from aish.run.surroundings import AnyDone
 from aish.run.together import together
@@ -33,8 +33,6 @@ from aish.vocab.run_parts import KeySurvey
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
-# Codes of what depends on the file and the item alone, neither of which may change.
-_FOR_GOOD = frozenset({"key", "template"})
 # How many items that are done already are passed over before others get a turn.
 _AT_ONCE = 500
 
@@ -160,8 +158,7 @@ class _Batch:
         self.done, self.bad = before.ok + before.failed, before.failed
         if self.bad:
             self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
-            # What they failed by is not read again; it may be mended.
-            self.before, self.mends = self.bad, not before.denied
+            self.before, self.mends = self.bad, before.mendable > 0
         if self.done and isinstance(self.step, PromptStep | PipelineStep):
             self.usage = before.usage
         self.cost_usd = before.cost_usd
@@ -299,7 +296,8 @@ class _Batch:
             return
         self.bad += 1
         self.codes.add(record.exit_code)
-        self.mends = self.mends or _may_be_mended(record)
+        code = None if record.failure is None else record.failure.code
+        self.mends = self.mends or may_be_mended(record.status, code)
         if not self.first:
             said = record.failure.message if record.failure else record.status
             self.first = f"first `{item.key}`: {said}"
@@ -373,10 +371,3 @@ class _Batch:
         if self.over or self.codes & _NAMED:
             return next(code for code in PRECEDENCE if code in self.codes)
         return ExitCode.FAILED
-
-
-def _may_be_mended(record: StepRecord) -> bool:
-    """Whether the item may come to another end when it is run once more."""
-    return record.status == "failed" and (
-        record.failure is None or record.failure.code not in _FOR_GOOD
-    )

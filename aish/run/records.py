@@ -47,6 +47,15 @@ class ItemRecord:
     record: StepRecord
 
 
+# Codes of what depends on the file and the item alone, neither of which may change.
+_FOR_GOOD = frozenset({"key", "template"})
+
+
+def may_be_mended(status: StepStatus, code: str | None) -> bool:
+    """Whether an item that ended so may come to another end when it is run once more."""
+    return status == "failed" and code not in _FOR_GOOD
+
+
 def template_view(record: StepRecord) -> JsonValue:
     """`steps.X` as templates see it: of a `foreach` step, a list in item order (F14)."""
     if record.items is not None:

@@ -83,6 +83,11 @@ class AnyDoneItems(Protocol):
         ...
 
     @property
+    def mendable(self) -> int:
+        """How many of those that did not may come to another end when they are run once more."""
+        ...
+
+    @property
     def usage(self) -> Usage:
         """Their tokens."""
         ...

@@ -74,6 +74,22 @@ def test_nothing_is_advised_that_cannot_help(project: Project, flag: str) -> Non
     assert "--retry-failed" not in done.stderr
 
 
+@pytest.mark.requirement("B5", "B3")
+@pytest.mark.parametrize("mendable", [False, True])
+def test_a_resumed_run_advises_it_only_for_what_can_be_mended(
+    project: Project, *, mendable: bool
+) -> None:
+    batch(project, BAD if mendable else "echo done")
+    project.write("rows.csv", 'id,note\nk1,a\n"",b\nk2,c\n')
+    assert project.run().code == 1
+
+    done = project.run("--resume", "-q")
+
+    failed = "2 of 3 items failed" if mendable else "1 of 3 items failed"
+    assert f"{failed} (all before this part)" in done.stderr
+    assert ("--retry-failed" in done.stderr) is mendable
+
+
 @pytest.mark.requirement("B5", "B14")
 def test_a_run_that_was_interrupted_has_a_table_of_what_has_ended(project: Project) -> None:
     batch(project, STOPS)

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import sha256
 
 from aish.loop.usage import add_usage
-from aish.run.records import ItemRecord, StepRecord
+from aish.run.records import ItemRecord, StepRecord, may_be_mended
 from aish.vocab.deltas import Usage
 from aish.vocab.event_parts import StepStatus
 from aish.vocab.frozen import frozen
@@ -21,7 +21,8 @@ _REMOVED = 255
 class DoneItem:
     """An item that has a result; `record` only where a later step reads the results.
 
-    `digest` is that of the item's value, as `item.started` has it.
+    `digest` is that of the item's value, as `item.started` has it, and `code` that
+    of its error, which is not kept.
     """
 
     key: str
@@ -29,6 +30,7 @@ class DoneItem:
     digest: str
     status: StepStatus
     record: StepRecord | None = None
+    code: str | None = None
 
 
 class DoneItems:
@@ -45,6 +47,7 @@ class DoneItems:
         self._indices = array("q")
         self._digests = bytearray()
         self._statuses = bytearray()
+        self._mendable = bytearray()
         self._begun = array("q")
         self._ended = array("q")
         self.last = 0
@@ -94,6 +97,11 @@ class DoneItems:
         return self._statuses.count(_STATUSES.index("denied")) if "denied" in self._bad else 0
 
     @property
+    def mendable(self) -> int:
+        """How many of those that failed may come to another end when they are run once more."""
+        return self._mendable.count(1)
+
+    @property
     def usage(self) -> Usage:
         """The tokens of all of them; what one does not know is not known."""
         return self._usage or Usage()
@@ -119,6 +127,7 @@ class DoneItems:
         row = self._rows.get(known)
         digest = _packed(item.digest)
         status = _STATUSES.index(item.status)
+        mendable = may_be_mended(item.status, item.code)
         if row is None:
             row = self._rows[known] = len(self._indices)
             self._indices.append(item.index)
@@ -126,11 +135,13 @@ class DoneItems:
             self._ended.append(records[1])
             self._digests += digest
             self._statuses.append(status)
+            self._mendable.append(mendable)
         else:
             self._indices[row] = item.index
             self._begun[row], self._ended[row] = records
             self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
             self._statuses[row] = status
+            self._mendable[row] = mendable
         self.last = max(self.last, records[1])
         if item.record is not None:
             self._records[row] = ItemRecord(item.key, item.index, item.record)
@@ -141,6 +152,7 @@ class DoneItems:
         row = self._rows.pop(_known_by(key), None)
         if row is not None:
             self._statuses[row] = _REMOVED
+            self._mendable[row] = False
             self._records.pop(row, None)
 
     def _count(self, usage: Usage | None, cost_usd: float | None, seconds: float) -> None:

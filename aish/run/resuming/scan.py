@@ -183,7 +183,7 @@ class Scan:
         record_of = self._record(unit, record) if self._rules.needed(step) else None
         asks = self._kinds.get(step) in {"prompt", "pipeline"}
         done.add(
-            DoneItem(key, unit.index, unit.digest, status, record_of),
+            DoneItem(key, unit.index, unit.digest, status, record_of, _code_of(record)),
             _usage(record) if asks and not _spent_nothing(record) else None,
             record.get("cost_usd") if asks else 0.0,
             float(record.get("seconds") or 0.0),
@@ -273,3 +273,9 @@ def _usage(record: JsonObject) -> Usage:
     told: Any = record.get("usage") or {}
     get = told.get
     return Usage(get("input"), get("output"), get("cached"), get("reasoning"))
+
+
+def _code_of(record: JsonObject) -> str | None:
+    """The code of the error in the record of an end."""
+    error: Any = record.get("error")
+    return error.get("code") if isinstance(error, Mapping) else None
