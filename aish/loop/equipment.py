@@ -24,6 +24,9 @@ Keep = Callable[[str, bytes], str | None]
 Written = Callable[[], Awaitable[None]]
 """Waits until all that was emitted is written down, where that happens in another process."""
 
+Mask = Callable[[str], str]
+"""A text without its secrets."""
+
 CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
 
 
@@ -33,7 +36,8 @@ class Equipment:
 
     `long_texts` is what `loop.turn_teller.RequestTeller` remembers of a run; with `None` nobody
     is told of the messages that are sent. `tells_cut_off`: the end of a call that is cancelled is
-    told too; a session says that in its own words.
+    told too; a session says that in its own words. `mask` takes the secrets out of a text before it
+    is cut: of a secret that is cut in two, no half would be found later.
     """
 
     tools: Tools
@@ -49,6 +53,7 @@ class Equipment:
     every: Every = call_every
     long_texts: dict[str, str] | None = None
     tells_cut_off: bool = False
+    mask: Mask = str
 
 
 class Bound(Protocol):

@@ -5,7 +5,7 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
-from aish.loop.equipment import Equipment, Keep
+from aish.loop.equipment import Equipment, Keep, Mask
 from aish.loop.turn_json import turn_to_json
 from aish.vocab.event_parts import MessagePurpose, Place
 from aish.vocab.json import JsonObject
@@ -74,12 +74,14 @@ class RequestTeller:
         place: Place,
         purpose: MessagePurpose,
         long_texts: dict[str, str],
+        mask: Mask = str,
     ) -> None:
         self._emit = emit
         self._keep = keep
         self._place = place
         self._purpose: MessagePurpose = purpose
         self._long_texts = long_texts
+        self._mask = mask
         self._turns: list[Turn] = []
 
     def added(self, turn: Turn, *, told: bool) -> None:
@@ -105,7 +107,8 @@ class RequestTeller:
         file = self._file(text, str(told["role"])) if len(text) > REPEATED else ""
         if not file:
             return told
-        shown = text[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
+        # Masked before it is cut: half a secret would not be known for one.
+        shown = self._mask(text)[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
         return {**told, key: shown, "file": file, "characters": len(text)}
 
     def _file(self, text: str, role: str) -> str:
@@ -131,4 +134,6 @@ def request_teller(
     if equipment.long_texts is None:
         return None
     here = Place(place.step, place.item)
-    return RequestTeller(equipment.emit, equipment.keep, here, purpose, equipment.long_texts)
+    return RequestTeller(
+        equipment.emit, equipment.keep, here, purpose, equipment.long_texts, equipment.mask
+    )

@@ -5,7 +5,7 @@ any metacharacter has no certain words, so it is always asked about; only a rule
 the whole command says yes to it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import starmap
 
 from aish.policy.texts import Fit, forbidden_text, is_odd, permitted_text
@@ -81,8 +81,10 @@ class Miss:
     near: int
 
 
-def miss_of(pattern: Sequence[str], command: Command | None) -> Miss:
-    """Why `fit_command` does not permit."""
+def miss_of(
+    pattern: Sequence[str], command: Command | None, mask: Callable[[str], str] = str
+) -> Miss:
+    """Why `fit_command` does not permit; `mask` takes secrets out of the words that are shown."""
     if command is None:
         return Miss("there is no command in the arguments", 0)
     if command.words is None:
@@ -93,10 +95,10 @@ def miss_of(pattern: Sequence[str], command: Command | None) -> Miss:
     fixed = pattern[:-1] if pattern[-1] == REST else pattern
     for index, (wanted, word) in enumerate(zip(fixed, words, strict=False)):
         if not _permitted_word(wanted, word):
-            return _word_miss(wanted, word, index)
+            return _word_miss(wanted, word, index, mask)
     for word in words[len(fixed) :] if pattern[-1] == REST else ():
         if _leads_away(word) or permitted_text(REST, word) is not Fit.YES:
-            return Miss(f"`{REST}` does not take {_odd_word(word)}", _NEAR)
+            return Miss(f"`{REST}` does not take {_odd_word(word, mask)}", _NEAR)
     more = " at least" if pattern[-1] == REST else ""
     hint = "" if more else f"; `{REST}` at the end of a rule stands for any further words"
     counts = f"the command has {counted(len(words), 'word')}, and the rule {len(fixed)}{more}"
@@ -107,29 +109,35 @@ _NEAR = 100
 _SHOWN = 60
 
 
-def _word_miss(wanted: str, word: str, index: int) -> Miss:
+def _word_miss(wanted: str, word: str, index: int, mask: Callable[[str], str]) -> Miss:
     if not _has_wildcard(wanted):
-        return Miss(f"word {index + 1} is {_shown(word)}, and the rule has {_shown(wanted)}", index)
+        return Miss(
+            f"word {index + 1} is {_shown(word, mask)}, and the rule has {_shown(wanted, mask)}",
+            index,
+        )
     if word.startswith("-") and not wanted.startswith("-"):
-        why = f"`{wanted}` does not take a word that begins with a dash, {_shown(word)}"
+        why = f"`{wanted}` does not take a word that begins with a dash, {_shown(word, mask)}"
         return Miss(why, _NEAR)
     if _leads_away(word) or is_odd(word):
-        return Miss(f"`{wanted}` does not take {_odd_word(word)}", _NEAR)
-    return Miss(f"word {index + 1}, {_shown(word)}, does not fit {_shown(wanted)}", index)
+        return Miss(f"`{wanted}` does not take {_odd_word(word, mask)}", _NEAR)
+    return Miss(
+        f"word {index + 1}, {_shown(word, mask)}, does not fit {_shown(wanted, mask)}", index
+    )
 
 
 def _has_wildcard(pattern: str) -> bool:
     return not {"*", "?"}.isdisjoint(pattern)
 
 
-def _odd_word(word: str) -> str:
+def _odd_word(word: str, mask: Callable[[str], str]) -> str:
     if has_metacharacter(word):
-        return f"a word with shell metacharacters, {_shown(word)}"
-    return f"a word that may lead out of the folder, {_shown(word)}"
+        return f"a word with shell metacharacters, {_shown(word, mask)}"
+    return f"a word that may lead out of the folder, {_shown(word, mask)}"
 
 
-def _shown(word: str) -> str:
-    text = for_line(word)
+def _shown(word: str, mask: Callable[[str], str]) -> str:
+    # Masked before it is cut: half a secret would not be known for one.
+    text = for_line(mask(word))
     return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
 
 

@@ -1,5 +1,6 @@
 """What the rules say of one call: pure, and closed where in doubt (P1, P4, P5, B16, X1, X12)."""
 
+from collections.abc import Callable
 from typing import Literal
 
 from aish.policy.commands import is_command_tool
@@ -39,16 +40,20 @@ def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
 
 
 def decide(
-    policy: Policy, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema = simple_fit
+    policy: Policy,
+    tool: Tool,
+    arguments: JsonObject,
+    fits_schema: FitsSchema = simple_fit,
+    mask: Callable[[str], str] = str,
 ) -> Ruling:
     """The verdict on a call: deny beats stage beats ask beats auto; what nothing matches is asked.
 
     A deny rule that may or may not apply makes the call one to ask about, and denies what would be
-    staged: nobody is there to be asked when it is applied.
+    staged: nobody is there to be asked when it is applied. `mask` takes secrets out of the reason.
     """
 
     def looked_at(rules: tuple[Rule, ...]) -> list[Judgement]:
-        return [judge(rule, tool, arguments, fits_schema) for rule in rules]
+        return [judge(rule, tool, arguments, fits_schema, mask) for rule in rules]
 
     denying = looked_at(policy.deny)
     if found := _first(denying, Fit.YES):

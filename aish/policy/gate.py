@@ -81,7 +81,8 @@ class Gate:
     """Decides on calls by the rules, and by a person where the rules say to ask.
 
     `staging` is where calls that a rule stages are put down; without it they are denied. With
-    `reviewed` only what a person applies is approved, and deny rules still hold.
+    `reviewed` only what a person applies is approved, and deny rules still hold. `mask` takes the
+    secrets out of what is said of a call.
     """
 
     def __init__(
@@ -93,6 +94,7 @@ class Gate:
         withdrawn: Withdrawn | None = None,
         staging: Staging | None = None,
         reviewed: Reviewed | None = None,
+        mask: Callable[[str], str] = str,
     ) -> None:
         self._policy = policy
         self._approver = approver
@@ -101,6 +103,7 @@ class Gate:
         self._withdrawn = withdrawn
         self._staging = staging
         self._reviewed = reviewed
+        self._mask = mask
         self.autonomy: Autonomy | None = None
         self._count = 0
         self._open: dict[int, Decision] = {}
@@ -258,7 +261,7 @@ class Gate:
         def fits(schema: JsonObject, arguments: JsonObject) -> bool | None:
             return True if id(schema) in fitting else simple_fit(schema, arguments)
 
-        ruling = decide(self._policy, tool, arguments, fits)
+        ruling = decide(self._policy, tool, arguments, fits, self._mask)
         return self._let(tool) or ruling if ruling.verdict == "ask" and not ruling.rule else ruling
 
     def _let(self, tool: Tool) -> Ruling | None:

@@ -35,15 +35,24 @@ class Judgement:
     near: int = 0
 
 
-def judge(rule: Rule, tool: Tool, arguments: JsonObject, fits_schema: FitsSchema) -> Judgement:
-    """Whether `rule` applies to a call of `tool` with exactly these arguments."""
+def judge(
+    rule: Rule,
+    tool: Tool,
+    arguments: JsonObject,
+    fits_schema: FitsSchema,
+    mask: Callable[[str], str] = str,
+) -> Judgement:
+    """Whether `rule` applies to a call of `tool` with exactly these arguments.
+
+    `mask` takes the secrets out of those that the reason shows.
+    """
     permits = rule.list not in {"ask", "deny", "stage"}
     # A rule that forbids a tool forbids it by whatever name it is called.
     if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
         return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
     if permits and (why := _not_meant(rule, tool)):
         return Judgement(rule, Fit.NO, why, near=MEANT)
-    found = _conditions(rule, arguments, fits_schema, permits=permits)
+    found = _conditions(rule, arguments, fits_schema, mask, permits=permits)
     if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
         return _certain_command(rule, arguments) or found
     return found
@@ -65,7 +74,12 @@ def _not_meant(rule: Rule, tool: Tool) -> str | None:
 
 
 def _conditions(
-    rule: Rule, arguments: JsonObject, fits_schema: FitsSchema, *, permits: bool
+    rule: Rule,
+    arguments: JsonObject,
+    fits_schema: FitsSchema,
+    mask: Callable[[str], str],
+    *,
+    permits: bool,
 ) -> Judgement:
     """All conditions of a rule; the worst of them counts."""
     entry = rule.entry
@@ -78,7 +92,7 @@ def _conditions(
         if fit is Fit.UNSURE:
             doubt = f"whether argument `{which}` fits `{wanted}` is not certain"
     if entry.command is not None:
-        found = _command(rule, entry.command, arguments, permits=permits)
+        found = _command(rule, entry.command, arguments, mask, permits=permits)
         if found.fit is Fit.NO:
             return found
         doubt = found.why if found.fit is Fit.UNSURE else doubt
@@ -93,13 +107,18 @@ def _conditions(
 
 
 def _command(
-    rule: Rule, pattern: tuple[str, ...], arguments: JsonObject, *, permits: bool
+    rule: Rule,
+    pattern: tuple[str, ...],
+    arguments: JsonObject,
+    mask: Callable[[str], str],
+    *,
+    permits: bool,
 ) -> Judgement:
     """Whether the command of a call fits that of a rule."""
     command = command_of(arguments)
     fit = fit_command(pattern, command, permits=permits)
     if fit is Fit.NO and permits:
-        miss = miss_of(pattern, command)
+        miss = miss_of(pattern, command, mask)
         return Judgement(rule, fit, miss.why, near=miss.near)
     if fit is Fit.NO:
         return Judgement(rule, fit, "the command does not fit, word by word")

@@ -10,6 +10,7 @@ from typing import cast, get_args
 from aish.config.annotations import FIELDS, Annotation
 from aish.config.pipeline import Pipeline
 from aish.errors import AishError
+from aish.loop.equipment import Mask
 from aish.run.order import annotation_reads
 from aish.run.records import Records
 from aish.templates.context import ProjectNames
@@ -31,10 +32,17 @@ _USUAL: AnnotationLevel = "warning"
 
 
 def annotations_of(
-    pipeline: Pipeline, context: Mapping[str, JsonValue], records: Records, place: Place
+    pipeline: Pipeline,
+    context: Mapping[str, JsonValue],
+    records: Records,
+    place: Place,
+    mask: Mask = str,
 ) -> Iterator[Event]:
-    """The events of all annotations; `context` is what templates see, `place` whose they are."""
-    making = _Making(place, context, records)
+    """The events of all annotations; `context` is what templates see, `place` whose they are.
+
+    `mask` takes the secrets out of a text before it is cut.
+    """
+    making = _Making(place, context, records, mask)
     for annotation in pipeline.annotations:
         yield from making.made(annotation)
     yield from making.rest()
@@ -45,6 +53,7 @@ class _Making:
     place: Place
     context: Mapping[str, JsonValue]
     records: Records
+    mask: Mask
     count: int = 0
     untold: int = 0
     told: int = 0
@@ -115,17 +124,21 @@ class _Making:
             return
         path = _text(found.get("path"))
         if len(path) > _LONGEST_PATH or for_line(path) != path:
-            yield from self._warn(where, f"`path` is {_shown(path)}, not a path")
+            yield from self._warn(where, f"`path` is {_shown(path, self.mask)}, not a path")
             path = ""
         first, last = found.get("line"), found.get("end_line")
         line, end_line = _line(first), _line(last)
         for key, given, number in (("line", first, line), ("end_line", last, end_line)):
             if number is None and _text(given):
-                yield from self._warn(where, f"`{key}` is {_shown(given)}, not a line number")
+                yield from self._warn(
+                    where, f"`{key}` is {_shown(given, self.mask)}, not a line number"
+                )
         level = _text(found.get("level")) or _USUAL
         if level not in _LEVELS:
             listed = ", ".join(f"`{known}`" for known in _LEVELS)
-            yield from self._warn(where, f"`level` is {_shown(level)}, not one of {listed}")
+            yield from self._warn(
+                where, f"`level` is {_shown(level, self.mask)}, not one of {listed}"
+            )
             level = _USUAL
         line = line if path else None
         yield AnnotationAdded(
@@ -133,7 +146,7 @@ class _Making:
             line,
             end_line if line is not None and end_line is not None and end_line > line else None,
             cast("AnnotationLevel", level),
-            message[:_LONGEST_MESSAGE],
+            self.mask(message)[:_LONGEST_MESSAGE],
             self.place,
         )
 
@@ -173,8 +186,8 @@ def _text(value: JsonValue) -> str:
     return "" if value is None else text_of(value).strip()
 
 
-def _shown(value: JsonValue) -> str:
-    text = for_line(text_of(value))
+def _shown(value: JsonValue, mask: Mask) -> str:
+    text = for_line(mask(text_of(value)))
     return f"`{text[:_SHOWN]}…`" if len(text) > _SHOWN else f"`{text}`"
 
 

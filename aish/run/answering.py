@@ -49,7 +49,7 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, equipment: Equip
         said = now if said is None else _together(said, now)
         if said.status != "ok":
             return Answered(said)
-        judged = await judge(now.text, schema.schema, equipment.check_arguments)
+        judged = await judge(now.text, schema.schema, equipment.check_arguments, equipment.mask)
         if not judged.why:
             return Answered(said, judged.value)
         here = replace(ask.place, turn=first + said.turns)

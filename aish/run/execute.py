@@ -131,7 +131,10 @@ async def _annotate(
     context = template_context(plan.pipeline, options, progress.records, plan.variables)
     with anyio.move_on_after(_ANNOTATING_SECONDS) as scope:
         try:
-            for event in annotations_of(plan.pipeline, context, progress.records, Place()):
+            found = annotations_of(
+                plan.pipeline, context, progress.records, Place(), plan.secrets.mask
+            )
+            for event in found:
                 around.emit(event)
         except ComputationStoppedError:
             await until_cancelled()

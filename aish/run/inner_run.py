@@ -47,7 +47,8 @@ async def run_inner(step: PipelineStep, stage: Stage) -> StepRecord:
         from aish.run.annotations import annotations_of
 
         place = stage.place(step)
-        found = annotations_of(inner.plan.pipeline, inner.context(), inner.records, place)
+        mask = inner.plan.secrets.mask
+        found = annotations_of(inner.plan.pipeline, inner.context(), inner.records, place, mask)
         for event in found:
             emit(event)
     return _record(step, inner)

@@ -82,7 +82,7 @@ async def grade(
     if failure is not None or not isinstance(found.output, dict):
         why = failure.message if failure is not None else "no verdict"
         raise StepFailedError(f"the judge `{alias}` gives no verdict: {why}")
-    reason = for_line(str(found.output["reason"])).strip()[:_LONGEST_REASON]
+    reason = for_line(equipment.mask(str(found.output["reason"]))).strip()[:_LONGEST_REASON]
     return found.output["pass"] is True, reason
 
 

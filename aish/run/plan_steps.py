@@ -191,7 +191,7 @@ def _items(value: JsonValue) -> list[JsonValue]:
 def _verdict(plan: Plan, tool: Tool, arguments: JsonValue) -> Row:
     """The verdict on the call as far as its arguments are known."""
     known: JsonObject = arguments if isinstance(arguments, Mapping) else {}
-    ruling = decide(plan.policy, tool, known)
+    ruling = decide(plan.policy, tool, known, mask=plan.secrets.mask)
     waits = ruling.verdict == "ask" and any(is_template(text) for text in texts(arguments))
     reason = f"{ruling.reason} (what it waits for may change that)" if waits else ruling.reason
     hint = {} if ruling.hint is None else {"hint": ruling.hint}

@@ -205,6 +205,7 @@ def _equipment(
             tools.withdrawn,
             around.staging,
             around.reviewed,
+            plan.secrets.mask,
         ),
         emit=around.emit,
         clock=around.clock,
@@ -212,6 +213,7 @@ def _equipment(
         on_denied=plan.pipeline.on_denied or "fail",
         keep=around.folder.keep,
         check_arguments=check,
+        mask=plan.secrets.mask,
     )
 
 

@@ -5,7 +5,7 @@ import re
 from json import JSONDecodeError
 
 from aish.config.documents import MAX_DEPTH, parse_json
-from aish.loop.equipment import CheckArguments
+from aish.loop.equipment import CheckArguments, Mask
 from aish.strict_json import strict_json_at
 from aish.text import for_line
 from aish.vocab.frozen import frozen
@@ -41,16 +41,16 @@ class Judged:
     mendable: bool = True
 
 
-async def judge(text: str, schema: JsonObject, check: CheckArguments) -> Judged:
-    """Read an answer and hold it to its schema."""
+async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask = str) -> Judged:
+    """Read an answer and hold it to its schema; `mask` takes secrets out of what is told of it."""
     try:
         value = parse_answer(text)
     except ValueError as error:
-        return Judged(None, _no_json(text, error), (f"it is not JSON: {_cut(str(error))}",))
+        return Judged(None, _no_json(mask(text), error), (f"it is not JSON: {_cut(str(error))}",))
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
-    told = tuple(_cut(str(problem)) for problem in problems)
+    told = tuple(_cut(mask(str(problem))) for problem in problems)
     return Judged(
         value,
         f"the answer does not fit its schema: {'; '.join(told[:_MOST_NAMED])}",
