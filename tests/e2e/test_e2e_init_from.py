@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+import yaml
 from e2e_project import Project
 from syrupy.assertion import SnapshotAssertion
 
@@ -235,6 +236,32 @@ def test_each_use_of_a_variable_is_told(project: Project) -> None:
         "server `a`; the variable `KEY` of the server `b`\n"
     ) in done.stderr
     assert "  MODEL_KEY_2: the whole value of the header `Key`" in done.stderr
+
+
+def test_cases_of_a_configuration_have_what_the_prompt_reads(project: Project) -> None:
+    project.write(
+        "promptfooconfig.yaml",
+        "prompts: ['Say {{text}} in {{lang}}, {{count}} times']\n"
+        "providers: [openai:x]\n"
+        "tests:\n"
+        "  - vars: {text: a, lang: French, count: 2}\n"
+        "  - vars: file://v.csv\n"
+        "  - vars: {text: b}\n",
+    )
+
+    done = project.aish("init", "--from", "promptfooconfig.yaml", "-o", "made.yaml")
+    checked = project.aish("validate", "made.yaml")
+    made = yaml.safe_load((project.folder / "made.yaml").read_text("utf-8"))
+
+    assert checked.stdout == "made.yaml: ok\n", checked.stderr
+    said = "promptfooconfig.yaml:5:5: tests[1].vars: the case is left out: write its variables out"
+    assert said in done.stderr
+    assert [one["inputs"]["text"] for one in made["tests"]] == ["a", "b"]
+    assert made["inputs"] == {
+        "text": {"type": "string"},
+        "lang": {"type": "string", "default": ""},
+        "count": {"default": ""},
+    }
 
 
 def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(

@@ -320,6 +320,9 @@ def _cases(root: Section) -> list[Case]:
         for place, one in _listed(path, node, root.draft):
             if (section := as_section(one, place, root.draft)) is None:
                 continue
+            if isinstance(section.node.entries.get("vars"), ScalarNode) and section.text("vars"):
+                section.skip("vars", "the case is left out: write its variables out")
+                continue
             own, expected = _of_case(section)
             name = section.text("description")
             section.leave(_INSTEAD)
@@ -426,14 +429,21 @@ def _combined(case: Case, section: Section) -> Iterator[Case]:
 
 
 def _inputs(used: set[str], cases: Sequence[Case]) -> dict[str, JsonValue]:
-    """What templates read, with the type that all cases agree on."""
+    """What templates read, with the type that all cases agree on.
+
+    What a case does not give is empty in the other program, and so it is here.
+    """
     made: dict[str, JsonValue] = {}
     for name in sorted(used):
         given = [case.values[name] for case in cases if name in case.values]
-        kinds = {_kind(value) for value in given}
-        made[name] = {"type": next(iter(kinds))} if len(kinds) == 1 else {}
-        if not kinds:
-            made[name] = {"type": "string"}
+        is_optional = len(given) < len(cases)
+        kinds = {_kind(value) for value in given} | (
+            {"string"} if is_optional or not given else set()
+        )
+        made[name] = {
+            **({"type": next(iter(kinds))} if len(kinds) == 1 else {}),
+            **({"default": ""} if is_optional else {}),
+        }
     return made
 
 
