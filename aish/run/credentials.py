@@ -13,7 +13,7 @@ from aish.errors import PipelineError, Position, Problem, UsageError
 from aish.models.headers import check_endpoint
 from aish.run.checks.tools import WEB_URL, WEB_URL_HINT
 from aish.system.children import child_environment
-from aish.system.secrets import SHORTEST, Secrets, is_ordinary, names_credential
+from aish.system.secrets import SHORTEST, Secrets, is_everywhere, is_ordinary, names_credential
 from aish.vocab.frozen import frozen
 
 
@@ -77,8 +77,8 @@ def unknown(name: str) -> str:
 class Resolver:
     """Reads the variables of one pipeline; collects what is missing instead of stopping.
 
-    `problems` are what cannot be used, `missing` what is not set; `plain` are the values that it
-    found and that are no secrets.
+    `problems` are what cannot be used, `missing` what is not set, `not_passed` what would be passed
+    on to a child if it were set; `plain` are the values that it found and that are no secrets.
     """
 
     def __init__(self, pipeline: Pipeline, variables: Variables, secrets: Secrets) -> None:
@@ -87,6 +87,7 @@ class Resolver:
         self.secrets = secrets
         self.problems: list[Problem] = []
         self.missing: list[Missing] = []
+        self.not_passed: list[Missing] = []
         self.plain: dict[str, str] = {}
 
     def named(self, name: str | None, path: str) -> str | None:
@@ -128,6 +129,12 @@ class Resolver:
             for name, value in headers.items()
         }
 
+    def passed_on(self, name: str, path: str) -> None:
+        """A variable that a child gets as it is; without it the child still starts."""
+        if name not in self.variables.environ and not is_everywhere(name):
+            position = lookup_position(self.pipeline, path)
+            self.not_passed.append(Missing(name, unset(name, position, path), key=False))
+
     def refuse(self, path: str, message: str, hint: str | None) -> None:
         """Remember what is wrong at a place of the file."""
         self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
@@ -156,7 +163,9 @@ def finish(resolvers: Iterable[Resolver], *, offline: bool = False) -> tuple[Mis
     resolvers = tuple(resolvers)
     missing = tuple(one for resolver in resolvers for one in resolver.missing)
     problems = [problem for resolver in resolvers for problem in resolver.problems]
-    if not offline:
+    if offline:
+        missing += tuple(one for resolver in resolvers for one in resolver.not_passed)
+    else:
         problems += [one.problem for one in missing]
     if problems:
         raise PipelineError(in_file_order(problems))
@@ -225,6 +234,9 @@ def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
         )
         for name, value in entry.env.items()
     }
+    for name, value in entry.env.items():
+        if value is None:
+            resolver.passed_on(name, f"{path}.env.{name}")
     known = len(resolver.missing)
     # What a URL's query takes from the environment is a key more often than not.
     place, mark, query = (entry.url or "").partition("?")

@@ -238,6 +238,25 @@ def test_each_use_of_a_variable_is_told(project: Project) -> None:
     assert "  MODEL_KEY_2: the whole value of the header `Key`" in done.stderr
 
 
+@pytest.mark.requirement("F7")
+def test_what_codex_passes_on_is_to_be_exported(project: Project) -> None:
+    project.write(
+        "config.toml",
+        '[mcp_servers.s]\ncommand = "server"\nenv_vars = ["FOO", "TZ", "SET"]\nenv = {SET = "1"}\n',
+    )
+
+    done = project.aish("init", "--from", "config.toml", "-o", "made.yaml")
+    planned = project.aish("plan", "made.yaml", "--offline")
+
+    assert (
+        "export before a run:\n  FOO: the variable `FOO` of the server `s`\n  MODEL_" in done.stderr
+    )
+    assert planned.code == 0, planned.stderr
+    not_set = planned.stdout.partition("not set")[2]
+    assert "  FOO" in not_set
+    assert "TZ" not in not_set
+
+
 def test_cases_of_a_configuration_have_what_the_prompt_reads(project: Project) -> None:
     project.write(
         "promptfooconfig.yaml",

@@ -544,6 +544,9 @@ def _of_codex(name: str, section: Section) -> Server | None:
     if command is not None:
         passed = dict.fromkeys(_passed_on(section))
         given = {key: _escaped(value) for key, value in section.pairs("env").items()}
+        for key in passed:
+            if key not in given:
+                section.draft.uses(key, f"the variable `{key}` of the server `{name}`")
         return replace(
             common,
             command=tuple(map(_escaped, (command, *section.texts("args")))),
