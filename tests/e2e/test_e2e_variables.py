@@ -213,6 +213,28 @@ def test_what_a_credential_is_called(name: str, *, credential: bool) -> None:
     assert names_credential(name) == credential
 
 
+@pytest.mark.requirement("F15", "exit-2")
+def test_a_token_in_the_file_that_is_too_short_is_told_with_its_place(project: Project) -> None:
+    project.write(
+        "short.yaml",
+        """
+        aish: 1
+        name: short
+        mcp:
+          servers:
+            w: {url: "http://127.0.0.1:1/mcp", auth_token: seven77}
+        steps: [{id: a, call: w__add}]
+        """,
+    )
+
+    for command in (("validate",), ("plan", "--offline"), ("run",)):
+        done = project.aish(*command, "short.yaml")
+
+        assert done.code == 2, done.stderr
+        said = "6:52: mcp.servers.w.auth_token: the token is shorter than 8 characters"
+        assert f"error: short.yaml:{said}" in done.stderr
+
+
 @pytest.mark.requirement("F7")
 def test_validate_warns_of_variables_of_sub_pipelines(project: Project) -> None:
     inner = 'aish: 1\nmodels: {m: {base_url: "${DEEP_URL}", model: x}}\nprompt: Say hello\n'

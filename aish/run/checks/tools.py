@@ -15,6 +15,7 @@ from aish.policy.rules import matches_tool
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.names import RESERVED, alias_complaints
 from aish.system.globs import matches_word
+from aish.system.secrets import SHORTEST
 from aish.vocab.rules import RuleEntry
 from aish.vocab.tools import ToolName
 
@@ -62,6 +63,10 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Complaint]:
         message = "a token stands in the file"
         hint = "`auth_env: NAME` takes it from the environment"
         yield Complaint(f"{path}.auth_token", message, hint, warning=True)
+        if len(entry.auth_token) < SHORTEST:
+            message = f"the token is shorter than {SHORTEST} characters"
+            hint = "a secret that short would be masked wherever its letters occur"
+            yield Complaint(f"{path}.auth_token", message, hint)
         if entry.auth_env is not None:
             message = "`auth_env` is not used: `auth_token` stands beside it"
             yield Complaint(f"{path}.auth_env", message, "remove one of the two", warning=True)
