@@ -5,6 +5,7 @@ a warning. None of it fails a run.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from posixpath import normpath
 from typing import cast, get_args
 
 from aish.config.annotations import FIELDS, Annotation
@@ -125,6 +126,10 @@ class _Making:
         path = _text(found.get("path"))
         if len(path) > _LONGEST_PATH or for_line(path) != path:
             yield from self._warn(where, f"`path` is {_shown(path, self.mask)}, not a path")
+            path = ""
+        elif normpath(path).split("/", 1)[0] == "..":
+            said = f"`path` is {_shown(path, self.mask)}, which leads out of the repository"
+            yield from self._warn(where, said)
             path = ""
         first, last = found.get("line"), found.get("end_line")
         line, end_line = _line(first), _line(last)

@@ -233,6 +233,33 @@ def test_what_a_model_gets_wrong_is_a_warning_and_fails_nothing(
     ]
 
 
+@pytest.mark.requirement("B11", "X4")
+@pytest.mark.parametrize("path", ["../../etc/passwd", "src/../../total.py", ".."])
+def test_a_path_that_leads_out_of_the_repository_is_left_out_with_a_warning(
+    project: Project, model_endpoint: ModelEndpoints, path: str
+) -> None:
+    given = [
+        {"path": path, "line": 4, "message": "No."},
+        {"path": "..a/../b.py", "message": "Yes."},
+    ]
+    project.uses(model_endpoint([text_reply(answer(given))]))
+    project.pipeline(
+        "prompt: Hello\noutput: {schema: {type: object}}\nannotations: steps.main.output.findings\n"
+    )
+
+    found = project.result("--sarif", "s.sarif")
+
+    assert [(one["path"], one["line"]) for one in found["annotations"]] == [
+        (None, None),
+        ("..a/../b.py", None),
+    ]
+    assert [one["text"] for one in found["notices"]] == [
+        f"annotations, item 1: `path` is `{path}`, which leads out of the repository"
+    ]
+    outside, inside = results(project.folder / "s.sarif")
+    assert ("locations" in outside, "locations" in inside) == (False, True)
+
+
 @pytest.mark.requirement("B11")
 def test_a_step_without_an_answer_has_no_annotations_and_no_more_to_say(
     project: Project, model_endpoint: ModelEndpoints
