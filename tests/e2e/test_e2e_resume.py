@@ -482,3 +482,26 @@ def test_a_run_in_a_folder_of_its_own_is_found_there(
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout == "<Three after <Two after <One, dry>>>\n"
     assert len(list((project.folder / "elsewhere").iterdir())) == 1
+
+
+@pytest.mark.requirement("B3", "F14")
+@pytest.mark.parametrize("items", ["'[]'", "{file: rows.csv}"])
+def test_a_step_without_items_is_a_list_in_a_resumed_run_too(project: Project, items: str) -> None:
+    project.write("rows.csv", "id\n")
+    project.write("sees.sh", 'echo "$1"\ntest -e ready\n')
+    project.pipeline(
+        f"""
+        models: {{}}
+        mcp: {{auto_approve: [shell__run]}}
+        steps:
+          - {{id: none, foreach: {items}, run: [echo, "{{{{ item }}}}"]}}
+          - id: last
+            run: [sh, sees.sh, "{{{{ steps.none is mapping }}}} {{{{ steps.none | length }}}}"]
+        """
+    )
+    assert project.run().code == 1
+    project.write("ready", "")
+
+    done = project.run("--resume")
+
+    assert (done.code, done.stdout) == (0, "false 0\n"), done.stderr

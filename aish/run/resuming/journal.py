@@ -48,7 +48,7 @@ def carried(
     conversations = Conversations(scan.turns, plan, read_file)
     return Carried(
         run=run,
-        steps=conversations.put_into(_steps(scan)),
+        steps=conversations.put_into(_steps(scan, _Plans(plan))),
         items=scan.items,
         spent=scan.spending.spent(),
         by_step=scan.spending.by_step(),
@@ -109,6 +109,11 @@ class _Plans:
         id = step.rpartition("/")[2]
         return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
 
+    def has_items(self, step: str) -> bool:
+        """Whether the step runs over items, however many there are."""
+        id = step.rpartition("/")[2]
+        return any(one.id == id and one.flow.foreach is not None for one in self._of(step).steps)
+
     def _of(self, step: str) -> Plan:
         plan = self._plan
         for id in step.split("/")[:-1]:
@@ -116,14 +121,15 @@ class _Plans:
         return plan
 
 
-def _steps(scan: Scan) -> dict[str, StepRecord]:
+def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:
     """The steps that are done; those that ran over items have what is known of these."""
     found = dict(scan.steps)
-    for step, items in scan.items.items():
-        if step in found:
-            kept = items.records()
+    for step, record in scan.steps.items():
+        items = scan.items.get(step)
+        if items is not None or plans.has_items(step):
+            kept = () if items is None else items.records()
             calls = tuple(call for item in kept for call in item.record.calls)
-            found[step] = replace(found[step], items=kept, calls=calls)
+            found[step] = replace(record, items=kept, calls=calls)
     return found
 
 
