@@ -13,6 +13,7 @@ NO_ARGUMENTS: Final = "{}"
 
 # Where a text of arguments may begin anew; most have no such place and need not be parsed.
 _BEGINS_ANEW: Final = re.compile(r'\}\s*\{|^\s*".*"\s*"', re.DOTALL)
+_SPACE: Final = re.compile(r"\s*")
 
 
 def is_whole(text: str) -> bool:
@@ -43,18 +44,24 @@ def sent_once(text: str) -> str:
     """
     if _BEGINS_ANEW.search(text) is None:
         return text
-    once, meaning, rest = "", "", text.strip()
-    while rest:
+    once, meaning, at = "", "", _after(text, 0)
+    while at < len(text):
+        # What is `once` again ends by itself, as an object or a string does.
+        if once and text[at : at + len(once)] == once:
+            at = _after(text, at + len(once))
+            continue
         try:
-            value, end = raw_decode(rest)
+            value, end = raw_decode(text, at)
         except (ValueError, RecursionError):
             return text
-        if once and _spelled(value) != meaning:
-            return text
         if not once:
-            once, meaning = rest[:end], _spelled(value)
-        rest = rest[end:].lstrip()
-    return once if is_whole(once) else text
+            once, meaning = text[at:end], _spelled(value)
+            if not is_whole(once):
+                return text
+        elif _spelled(value) != meaning:
+            return text
+        at = _after(text, end)
+    return once
 
 
 def canonical(text: str) -> str:
@@ -63,6 +70,13 @@ def canonical(text: str) -> str:
         return _spelled(json.loads(text))
     except (ValueError, RecursionError):
         return text
+
+
+def _after(text: str, at: int) -> int:
+    """Where the white space that begins at `at` ends."""
+    space = _SPACE.match(text, at)
+    assert space is not None, "it may be none"
+    return space.end()
 
 
 def _spelled(value: Any) -> str:

@@ -21,8 +21,10 @@ _BREAKS_OFF: Final = re.compile(
     r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-?(I[a-z]*)?|Na?|\.|[eE][-+]?|(\\?u[0-9a-fA-F]{0,4})?"
 )
 _SPACE: Final = " \t\r\n"
+_LEADING: Final = re.compile(r"[ \t\r\n]*")
+_BETWEEN: Final = re.compile(r"[ \t\r\n]*(?:data:[ \t\r\n]*)?")
 raw_decode: Final = _DECODER.raw_decode
-"""One value from the beginning of a text, and where it ends; raises `ValueError`."""
+"""One value from a place in a text on, and where it ends; raises `ValueError`."""
 
 
 class BrokenJsonError(ValueError):
@@ -41,17 +43,17 @@ def json_values(text: str) -> Iterator[Any]:
     Raises:
         BrokenJsonError: the rest is no JSON.
     """
-    rest = text.lstrip(_SPACE)
-    while rest:
-        if rest.startswith(DONE):
+    at = _end_of(_LEADING, text, 0)
+    while at < len(text):
+        if text[at : at + len(DONE)] == DONE:
             yield DONE
             return
         try:
-            value, end = raw_decode(rest)
+            value, at = raw_decode(text, at)
         except (ValueError, RecursionError):
-            raise BrokenJsonError(rest) from None
+            raise BrokenJsonError(text[at:]) from None
         yield value
-        rest = rest[end:].lstrip(_SPACE).removeprefix("data:").lstrip(_SPACE)
+        at = _end_of(_BETWEEN, text, at)
 
 
 def is_cut(text: str) -> bool:
@@ -87,6 +89,12 @@ def excerpt(text: str, length: int = SHOWN) -> str:
     """The beginning of a stranger's text on one line, made visible (quirk 22)."""
     cut = text.strip()
     return for_line(cut[:length]) + ("…" if len(cut) > length else "")
+
+
+def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:
+    found = pattern.match(text, at)
+    assert found is not None, "it matches nothing too"
+    return found.end()
 
 
 def _refuse(constant: str) -> None:

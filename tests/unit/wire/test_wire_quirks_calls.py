@@ -19,15 +19,18 @@ from wire_streams import (
     row,
     said,
 )
+from work import work_of
 
 from aish.vocab.deltas import Extras, StreamNotice, TextPiece
 from aish.vocab.tools import ToolCall
+from aish.wire.arguments import sent_once
 from aish.wire.call_ids import made_id
 from aish.wire.errors import (
     IncompleteStreamError,
     MalformedToolCallError,
     TruncatedToolCallError,
 )
+from aish.wire.json_text import json_values
 
 FIRST, SECOND = (made_id(PLACE, index, ()) for index in range(2))
 A = ToolCall("i", "a", '{"x":1}')
@@ -318,3 +321,20 @@ def test_the_missing_index_is_noticed_once() -> None:
     told = decoded([raw])
     assert isinstance(told, list)
     assert told.count(NO_INDEX) == 1
+
+
+@pytest.mark.requirement("L4")
+@pytest.mark.parametrize("text", ["{} ", '{"x": 1}{"x":1}', '"{}" ', '{"x": [1, 2]}\u2003'])
+def test_arguments_that_are_sent_many_times_are_read_once(text: str) -> None:
+    many = text * 2_000
+
+    assert sent_once(many) == sent_once(text * 2)
+    assert work_of(lambda: sent_once(many)).text < 10 * len(many)
+
+
+@pytest.mark.requirement("L4")
+def test_many_values_in_one_text_are_read_once() -> None:
+    many = "{} data: {}\n" * 2_000
+
+    assert list(json_values(many)) == [{}] * 4_000
+    assert work_of(lambda: list(json_values(many))).text < 10 * len(many)
