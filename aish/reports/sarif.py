@@ -4,6 +4,7 @@ Pure: events in, one JSON document out. A result for each annotation, all of one
 pipeline's name; what the run itself failed by is told of its invocation.
 """
 
+import re
 from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
@@ -26,6 +27,7 @@ _MOST_NOTICES = 100
 _VERDICTS = frozenset({"expectation", "items", "items_stopped", "max_failures"})
 _FAILED = 1
 _BAD = frozenset({"failed", "error", "denied", "cut_off"})
+_BRACKET = re.compile(r"(\\*)([\[\]])")
 
 
 class SarifReport:
@@ -67,7 +69,7 @@ class SarifReport:
         driver: dict[str, JsonValue] = {"name": "aish"}
         if segments:
             driver["version"] = segments[-1].started.aish
-        driver["rules"] = [{"id": rule, "shortDescription": {"text": described}}]
+        driver["rules"] = [{"id": rule, "shortDescription": _message(described)}]
         return {
             "tool": {"driver": driver},
             "automationDetails": {"id": f"{rule}/{self._run}"},
@@ -111,7 +113,7 @@ class SarifReport:
             "ruleId": rule,
             "ruleIndex": 0,
             "level": _LEVELS[found.level],
-            "message": {"text": for_terminal(found.message)},
+            "message": _message(found.message),
         }
         if found.path is not None:
             result["locations"] = [{"physicalLocation": self._location(found, found.path)}]
@@ -135,4 +137,10 @@ class SarifReport:
 
 
 def _notification(level: str, text: str) -> JsonObject:
-    return {"level": level, "message": {"text": for_terminal(text)}}
+    return {"level": level, "message": _message(text)}
+
+
+def _message(text: str) -> JsonObject:
+    """The text and nothing else: without placeholders (3.11.5) and embedded links (3.11.6)."""
+    literal = _BRACKET.sub(r"\1\1\\\2", text.replace("{", "{{").replace("}", "}}"))
+    return {"text": for_terminal(literal)}

@@ -27,6 +27,7 @@ _MOST = 5_000
 _MOST_TOLD = 10
 _LONGEST_PATH = 1_000
 _LONGEST_MESSAGE = 10_000
+_TOO_MANY_LINES = 10**10
 _SHOWN = 60
 _LEVELS = get_args(AnnotationLevel)
 _USUAL: AnnotationLevel = "warning"
@@ -181,9 +182,11 @@ def _line(value: JsonValue) -> int | None:
         return None
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if isinstance(value, int):
+        return value if 0 < value < _TOO_MANY_LINES else None
     text = _text(value)
     # More digits are no line of any file.
-    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(2**31))
+    is_number = text.isascii() and text.isdigit() and len(text) < len(str(_TOO_MANY_LINES))
     return int(text) or None if is_number else None
 
 

@@ -6,12 +6,16 @@ Python's quotes.
 
 import json
 from collections.abc import Iterator, Mapping
+from math import log2
 from typing import Any
 
 from aish.templates.limits import TemplateLimitError
 from aish.vocab.json import JsonValue
 
 _SCALARS = (bool, int, float, type(None))
+# Python makes no text of longer numbers.
+_MAX_DIGITS = 4_300
+_MAX_BITS = int(_MAX_DIGITS * log2(10))
 _WORDS = frozenset({"", "null", "true", "false", "yes", "no", "on", "off", "y", "n", "~"})
 
 
@@ -19,7 +23,7 @@ def text_of(value: Any) -> str:
     """What a value is in the middle of text.
 
     Raises:
-        TemplateLimitError: it is nothing that text can hold.
+        TemplateLimitError: it is nothing that text can hold, or a number too large for text.
     """
     if isinstance(value, str):
         return str(value)
@@ -35,8 +39,10 @@ def plain(value: Any) -> JsonValue:
     """The value in JSON's own types: generators become lists, marked-up text becomes text.
 
     Raises:
-        TemplateLimitError: it holds something JSON has no word for.
+        TemplateLimitError: it holds something JSON has no word for, or Python makes no text of.
     """
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        raise TemplateLimitError(f"a number of more than {_MAX_DIGITS:,} digits is no text")
     if isinstance(value, _SCALARS):
         return value
     if isinstance(value, str):

@@ -144,6 +144,52 @@ def test_sarif_is_as_its_schema_says(review: Project) -> None:
 
 
 @pytest.mark.requirement("B11")
+@pytest.mark.parametrize(
+    ("said", "shown"),
+    [
+        ("see [the docs](https://evil.example)", r"see \[the docs\](https://evil.example)"),
+        (r"\[x\](https://evil.example)", r"\\\[x\\\](https://evil.example)"),
+        ("argument {0} of {}", "argument {{0}} of {{}}"),
+        (r"C:\temp", r"C:\temp"),
+    ],
+)
+def test_sarif_messages_have_no_links_and_no_placeholders(
+    project: Project, model_endpoint: ModelEndpoints, said: str, shown: str
+) -> None:
+    finding = {"file": "a.py", "line": 1, "severity": "low", "problem": said}
+    project.uses(model_endpoint([text_reply(answer([finding]))]))
+    project.aish.env["PLANTED"] = "the-planted-word"
+    project.pipeline(REVIEW)
+
+    project.run("--sarif", "s.sarif")
+
+    (result,) = results(project.folder / "s.sarif")
+    assert result["message"]["text"] == shown
+
+
+@pytest.mark.requirement("B11")
+@pytest.mark.parametrize("field", ["line", "end_line", "message", "path", "level"])
+def test_an_annotation_with_a_number_too_large_for_text_is_a_warning(
+    project: Project, field: str
+) -> None:
+    fields = {"path": "a.py", "line": "1", "message": "found"}
+    annotations = json.dumps([{**fields, field: "{{ 10 ** 5000 }}"}])
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        run: 'true'
+        annotations: {annotations}
+        """
+    )
+
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    (warning,) = of_type(project.journal, "notice")
+    assert "a number of more than 4,300 digits" in warning["text"]
+
+
+@pytest.mark.requirement("B11")
 def test_sarif_of_a_past_run_is_that_of_the_run(review: Project) -> None:
     review.run("--sarif", "s.sarif")
 
