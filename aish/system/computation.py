@@ -3,7 +3,7 @@
 A computation holds the event loop: nothing that the loop would do, such as passing on a Ctrl-C or
 a time limit, happens before it ends. `compute` ends it from outside: by a timer's signal in the
 main thread, by a look at the clock every few lines in any other, and in a process that is somebody
-else's.
+else's. A signal is then handled at once, and what its handler leaves alone is computed again.
 """
 
 import asyncio
@@ -30,8 +30,8 @@ _LINES = 256
 class ComputationStoppedError(Exception):
     """A computation was stopped.
 
-    `is_late` says that its own bound is over. Otherwise a signal or the deadline of the task has
-    stopped it, and the task is going to be cancelled.
+    `is_late` says that its own bound is over. Otherwise the task is going to be cancelled, by its
+    deadline or by the handler of a signal.
     """
 
     def __init__(self, *, is_late: bool) -> None:
@@ -47,6 +47,9 @@ _is_computing = False
 """Whether the main thread is within `compute`."""
 _signals: set[int] = set()
 """What has come and the event loop has not been able to look at yet."""
+_handlers: dict[int, Callable[[], None]] = {}
+_handled: set[int] = set()
+"""What `compute` has handled and the event loop is still going to tell of."""
 
 
 def add_signal_handler(
@@ -54,7 +57,7 @@ def add_signal_handler(
 ) -> None:
     """As the method of the loop, and the signal stops what the main thread computes.
 
-    `handler` is called once the computation has ended.
+    `handler` is called once for a signal, when the computation has been stopped.
 
     Raises:
         ValueError, RuntimeError: not in the main thread.
@@ -62,9 +65,16 @@ def add_signal_handler(
 
     def arrived() -> None:
         _signals.discard(number)
+        if number in _handled:
+            _handled.discard(number)
+            return
         handler()
 
     loop.add_signal_handler(number, arrived)
+    # What an earlier loop has not told of any more is not for this handler.
+    _signals.discard(number)
+    _handled.discard(number)
+    _handlers[number] = handler
     signal.signal(number, _stop)
     # As the loop does: a system call that a signal comes into goes on.
     signal.siginterrupt(number, False)
@@ -81,17 +91,34 @@ def _stop(number: int, _frame: FrameType | None) -> None:
 def compute(work: Callable[[], Result], seconds: float) -> Result:
     """What `work` returns, which does not await, within `seconds` and the deadline of the task.
 
+    It is begun again, with all of its `seconds`, after a signal whose handler lets the task go on.
+
     Raises:
         ComputationStoppedError: it was stopped.
     """
-    deadline = _deadline()
-    own = monotonic() + seconds
     own_signals = threading.current_thread() is threading.main_thread() and not is_guest()
+    if own_signals and _is_computing:
+        return work()
     run = _timed if own_signals else _traced
-    try:
-        return run(work, min(own, deadline))
-    except _Stop:
-        raise ComputationStoppedError(is_late=own <= monotonic() < deadline) from None
+    while True:
+        own = monotonic() + seconds
+        try:
+            return run(work, min(own, _deadline()))
+        except _Stop:
+            is_signalled = own_signals and _handle()
+            now, deadline = monotonic(), _deadline()
+            if not is_signalled or deadline <= now:
+                raise ComputationStoppedError(is_late=own <= now < deadline) from None
+
+
+def _handle() -> bool:
+    """Call the handlers of the signals that have come, whether there are any."""
+    come = tuple(_signals)
+    for number in come:
+        _signals.discard(number)
+        _handled.add(number)
+        _handlers[number]()
+    return bool(come)
 
 
 def _deadline() -> float:
@@ -109,8 +136,6 @@ def _deadline() -> float:
 def _timed(work: Callable[[], Result], ends: float) -> Result:
     """In the main thread, where signals are heard between any two steps of Python."""
     global _is_computing  # ruff: ignore[global-statement] - the signal handler has no other way to know
-    if _is_computing:
-        return work()
     before = signal.signal(signal.SIGALRM, _stop)
     try:
         try:

@@ -124,6 +124,31 @@ def test_a_second_ctrl_c_ends_an_item_whose_template_computes(
         assert running.finish().code == 130
 
 
+@pytest.mark.requirement("F6", "B14")
+def test_an_item_that_computes_at_the_first_ctrl_c_comes_to_its_end(project: Project) -> None:
+    numbers = "range(12000) | map('string')"
+    computed = f"({numbers} | select('in', {numbers} | list) | list | length) == 12000"
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        steps:
+          - id: each
+            foreach: "[1, 2]"
+            concurrency: 1
+            run: [echo, "{{{{ item }}}}"]
+            expect: [{{expression: {json.dumps(computed)}}}]
+        """
+    )
+
+    with project.aish.start("run", "p.yaml", "--format", "jsonl") as running:
+        running.wait_for_line('"tool.finished"', where="stdout")
+        running.interrupt()
+
+        assert running.finish().code == 130
+
+    assert [one["status"] for one in of_type(project.journal, "item.finished")] == ["ok"]
+
+
 @pytest.mark.requirement("F6")
 def test_without_a_limit_a_template_that_computes_fails_after_its_own_bound(
     project: Project,

@@ -1,13 +1,16 @@
 """Computations that a deadline stops, in any thread (F6)."""
 
+import asyncio
+import os
 import signal
 from collections.abc import Callable
 from threading import Thread
 
 import anyio
+import anyio.lowlevel
 import pytest
 
-from aish.system.computation import ComputationStoppedError, compute
+from aish.system.computation import ComputationStoppedError, add_signal_handler, compute
 
 
 def endless() -> int:
@@ -82,3 +85,48 @@ def test_the_deadline_of_the_task_ends_a_computation_and_then_the_task() -> None
 
     assert anyio.run(main)
     assert late == [False]
+
+
+@pytest.mark.requirement("B14")
+@pytest.mark.parametrize("cancels", ["", "cancels"])
+def test_what_the_handler_of_a_signal_leaves_alone_is_computed_again(cancels: str) -> None:
+    handled: list[str] = []
+    begun: list[str] = []
+
+    def signalled() -> int:
+        begun.append("once")
+        if len(begun) > 1:
+            return 3
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return endless()
+
+    async def main() -> object:
+        loop = asyncio.get_running_loop()
+        second = anyio.Event()
+        with anyio.CancelScope() as scope:
+
+            def handler() -> None:
+                handled.append("once")
+                if len(handled) > 1:
+                    second.set()
+                elif cancels:
+                    scope.cancel()
+
+            add_signal_handler(loop, signal.SIGUSR1, handler)
+            try:
+                found: object = compute(signalled, 1000)
+            except ComputationStoppedError as error:
+                found = error.is_late
+            with anyio.CancelScope(shield=True):
+                # The loop has its own word of the first signal, and handles only the second.
+                for _ in range(5):
+                    await anyio.lowlevel.checkpoint()
+                assert len(handled) == 1
+                os.kill(os.getpid(), signal.SIGUSR1)
+                await second.wait()
+            loop.remove_signal_handler(signal.SIGUSR1)
+        return found
+
+    assert anyio.run(main) == (False if cancels else 3)
+    assert len(begun) == (1 if cancels else 2)
+    assert len(handled) == 2
