@@ -362,9 +362,12 @@ class _Batch:
     def _again(self) -> str:
         """How the failed items are run again, where that can help."""
         # What has items within an item is run again with that one.
-        if not (self.stage.resumable and self.mends) or self.stage.course.in_item:
+        if not (self.stage.resume and self.mends) or self.stage.course.in_item:
             return ""
-        return "`aish run FILE --resume --retry-failed` runs the failed items again"
+        import shlex
+
+        command = shlex.join((*self.stage.resume, "--retry-failed"))
+        return f"`{command}` runs the failed items again"
 
     def _code(self) -> ExitCode:
         """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""

@@ -10,6 +10,7 @@ from aish.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.loop.usage import add_cost, add_usage
 from aish.run.course import Course, last_words, until_cancelled
 from aish.run.final import FinalState, decide_exit, status_of
+from aish.run.folder import resume_words
 from aish.run.graph import leave_out_the_rest, run_whole
 from aish.run.interrupt import Interrupt, interruptible
 from aish.run.metering import RunMeter, open_meter
@@ -246,7 +247,7 @@ def _stage(
         carried=around.carried,
         inner=inner,
         replayed=around.tape is not None and around.tape.offline,
-        resumable=around.folder.path is not None and around.tape is None,
+        resume=() if around.tape is not None else resume_words(pipeline.file, around.folder),
         # A test may look at any of them.
         needed=steps_read(pipeline)
         if progress.examine is None

@@ -192,6 +192,19 @@ def reopen_folder(path: Path, mask: Callable[[str], str]) -> RunFolder:
     return RunFolder(path.name, path, mask, kept)
 
 
+def resume_words(file: Path, folder: RunFolder) -> tuple[str, ...]:
+    """The command that continues the run of a pipeline file; no words where nothing is kept."""
+    if folder.path is None:
+        return ()
+    words = ("aish", "run", str(file), "--resume")
+    runs = folder.path.parent
+    if runs == file.parent.resolve() / ".aish" / "runs":
+        return words
+    here = Path.cwd()
+    shown = runs.relative_to(here) if runs.is_relative_to(here) else runs
+    return (*words, "--run-dir", str(shown))
+
+
 def hidden_folder(project: Path) -> Path:
     """The folder `.aish` of a project, which ignores itself for git.
 

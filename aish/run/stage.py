@@ -49,7 +49,7 @@ class Stage:
     before the ids of a sub-pipeline's steps, `within` is the outer item that it runs for, and
     `inner` runs one. `carrier` runs items elsewhere, where that is wanted. `needed` are the steps
     whose items anything reads later; `ended` has those of each step that have ended so far.
-    `resumable` says that `--resume` can continue the run.
+    `resume` are the words of the command that continues the run, where one can.
     """
 
     plan: Plan
@@ -64,7 +64,7 @@ class Stage:
     replayed: bool = False
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
     needed: frozenset[str] = frozenset()
-    resumable: bool = False
+    resume: tuple[str, ...] = ()
     ended: dict[Place, list[ItemRecord]] = field(default_factory=dict)
     prefix: str = ""
     within: str | None = None

@@ -17,7 +17,7 @@ from aish.sinks.look import Look, Style
 from aish.sinks.progress.display import ItemDisplay
 from aish.sinks.screen import Screen
 from aish.sinks.sentences import hint_rows, parts_in_rows, sentence
-from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text
+from aish.sinks.tally import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text
 from aish.sinks.waits import Waits
 from aish.text import counted, for_line, for_terminal
 from aish.vocab.event_parts import AnnotationLevel, Level, Place
@@ -287,7 +287,8 @@ class Console:
                 self._say(f"{self._look.glyphs.no} {step}: {first}", "red")
                 self._lines(self._look.fit(for_line(line), self._look.width) for line in rest)
             if event.error and event.error.hint:
-                self._hint = event.error.hint
+                if event.error.code not in OF_ITEMS:
+                    self._hint = event.error.hint
                 self._lines(hint_rows(for_line(event.error.hint), self._screen.width))
         self._unmet.clear()
 

@@ -11,7 +11,7 @@ from typing import TextIO, assert_never
 from aish.sinks.json_text import json_text, structured
 from aish.sinks.progress.batches import Batches
 from aish.sinks.progress.log import ItemLog
-from aish.sinks.tally import Tally, cassette_text, lines_of, seconds_text, tokens_text
+from aish.sinks.tally import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text, tokens_text
 from aish.text import counted, for_ci_log, for_line
 from aish.vocab.event_parts import Place, TurnPurpose
 from aish.vocab.events import (
@@ -93,7 +93,8 @@ class Plain:
                 self._batches.step_started(event, stamped.time)
                 yield f"{at}started ({event.kind}{', no items' if event.count == 0 else ''})"
             case StepFinished():
-                self._hint = event.error.hint if event.error else self._hint
+                if event.error and event.error.code not in OF_ITEMS:
+                    self._hint = event.error.hint
                 yield from self._batch_finished(event)
                 yield from _step_finished(event, at)
             case TurnStarted():

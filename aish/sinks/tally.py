@@ -14,6 +14,9 @@ _TEN_SECONDS = 9.95
 # Texts of ours that have a difference in them, line by line; what strangers said has one line.
 _BLOCKS = frozenset({"cassette", "comparison", "not_recorded", "unused_interactions"})
 
+OF_ITEMS = frozenset({"items", "items_stopped", "max_failures"})
+"""Codes of a step that failed by its items: what to do next is told again at the run's end."""
+
 
 def lines_of(text: str, code: str) -> Sequence[str]:
     """A reason or a notice as it is shown: by `code`, in several lines or in one."""

@@ -2,12 +2,13 @@
 
 import csv
 import json
+import shlex
 
 import pytest
 from e2e_project import ModelEndpoints, Project
 from model_endpoint import text_reply
 
-HINT = "`aish run FILE --resume --retry-failed` runs the failed items again"
+HINT = "`aish run p.yaml --resume --retry-failed` runs the failed items again"
 BATCH = """
     models: {}
     mcp: {auto_approve: [shell__run]}
@@ -41,6 +42,21 @@ def test_failed_items_can_be_run_again_and_the_end_says_how(project: Project) ->
     assert "2 of 6 items failed; first `k2`: the command ended with exit code 1: no" in done.stderr
     assert f"hint: {HINT}\n" in done.stderr
     assert (found["exit"]["code"], found["exit"]["hint"]) == (1, HINT)
+
+
+@pytest.mark.requirement("B5", "B3")
+def test_the_command_that_is_advised_works_and_is_the_last_line_but_one(project: Project) -> None:
+    batch(project, BAD)
+
+    done = project.run("--run-dir", "my runs")
+    advised = next(line for line in reversed(done.stderr.splitlines()) if "hint: " in line)
+    command = shlex.split(advised.partition("`")[2].partition("`")[0])
+    again = project.aish(*command[1:], "-q")
+
+    assert command[3:] == ["--resume", "--run-dir", "my runs", "--retry-failed"]
+    exit_line = next(line for line in done.stderr.splitlines() if "exit 1 (" in line)
+    assert done.stderr.rindex(advised) > done.stderr.index(exit_line)
+    assert "2 of 6 items failed" in again.stderr
 
 
 @pytest.mark.requirement("B5", "B3")
