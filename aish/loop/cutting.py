@@ -16,18 +16,26 @@ class Cut:
     full: str | None = None
 
 
-def cut(text: str, limit: int, keep: Callable[[bytes], str | None]) -> Cut:
+def cut(
+    text: str,
+    limit: int,
+    keep: Callable[[bytes], str | None],
+    mask: Callable[[str], str] = str,
+) -> Cut:
     """`text` in at most `limit` bytes of UTF-8, a line in its middle saying what is missing.
 
     `keep` is given the whole where something is left out. A limit too small for that line gives
-    the line alone.
+    the line alone. `mask` takes the secrets out of a text that is cut: half of one would not be
+    known for one later, and a replay, which has them masked, has to cut at the same place.
     """
     # A character is at most four bytes: most texts need not be encoded to be known short.
     if len(text) * 4 <= limit:
         return Cut(text)
-    data = text.encode("utf-8", "replace")
+    masked = mask(text)
+    data = masked.encode("utf-8", "replace")
     if len(data) <= limit:
-        return Cut(text)
+        is_short = len(text.encode("utf-8", "replace")) <= limit
+        return Cut(text if is_short else masked)
     full = keep(data)
     room = limit - len(_marker(len(data), len(data))) - 2
     head = _head(data, max(room, 0) // 2)

@@ -208,7 +208,7 @@ def _tell_cut_off(
     def keep(data: bytes) -> str | None:
         return _kept(f"{_file_stem(place)}.txt", data, equipment, place)
 
-    shown = cut(safe_utf8(said), equipment.limits.result_limit, keep)
+    shown = cut(safe_utf8(said), equipment.limits.result_limit, keep, equipment.mask)
     equipment.emit(ToolFinished(place, name, kind, shown.text, shown.full, seconds))
 
 
@@ -260,7 +260,7 @@ def _shown(
     def keep(data: bytes) -> str | None:
         return _kept(f"{_file_stem(place)}.txt", data, equipment, place)
 
-    return cut(content or wording.NO_OUTPUT, equipment.limits.result_limit, keep)
+    return cut(content or wording.NO_OUTPUT, equipment.limits.result_limit, keep, equipment.mask)
 
 
 def _text(result: ToolResult) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from aish.errors import StepFailedError, UnavailableError
 from aish.loop.assemble import assemble
 from aish.loop.conversation import add_system, add_user
-from aish.loop.equipment import Equipment
+from aish.loop.equipment import Equipment, Mask
 from aish.loop.rounds import Round
 from aish.loop.turn_teller import request_teller
 from aish.text import safe_utf8
@@ -50,14 +50,13 @@ class Record:
     rounds: Sequence[Round]
     asked: str = ""
 
-    @property
-    def text(self) -> str:
-        """All of it, as a model is shown it."""
-        parts = [f"<task>\n{_short(self.task)}\n</task>"]
+    def text(self, mask: Mask = str) -> str:
+        """All of it, as a model is shown it; `mask` takes the secrets out of what is cut."""
+        parts = [f"<task>\n{_short(self.task, mask)}\n</task>"]
         if self.summary:
             parts.append(f"<summary-so-far>\n{self.summary}\n</summary-so-far>")
-        lines = [_line("user", self.asked)] if self.asked else []
-        lines += [line for one in self.rounds for turn in one for line in _lines(turn)]
+        lines = [_line("user", self.asked, mask)] if self.asked else []
+        lines += [line for one in self.rounds for turn in one for line in _lines(turn, mask)]
         parts.append("<record>\n{}\n</record>".format("\n".join(lines)))
         return "\n\n".join(parts)
 
@@ -73,7 +72,7 @@ async def summarise(
     history = History()
     heard = request_teller(equipment, place, "summary")
     add_system(history, _INSTRUCTION, heard)
-    add_user(history, safe_utf8(record.text), heard=heard)
+    add_user(history, safe_utf8(record.text(equipment.mask)), heard=heard)
     equipment.emit(TurnStarted(place, model.alias, len(history.turns), "summary"))
     request = ModelRequest(history, place=place)
     try:
@@ -114,22 +113,23 @@ class _Quiet:
             self._emit(event)
 
 
-def _lines(turn: Turn) -> Iterable[str]:
+def _lines(turn: Turn, mask: Mask) -> Iterable[str]:
     match turn:
         case AssistantTurn():
             if turn.text:
-                yield _line("assistant", turn.text)
+                yield _line("assistant", turn.text, mask)
             for call in turn.calls:
-                yield _line(f"assistant calls {call.name}", call.arguments)
+                yield _line(f"assistant calls {call.name}", call.arguments, mask)
         case ToolTurn():
-            yield _line(f"result of {turn.tool}", turn.content)
+            yield _line(f"result of {turn.tool}", turn.content, mask)
         case _:
-            yield _line("user", turn.text)
+            yield _line("user", turn.text, mask)
 
 
-def _line(who: str, text: str) -> str:
-    return f"[{who}] {_short(text)}"
+def _line(who: str, text: str, mask: Mask) -> str:
+    return f"[{who}] {_short(text, mask)}"
 
 
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST_PIECE else f"{text[:_LONGEST_PIECE]}…"
+def _short(text: str, mask: Mask) -> str:
+    masked = mask(text)
+    return text if len(masked) <= _LONGEST_PIECE else f"{masked[:_LONGEST_PIECE]}…"

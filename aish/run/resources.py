@@ -30,6 +30,8 @@ from aish.vocab.json import JsonObject, JsonValue
 from aish.vocab.protocols import Meter, Model
 from aish.vocab.run_parts import ServerInfo
 
+_UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
+
 OpenServers = Callable[[Plan, Surroundings, Reaper], AbstractAsyncContextManager[Servers]]
 """What opens the servers of a plan: `run.servers.open_servers`, or a session's own."""
 
@@ -193,7 +195,12 @@ def _equipment(
     stack.push_async_callback(worker.close)
 
     async def check(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
-        return await check_any(schema, value, worker)
+        problems = await check_any(schema, value, worker)
+        masked = plan.secrets.mask_json(value) if problems else value
+        if masked == value:
+            return problems
+        # Problems show the beginning of a value, and half a secret would not be known for one.
+        return await check_any(schema, masked, worker) or (_UNFIT,)
 
     return Equipment(
         tools=tools,

@@ -3,8 +3,8 @@
 import json
 
 import pytest
-from e2e_project import ModelEndpoints, Project
-from model_endpoint import text_reply
+from e2e_project import ModelEndpoints, Project, stdio
+from model_endpoint import text_reply, tool_reply
 
 SECRET = "planted-0123456789-abcdefghij"
 HALF = SECRET[:12]
@@ -24,6 +24,11 @@ REJECTED = "- {id: say, prompt: Say it., output: {schema: {type: object}, attemp
 COMMAND = """
     - {id: say, prompt: Say it.}
     - {id: do, run: [git, "{{ steps.say.output }}"]}
+"""
+MISFIT = """
+    - id: say
+      prompt: Say it.
+      output: {schema: {type: object, properties: {a: {pattern: "^z"}}}, attempts: 2}
 """
 RULE = "mcp: {auto_approve: [{tool: shell__run, command: [git, log]}]}"
 FINDING = "- {id: say, prompt: Say it., output: {schema: {type: object}}}"
@@ -45,6 +50,7 @@ def finding(**fields: str) -> str:
         pytest.param(TOLD_AGAIN, "", across(2_000, 40_000), id="long text"),
         pytest.param(TOLD_AGAIN, "", across(200, 2_000), id="text told again"),
         pytest.param(REJECTED, "", across(120, 200), id="answer that is no JSON"),
+        pytest.param(MISFIT, "", json.dumps({"a": across(79, 60)}), id="answer that does not fit"),
         pytest.param(COMMAND, RULE, across(60, 60), id="word of a command"),
         pytest.param(FINDING, ANNOTATIONS, finding(path=across(60, 2_000)), id="path"),
         pytest.param(FINDING, ANNOTATIONS, finding(line=across(60, 60)), id="line"),
@@ -66,3 +72,28 @@ def test_half_a_secret_shows_up_nowhere(
     seen = project.everything_written() + done.stdout + done.stderr
     assert "<secret:PLANTED>" in seen
     assert HALF not in seen
+
+
+@pytest.mark.requirement("X4", "F15", "L18", "C6")
+def test_a_long_result_with_a_secret_is_cut_at_the_same_place_in_a_replay(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    call = ("c1", "s__echo", json.dumps({"text": f"{across(491, 1_000)} {SECRET}"}))
+    endpoint = model_endpoint([tool_reply([call]), text_reply("done")])
+    project.uses(endpoint)
+    project.pipeline(
+        f"""
+        secrets: [PLANTED]
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ["s__*"]}}
+        steps: [{{id: say, prompt: Say it., result_limit: 1KiB}}]
+        """
+    )
+    project.aish.env["PLANTED"] = SECRET
+    recorded = project.aish("record", "p.yaml", "-o", "c.yaml")
+    replayed = project.run("--replay", "c.yaml")
+
+    assert recorded.code == 0, recorded.stderr
+    seen = project.everything_written() + (project.folder / "c.yaml").read_text("utf-8")
+    assert "<secret:PLANTED>" in seen
+    assert HALF not in seen
+    assert replayed.code == 0, replayed.stderr

@@ -219,7 +219,8 @@ class LocalShell:
         return replace(self._equipment, tools=AllTools(None, commands), emit=emit)
 
     def _cut(self, text: str, full: str | None) -> str:
-        return cut(text, self._equipment.limits.result_limit, lambda _: full).text
+        limit, mask = self._equipment.limits.result_limit, self._equipment.mask
+        return cut(text, limit, lambda _: full, mask).text
 
 
 def _text(command: str, used: UsedCall) -> str:
