@@ -19,11 +19,36 @@ from aish.errors import UsageError
 from aish.vocab.json import JsonValue
 
 SHORTEST = 8
-# Ends of names whose values are credentials, however short they are.
+# Parts of names whose values are credentials, however short they are: at the end of a name,
+# or before what is in `_WHICH`.
 _CREDENTIAL = re.compile(
-    r"(?:\A|_)(?:(?:API|ACCESS|AUTH)?KEY|(?:API|ACCESS|AUTH)?TOKEN|(?:CLIENT)?SECRET|PASSWORD"
-    r"|PASSWD|PASSPHRASE|PASS|PWD|PAT|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|JWT|BEARER)\Z"
+    r"\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)\d*"
+    r"|(?:PAT|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|JWT|BEARER)\d*"
 )
+# Those that mean nothing else, so that more may follow (`SECRET_KEY_BASE`).
+_ANYWHERE = re.compile(r"\w*(?:APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)\d*")
+_WHICH = re.compile(
+    r"V?\d+|PROD|PRODUCTION|DEV|DEVELOPMENT|STAGE|STAGING|STG|TEST|TESTING|QA|UAT|LIVE|LOCAL"
+    r"|SANDBOX|OLD|NEW|PRIMARY|SECONDARY|BACKUP"
+)
+# What follows the word where a value says something about a credential.
+_ABOUT = frozenset(
+    {
+        *("ALGORITHM", "AUDIENCE", "BUCKET", "BUDGET", "CACHE", "CHARS", "COLUMN", "COUNT", "DIR"),
+        *("ENABLED", "ENDPOINT", "ENV", "EXPIRES", "EXPIRY", "FIELD", "FILE", "FOLDER", "FORMAT"),
+        *("HEADER", "HOST", "ID", "IDS", "INDEX", "ISSUER", "KIND", "LENGTH", "LIFETIME", "LIMIT"),
+        *("MANAGER", "MAX", "METHOD", "MIN", "MODE", "NAME", "NAMES", "PARAM", "PATH", "POLICY"),
+        *("PORT", "PREFIX", "PROMPT", "PROVIDER", "RATE", "REGION", "REQUIRED", "SCOPE", "SCOPES"),
+        *("SECONDS", "SERVICE", "SIZE", "STORE", "SUFFIX", "TIMEOUT", "TTL", "TYPE", "URI", "URL"),
+        *("USAGE", "USER", "VAR", "VERSION", "WINDOW"),
+    }
+)
+# Words that only end like one, and numbers of tokens.
+_OTHERWISE = re.compile(
+    r"(?:HOT|MON|TUR|DON|HOC|JOC|WHIS)KEY|(?:BY|COM|ENCOM|SUR|TRES)PASS|OLDPWD"
+    r"|(?:MAX|MIN|NUM)TOKEN"
+)
+_COUNTED = re.compile(r"(?:\A|_)(?:MAX|MIN|NUM)_(?:[A-Z]+_)?TOKEN(?=_|\Z)")
 _CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 # What every machine has, under these names.
 _EVERYWHERE = frozenset(
@@ -47,7 +72,17 @@ _Spelled = Callable[[str], Iterator[tuple[int, int, str]]]
 def names_credential(name: str) -> bool:
     """Whether what a variable, a header or an option is called says that it holds a credential."""
     words = re.sub(r"[^A-Za-z0-9]+", "_", _CAMEL.sub("_", name)).strip("_").upper()
-    return words != "PWD" and _CREDENTIAL.search(words) is not None
+    if words == "PWD":
+        return False
+    at_end = True
+    for part in reversed(_COUNTED.sub("", words).replace("API_KEY", "APIKEY").split("_")):
+        if not _OTHERWISE.fullmatch(part):
+            if _ANYWHERE.fullmatch(part) or (at_end and _CREDENTIAL.fullmatch(part)):
+                return True
+            if part in _ABOUT:
+                return False
+        at_end = at_end and _WHICH.fullmatch(part) is not None
+    return False
 
 
 def is_everywhere(name: str) -> bool:

@@ -283,6 +283,24 @@ def test_cases_of_a_configuration_have_what_the_prompt_reads(project: Project) -
     }
 
 
+def test_a_credential_is_known_by_any_usual_name(project: Project) -> None:
+    names = ("PGPASSWORD", "SECRETKEY", "githubtoken", "API_KEY_2", "TOKEN_PROD", "NOTION_TOKEN_V2")
+    values = {name: f"my-word-{number}" for number, name in enumerate(names)}
+    env = {**values, "PRIMARY_KEY_COLUMN": "customer_id", "MAX_NEW_TOKEN": "a-great-many"}
+    listed = {"mcpServers": {"db": {"command": "server", "env": env}}}
+    project.write(".mcp.json", json.dumps(listed))
+
+    done = project.aish("init", "--from", ".mcp.json")
+    made = (project.folder / "aish.yaml").read_text("utf-8")
+
+    assert (done.code, done.stdout) == (0, "")
+    assert "my-word" not in made + done.stderr
+    for name in names:
+        assert f": the variable `{name}` of" in done.stderr
+    assert "PRIMARY_KEY_COLUMN: customer_id" in made
+    assert "MAX_NEW_TOKEN: a-great-many" in made
+
+
 def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
     project: Project,
 ) -> None:
