@@ -4,6 +4,7 @@ import gc
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol
 
 import anyio
@@ -27,6 +28,7 @@ from aish.cli.staging import book_of, check_staging, tell_of
 from aish.cli.tables import table_step
 from aish.cli.writable import check_reports, check_writable
 from aish.config.pipeline import Pipeline
+from aish.errors import AishError
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
@@ -152,8 +154,29 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     if book is not None and not telling.quiet:
         tell_of(book)
     if end.name == "interrupted" and film is None and folder.path and not telling.quiet:
-        say(f"hint: `aish run {pipeline.file} --resume` goes on from here")
+        say(_how_to_go_on(pipeline, plan, folder.path))
     return outlets.exit_code(end)
+
+
+def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: Path) -> str:
+    """The hint after an interruption: `--resume` alone repeats no call with effects."""
+    from aish.run.resuming.carried import ResumeRefusedError
+    from aish.run.resuming.journal import carried
+    from aish.sinks.journal_reader import read_journal
+
+    command = f"aish run {pipeline.file} --resume"
+    try:
+        with read_journal(folder / "events.jsonl") as reading:
+            carried(reading, plan, folder.name)
+    except ResumeRefusedError:
+        return (
+            "hint: look what became of the calls that were under way; "
+            f"`{command} --retry-unknown` goes on from here and makes them again"
+        )
+    except (AishError, OSError):
+        # `--resume` itself says what is wrong with the journal; how the run ended stays.
+        pass
+    return f"hint: `{command}` goes on from here"
 
 
 def _cluster(asked: Asked, film: Film | None) -> Callable[[RunFolder], OpenCarrier | None]:

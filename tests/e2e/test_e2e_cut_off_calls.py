@@ -123,7 +123,10 @@ def test_a_command_that_a_signal_ends_is_finished_and_not_run_again_unasked(
     running = project.aish.start("run", "p.yaml")
     wait_file(project.folder / "notes.txt", whole=True)
     running.interrupt(signal.SIGINT)
-    assert running.finish().code == 130
+    done = running.finish()
+    assert done.code == 130
+    assert "`aish run p.yaml --resume --retry-unknown` goes on from here" in done.stderr
+    assert "--resume` goes on" not in done.stderr
 
     assert end(project)["kind"] == "interrupted"
     again = project.run("--resume")
