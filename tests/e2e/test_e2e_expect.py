@@ -195,3 +195,20 @@ def test_an_expectation_that_cannot_hold_never_reaches_a_model(
     assert (done.code, endpoint.requests) == (2, [])
     assert project.tidy(done.stderr) == snapshot
     assert project.aish("validate", "p.yaml").code == 2
+
+
+@pytest.mark.requirement("F12")
+def test_a_template_that_fails_is_told_as_what_cannot_be_checked(project: Project) -> None:
+    project.pipeline(
+        """
+        mcp: {auto_approve: [shell__run]}
+        run: [echo, x]
+        expect: [{contains: "{{ 1 / 0 }}"}]
+        """
+    )
+
+    done = project.run("-q")
+
+    assert done.code == 1
+    said = "step `main`: this cannot be checked: the template `{{ 1 / 0 }}`: division by zero"
+    assert said in done.stderr

@@ -91,7 +91,8 @@ async def check(
     except UnusableError as error:
         got = str(error)
     except TemplateError as error:
-        got = f"an error: {error.message}"
+        said = f"this cannot be checked: {error.message}"
+        return Checked(expectation.kind, ok=False, message=said, where=expectation.where)
     message = f"expected {wanted}" + ("" if got is None else f"; got {got}")
     return Checked(expectation.kind, got is None, message, expectation.where)
 
