@@ -1,7 +1,7 @@
 """The file against its schema, each problem with its place and in words for people (F10)."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -61,6 +61,9 @@ def shape_problems(root: MappingNode) -> list[Problem]:
     found = [
         one for one in check(pipeline_schema(), to_data(root)) if not _is_known(root, one.path)
     ]
+    # What a pattern says of a text includes how long it may be.
+    patterns = {one.path for one in found if one.keyword == "pattern"}
+    found = [one for one in found if one.keyword != "maxLength" or one.path not in patterns]
     problems = [_worded(one, root) for one in found]
     for one in found:
         if one.keyword != "additionalProperties":
@@ -151,13 +154,22 @@ def _given(node: Node | None, found: SchemaProblem) -> str:
 @cache
 def _titles() -> Mapping[str, str]:
     """What a pattern of the schema means, by how problems show it."""
-    definitions = pipeline_schema()["$defs"]
-    assert isinstance(definitions, Mapping)
     return {
         show(entry["pattern"]): str(entry["title"])
-        for entry in definitions.values()
-        if isinstance(entry, Mapping) and "pattern" in entry
+        for entry in _mappings(pipeline_schema())
+        if isinstance(entry.get("pattern"), str) and "title" in entry
     }
+
+
+def _mappings(schema: Any) -> Iterator[Mapping[str, Any]]:
+    """Every mapping within a schema, itself first."""
+    if isinstance(schema, Mapping):
+        yield schema
+    inner = schema.values() if isinstance(schema, Mapping) else schema
+    if isinstance(inner, str) or not isinstance(inner, Iterable):
+        return
+    for one in inner:
+        yield from _mappings(one)
 
 
 def _unknown_hint(found: SchemaProblem) -> str | None:

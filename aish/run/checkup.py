@@ -10,7 +10,7 @@ from typing import Literal
 
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError, LockDiffersError
+from aish.errors import AishError, LockDiffersError, PipelineError
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
@@ -64,6 +64,16 @@ async def check_pipeline(file: Path) -> list[Finding]:
     try:
         pipeline = load_checked(file, ())
         plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
+    except PipelineError as error:
+        return [
+            Finding(
+                str(one.position),
+                "bad",
+                f"{one.path}: {one.message}" if one.path else one.message,
+                one.hint,
+            )
+            for one in error.problems
+        ]
     except AishError as error:
         return [Finding(str(file), "bad", str(error), error.hint)]
     findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]

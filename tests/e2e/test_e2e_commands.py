@@ -403,6 +403,30 @@ def test_no_file_is_read_that_the_pipeline_does_not_name(planned: Project) -> No
     assert not (planned.folder / "pwned").exists()
 
 
+def test_the_doctor_tells_each_problem_of_a_file_on_a_line_of_its_own(project: Project) -> None:
+    project.write(
+        "p.yaml",
+        """
+        aish: 1
+        name: p
+        models:
+          m: {base_url: "http://127.0.0.1:1/v1", model: "${NOT_SET_A}", key_env: NOT_SET_B}
+        prompt: Say hi.
+        """,
+    )
+
+    done = project.aish("doctor", "p.yaml")
+
+    assert done.code == 5
+    assert "⏎" not in done.stdout
+    rows = done.stdout.splitlines()
+    for key, name in (("model", "A"), ("key_env", "B")):
+        said = f": models.m.{key}: the environment variable `NOT_SET_{name}` is not set"
+        (row,) = [n for n, line in enumerate(rows) if line.endswith(said)]
+        assert rows[row].startswith("bad   p.yaml:5:")
+        assert rows[row + 1] == f"      hint: export NOT_SET_{name}=… before the run"
+
+
 def test_the_doctor_looks_at_the_machine_and_at_a_file(
     project: Project, model_endpoint: ModelEndpoints
 ) -> None:
@@ -422,3 +446,25 @@ def test_the_doctor_looks_at_the_machine_and_at_a_file(
     assert down.code == 5
     assert "bad   mcp server `w`: " in down.stdout
     assert all(request.method == "GET" for request in endpoint.requests), "no model was asked"
+
+
+@pytest.mark.requirement("F10", "exit-2")
+def test_a_delimiter_of_two_characters_is_told_once_and_in_words(project: Project) -> None:
+    project.write(
+        "p.yaml",
+        """
+        aish: 1
+        name: p
+        steps:
+          - id: a
+            foreach: {file: x.csv, delimiter: ";;"}
+            prompt: Say {{ item }}
+        """,
+    )
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert done.stderr.count("foreach.delimiter: ") == 1, done.stderr
+    said = "`;;` is not one character, other than a quote, a backslash or a line end"
+    assert f"steps[0].foreach.delimiter: {said}" in done.stderr

@@ -423,7 +423,7 @@ def test_what_cannot_be_imported_is_told_with_its_place(
 
 
 def test_all_that_is_wrong_is_told_at_once(project: Project) -> None:
-    servers = {"a": {}, "b": {"command": "x", "args": "y"}, "c": 1}
+    servers = {"a": {}, "b": {"command": "x", "args": "y"}, "c": 1, "d": {"command": 3}}
     project.write(".mcp.json", json.dumps({"mcpServers": servers}))
 
     done = project.aish("init", "--from", ".mcp.json")
@@ -433,6 +433,7 @@ def test_all_that_is_wrong_is_told_at_once(project: Project) -> None:
         "mcpServers.a",
         "mcpServers.b.args",
         "mcpServers.c",
+        "mcpServers.d.command",
     ]
 
 

@@ -420,6 +420,8 @@ def _command(section: Section) -> tuple[str, ...] | None:
         words = section.texts("command")
     else:
         program = section.text("command")
+        if program is None and section.raw("command") is not None:
+            return None  # told by `text`
         words = () if program is None else (program,)
     if not words or not words[0]:
         section.wrong("command", "the name of a program is expected here")
