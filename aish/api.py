@@ -167,7 +167,8 @@ async def arun(
 ) -> Result:
     """As `run`, in the event loop that is running; any number of them at the same time.
 
-    A task that is cancelled ends its run, and the children of it; `aish run --resume` continues it.
+    A task that is cancelled ends its run, and the children of it; its journal then ends without
+    `run.finished`, and `aish run --resume` continues it.
 
     Raises:
         PipelineError: the file cannot be run; `problems` has all that is wrong with it.
@@ -267,14 +268,15 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
     plan, options = prepared.plan, prepared.options
     clock = SystemClock()
     folder = _folder(prepared, given, clock)
-    with folder.beginning():
-        items = open_items_file(folder.path) if _has_items(plan) else None
-        journal = _journal(folder)
-    gathered, hearer = _Gathered(folder.id, items), _Hearer(given.get("on_event"))
+    hearer = _Hearer(given.get("on_event"))
     with ExitStack() as stack:
         tape: AnyTape | None = None
         if prepared.reel is not None:
             tape = stack.enter_context(prepared.reel.opened(plan, options, folder, clock))
+        with folder.beginning():
+            items = open_items_file(folder.path) if _has_items(plan) else None
+            journal = _journal(folder)
+        gathered = _Gathered(folder.id, items)
         book = None
         if stages(plan):
             from aish.run.staging.book import open_book

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
 from aish.api import Result, RunFailedError, arun, run
-from aish.errors import PipelineError, UsageError
+from aish.errors import AishError, PipelineError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "result.schema.json").read_text("utf-8"))
@@ -318,6 +318,8 @@ def test_a_cancelled_run_ends_with_its_children(tmp_path: Path) -> None:
     asyncio.run(main())
 
     assert processes_in(tmp_path) == []
+    (journal,) = tmp_path.glob(".aish/runs/*/events.jsonl")
+    assert "run.finished" not in journal.read_text("utf-8")
 
 
 def test_a_run_whose_journal_is_lost_has_failed(tmp_path: Path) -> None:
@@ -339,6 +341,20 @@ def test_a_run_whose_journal_is_lost_has_failed(tmp_path: Path) -> None:
     )
 
     assert done.stdout.startswith("1 failed cannot write the journal: "), done.stderr
+
+
+def test_a_cassette_that_cannot_be_recorded_leaves_nothing_open(tmp_path: Path) -> None:
+    file = write(tmp_path, f"aish: 1\n{SHELL}run: 'true'\n")
+    (tmp_path / "file").touch()
+    opened = Path("/proc/self/fd")
+
+    def refused() -> int:
+        with pytest.raises(AishError):
+            run(file, record=tmp_path / "file" / "tape.yaml")
+        return len(list(opened.iterdir()))
+
+    assert refused() == refused() == refused()
+    assert not list(tmp_path.glob(".aish/runs/*/events.jsonl"))
 
 
 def test_the_time_limit_of_a_call_holds(
