@@ -12,7 +12,6 @@ from aish.config.server_entry import ServerEntry
 from aish.errors import PipelineError, Position, Problem, UsageError
 from aish.models.headers import check_endpoint
 from aish.run.checks.tools import WEB_URL, WEB_URL_HINT
-from aish.system.children import child_environment
 from aish.system.secrets import SHORTEST, Secrets, is_everywhere, is_ordinary, names_credential
 from aish.vocab.frozen import frozen
 
@@ -222,6 +221,9 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
 
 def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
     """`entry` ready to be opened."""
+    # Children bring asyncio and anyio, and `aish validate` reads this file without opening any.
+    from aish.system.children import child_environment
+
     path = f"mcp.servers.{entry.alias}"
     token = entry.auth_token or resolver.named(entry.auth_env, f"{path}.auth_env")
     if entry.auth_token:
