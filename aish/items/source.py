@@ -18,6 +18,7 @@ LONGEST_ITEM = 16 * 1024 * 1024
 
 _BUFFER = 1 << 18
 _BEGINS = "a path under `foreach` begins at the folder of the pipeline file"
+_NO_FILE = "a run reads its items more than once: write what a pipe gives to a file first"
 
 
 class ItemsError(StepFailedError):
@@ -49,7 +50,8 @@ def opened(path: Path) -> Generator[BinaryIO]:
         raise ItemsError(said, where=shown(path), hint=hint) from error
     with os.fdopen(descriptor, "rb", buffering=_BUFFER) as file:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise ItemsError("items are read from plain files only", where=shown(path))
+            said = "items are read from plain files only"
+            raise ItemsError(said, where=shown(path), hint=_NO_FILE)
         yield file
 
 

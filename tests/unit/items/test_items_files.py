@@ -197,8 +197,10 @@ def test_a_file_that_is_not_there_is_said_before_the_first_item(tmp_path: Path) 
 def test_a_pipe_is_no_file_of_items(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "rows.csv")
 
-    with pytest.raises(ItemsError, match="plain files only"):
+    with pytest.raises(ItemsError, match="plain files only") as failed:
         from_file(tmp_path / "rows.csv")
+
+    assert "write what a pipe gives to a file first" in (failed.value.hint or "")
 
 
 def test_an_unknown_ending_is_refused_with_those_that_are_known(tmp_path: Path) -> None:
