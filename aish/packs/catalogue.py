@@ -15,6 +15,14 @@ PACKS: Mapping[str, str] = {
 NEEDS: Mapping[str, tuple[str, str]] = {"git": ("pygit2", "git")}
 """The library that a pack needs and that is not always installed, and the extra that has it."""
 
+DESTRUCTIVE: Mapping[str, tuple[str, ...]] = {
+    "fs": ("file_write", "file_delete", "file_rename"),
+    "edit": ("file_edit", "file_set_lines"),
+    "git": (),
+    "shell": ("shell_run",),
+}
+"""The tools that call themselves destructive (P5): rules are checked without loading a pack."""
+
 OLDER_NAMES: Mapping[str, str] = {
     "read_file": "file_read",
     "read_text_file": "file_read",

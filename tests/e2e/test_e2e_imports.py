@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import pytest
 from e2e_project import ModelEndpoints, Project
 from model_endpoint import text_reply
 
@@ -107,13 +108,21 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     assert not modules & {"aish.sinks.items.table", "aish.sinks.progress.display"}
 
 
-def test_validating_imports_neither_a_network_library_nor_a_schema_engine(project: Project) -> None:
-    project.pipeline("prompt: Say hello\nmodels: {m: {embedded: smollm2}}")
+@pytest.mark.parametrize(
+    "mcp",
+    ["", 'mcp: {servers: {repo: {pack: [fs, edit]}}, auto_approve: ["repo__file_*"]}'],
+    ids=["without servers", "with packs and a wildcard"],
+)
+def test_validating_imports_neither_a_network_library_nor_a_schema_engine(
+    project: Project, mcp: str
+) -> None:
+    project.pipeline(f"prompt: Say hello\nmodels: {{m: {{embedded: smollm2}}}}\n{mcp}")
 
     modules = imported(project, "validate", "p.yaml")
 
     # A file is checked without an event loop, a socket or a child.
     assert modules & {*HEAVY, "httpx", "anyio", "asyncio", "socket", "ssl"} == set()
+    assert not [name for name in modules if name.startswith("aish.packs.fs")]
 
 
 def test_a_recording_imports_what_writes_it_only_after_its_first_byte(

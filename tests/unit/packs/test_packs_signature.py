@@ -6,7 +6,7 @@ import anyio
 import pytest
 
 import aish.packs
-from aish.packs.catalogue import OLDER_NAMES, PACKS
+from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES, PACKS
 from aish.packs.results import Answer
 from aish.packs.signature import description_of, schema_of
 from aish.packs.workplace import Marks, PackTool, Workplace, tool_of
@@ -118,6 +118,8 @@ def test_every_row_of_the_catalogue_is_a_pack_with_well_made_tools(pack: str) ->
         }
         assert all(isinstance(hint, bool) for hint in tool.annotations.values())
         assert tool.parallel is tool.annotations["readOnlyHint"]
+    said = tuple(tool.name for tool in tools if tool.annotations["destructiveHint"])
+    assert said == DESTRUCTIVE[pack]
 
 
 @pytest.mark.requirement("K1")
