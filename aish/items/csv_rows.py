@@ -15,6 +15,9 @@ from aish.text import counted
 LONGEST_VALUE = 1024 * 1024
 """Characters of one value."""
 
+# As much of a column's name as a message shows.
+_LONGEST_NAME = 80
+
 # What the reader says in its own terms.
 _REASONS = (
     ("field larger", f"a value is longer than {LONGEST_VALUE} characters: is a quote left open"),
@@ -96,7 +99,10 @@ def _check_header(header: Sequence[str], lines: Lines, number: int) -> None:
         if not column.strip():
             raise _bad(f"column {place} has no name in the header", lines, number)
         if column in seen:
-            raise _bad(f"the header has the name `{column[:80]}` twice", lines, number)
+            # Never a part of it: of a secret that is cut in two, no half would be masked.
+            name = f"the name `{column}`" if len(column) <= _LONGEST_NAME else "a long name"
+            places = f"columns {header.index(column) + 1} and {place}"
+            raise _bad(f"the header has {name} twice, in {places}", lines, number)
         seen.add(column)
 
 

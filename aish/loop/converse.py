@@ -160,7 +160,8 @@ class _Exchange:
 
     def _add_answer(self, answer: Assembled, place: Place) -> tuple[Wanted, ...]:
         """Add an answer that asks for tools, its calls made legal first."""
-        wanted = make_legal(answer.calls, self._visible, place, self._conversation.used_ids)
+        used, mask = self._conversation.used_ids, self._equipment.mask
+        wanted = make_legal(answer.calls, self._visible, place, used, mask)
         self._tell_turn(answer, place, tuple(one.call.id for one in wanted))
         self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
         return wanted
@@ -217,7 +218,8 @@ class _Exchange:
     def _end(self, answer: Assembled, place: Place) -> Outcome:
         """Add an answer without calls, and say what it means."""
         self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
-        ending = ending_of(answer, wants_schema=self._ask.schema is not None)
+        wants_schema = self._ask.schema is not None
+        ending = ending_of(answer, self._equipment.mask, wants_schema=wants_schema)
         self._add_assistant(answer, ending.text or wording.EMPTY_ANSWER, ())
         if ending.notice is not None:
             self._equipment.emit(Notice(place, "warning", *ending.notice))

@@ -67,7 +67,9 @@ async def propose(
     """Ask the gate about a call; a `UsedCall` says that and why it is not made."""
     problems = await equipment.check_arguments(tool.input_schema, arguments)
     if problems:
-        reply = wording.does_not_fit(spell_path(problems[0].path), problems[0].message)
+        path, why = spell_path(problems[0].path), problems[0].message
+        # Masked before they are cut: half a secret would not be known for one.
+        reply = wording.does_not_fit(equipment.mask(path), equipment.mask(why))
         return refuse(str(tool.name), arguments, "bad_arguments", reply, equipment, place)
     proposal = Proposal(tool, arguments, place)
     decision = await equipment.gate.decide(proposal)
@@ -250,7 +252,8 @@ def _shown(
     """The result as the model sees it: never empty, never too long, media named (L18, M7)."""
     lines = [_text(result)]
     for number, media in enumerate(result.media, 1):
-        path = _kept(_media_name(place, number, media), media.data, equipment, place)
+        kind = equipment.mask(media.mime_type)
+        path = _kept(_media_name(place, number, kind), media.data, equipment, place)
         lines.append(describe(media, attached=media in attached))
         if path is not None:
             text = f"{what(media)}, saved as {path}"
@@ -281,8 +284,8 @@ def _kept(name: str, data: bytes, equipment: Equipment, place: Place) -> str | N
         return None
 
 
-def _media_name(place: Place, number: int, media: Media) -> str:
-    ending = "".join(filter(str.isalnum, media.mime_type.rpartition("/")[2])) or "bin"
+def _media_name(place: Place, number: int, kind: str) -> str:
+    ending = "".join(filter(str.isalnum, kind.rpartition("/")[2])) or "bin"
     return f"{_file_stem(place)}-{number}.{ending[:8]}"
 
 

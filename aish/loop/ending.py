@@ -1,6 +1,7 @@
 """What an answer without tool calls means for its step."""
 
 from aish.loop.assemble import Assembled
+from aish.loop.equipment import Mask
 from aish.strict_json import strict_json
 from aish.text import for_line
 from aish.vocab.event_parts import Failure
@@ -18,11 +19,14 @@ class Ending:
     notice: tuple[str, str] | None = None
 
 
-def ending_of(answer: Assembled, *, wants_schema: bool) -> Ending:
-    """Whether `answer` is one: refused, cut off and empty answers are told apart."""
+def ending_of(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
+    """Whether `answer` is one: refused, cut off and empty answers are told apart.
+
+    `mask` takes the secrets out of what is told of it, before that is cut.
+    """
     match answer.finish.reason:
         case "refusal":
-            return _refused(answer)
+            return _refused(answer, mask)
         case "length" if wants_schema and _is_whole(answer.text):
             # What was cut off is space: small models write it until they are stopped.
             return Ending(answer.text, notice=("truncated", "the answer was cut off after its end"))
@@ -31,7 +35,7 @@ def ending_of(answer: Assembled, *, wants_schema: bool) -> Ending:
         case "length":
             return Ending(answer.text, notice=("truncated", _TRUNCATED.message))
         case _:
-            return _complete(answer)
+            return _complete(answer, mask)
 
 
 def _is_whole(text: str) -> bool:
@@ -43,16 +47,16 @@ def _is_whole(text: str) -> bool:
     return isinstance(value, (dict, list, str))
 
 
-def _refused(answer: Assembled) -> Ending:
+def _refused(answer: Assembled, mask: Mask) -> Ending:
     text = answer.text or answer.finish.refusal or ""
-    shown = for_line(text)[:_SHOWN]
+    shown = for_line(mask(text))[:_SHOWN]
     reason = f"the model refused: {shown}" if shown else "the model refused to answer"
     return Ending(text, Failure("refusal", reason))
 
 
-def _complete(answer: Assembled) -> Ending:
+def _complete(answer: Assembled, mask: Mask) -> Ending:
     """An answer that ended by itself, or for a reason that only its content can judge."""
-    said = f"`{for_line(answer.finish.raw)[:_SHOWN] or answer.finish.reason}`"
+    said = f"`{for_line(mask(answer.finish.raw))[:_SHOWN] or answer.finish.reason}`"
     odd = answer.finish.reason == "other"
     if answer.text.strip():
         notice = ("odd_finish", f"the answer ended with {said}") if odd else None

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Container, Mapping, Sequence
+from dataclasses import replace
 
 from aish.loop import wording
 from aish.loop.arguments import read_arguments
+from aish.loop.equipment import Mask
 from aish.loop.ids import unique_ids
 from aish.vocab.event_parts import Place
 from aish.vocab.frozen import frozen
@@ -19,8 +21,10 @@ _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
 class Wanted:
     """A call as it stands in the history, and what is known of it.
 
-    `asked` is the call as it came, `tool` is `None` for a name that no visible tool has,
-    `arguments` where they are broken, and `why` then says how; `known` are the right names.
+    `asked` is the call as it came, but that a name which no tool has is masked, as `why` is: they
+    are cut before they are shown or sent back, and half a secret would not be known for one.
+    `tool` is `None` for a name that no visible tool has, `arguments` where they are broken, and
+    `why` then says how; `known` are the right names.
     """
 
     call: ToolCall
@@ -43,19 +47,32 @@ class Wanted:
 
 
 def make_legal(
-    calls: Sequence[ToolCall], visible: Mapping[str, Tool], place: Place, used: Container[str]
+    calls: Sequence[ToolCall],
+    visible: Mapping[str, Tool],
+    place: Place,
+    used: Container[str],
+    mask: Mask,
 ) -> tuple[Wanted, ...]:
-    """The calls of one turn, with unique ids, sendable names and object arguments."""
+    """The calls of one turn, with unique ids, sendable names and object arguments.
+
+    `mask` takes the secrets out of what is told of a call that cannot be made.
+    """
     ids = unique_ids([call.id for call in calls], place, used)
     known = tuple(visible)
-    return tuple(_wanted(call, id, visible, known) for call, id in zip(calls, ids, strict=True))
+    return tuple(
+        _wanted(call, id, visible, known, mask) for call, id in zip(calls, ids, strict=True)
+    )
 
 
-def _wanted(call: ToolCall, id: str, visible: Mapping[str, Tool], known: tuple[str, ...]) -> Wanted:
+def _wanted(
+    call: ToolCall, id: str, visible: Mapping[str, Tool], known: tuple[str, ...], mask: Mask
+) -> Wanted:
     tool = visible.get(call.name)
+    if tool is None:
+        call = replace(call, name=mask(call.name))
     read = read_arguments(call.arguments, tool.input_schema if tool else {})
     legal = ToolCall(id, _sendable(call.name), read.legal, call.extras)
-    return Wanted(legal, call, tool, read.value, read.why, known)
+    return Wanted(legal, call, tool, read.value, mask(read.why), known)
 
 
 def _sendable(name: str) -> str:

@@ -8,6 +8,8 @@ from aish.vocab.tools import Media
 # A stranger's word that goes into a URL: an endpoint refuses what is no type, in every turn after.
 _IMAGE = re.compile(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
 
+_LONGEST_TYPE = 80
+
 
 def can_be_attached(media: Media) -> bool:
     """Whether a model that sees can be sent it: chat completions know images only."""
@@ -24,5 +26,7 @@ def describe(media: Media, *, attached: bool) -> str:
 
 def what(media: Media) -> str:
     """Its kind and size in words."""
-    kind = for_line(media.mime_type)[:80] or "unknown type"
+    # Never a part of it, which might be half a secret that nothing would mask then.
+    kind = media.mime_type if len(media.mime_type) <= _LONGEST_TYPE else ""
+    kind = for_line(kind) or "unknown type"
     return f"{kind}, {len(media.data)} bytes"

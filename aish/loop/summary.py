@@ -96,7 +96,7 @@ async def summarise(
             purpose="summary",
         )
     )
-    text = answer.text.strip().encode("utf-8", "replace")[:longest].decode("utf-8", "ignore")
+    text = _shortened(answer.text.strip(), longest, equipment.mask)
     if not text or answer.finish.reason == "refusal":
         return Summary("", usage, f"model `{model.alias}` gave none")
     return Summary(text, usage)
@@ -128,6 +128,14 @@ def _lines(turn: Turn, mask: Mask) -> Iterable[str]:
 
 def _line(who: str, text: str, mask: Mask) -> str:
     return f"[{who}] {_short(text, mask)}"
+
+
+def _shortened(text: str, longest: int, mask: Mask) -> str:
+    """At most `longest` bytes of a text, whole characters, without its secrets if it is cut."""
+    masked = mask(text).encode("utf-8", "replace")
+    if len(masked) <= longest and len(text.encode("utf-8", "replace")) <= longest:
+        return text
+    return masked[:longest].decode("utf-8", "ignore")
 
 
 def _short(text: str, mask: Mask) -> str:

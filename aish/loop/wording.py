@@ -1,4 +1,7 @@
-"""The replies that come from us and not from a tool, all marked `[aish]`."""
+"""The replies that come from us and not from a tool, all marked `[aish]`.
+
+Untrusted text comes here masked: some of it is cut, and half a secret would not be known for one.
+"""
 
 import re
 from collections.abc import Sequence
@@ -56,7 +59,8 @@ def is_left_out(text: str) -> bool:
 
 def media_gone(kind: str) -> str:
     """What stands for an image that was in an earlier part of a conversation, and is not kept."""
-    return f"[aish] no longer there: {_short(kind, _SHOWN_NAME) or 'unknown type'}"
+    shown = for_line(kind) if len(kind) <= _SHOWN_NAME else ""
+    return f"[aish] no longer there: {shown or 'unknown type'}"
 
 
 def rounds_left_out(rounds: int, model: str = "", summary: str = "") -> str:

@@ -97,7 +97,7 @@ class ChatModel:
                     await self._pace.sleep(wait)
                 slot.sent()
                 turn.tries += 1
-                decoder = _decoder(turn.request)
+                decoder = _decoder(turn.request, self._secrets.mask)
                 request.received.source = decoder
                 exchange = self._transport.send(turn.body, turn.ends)
                 try:
@@ -292,9 +292,10 @@ async def _background() -> AsyncGenerator[TaskGroup]:
         raise failure
 
 
-def _decoder(request: ModelRequest) -> ChatDecoder:
+def _decoder(request: ModelRequest, mask: Callable[[str], str]) -> ChatDecoder:
     return ChatDecoder(
         place=request.place,
         known_tools=frozenset(tool.wire for tool in request.tools),
         required={tool.wire: bool(tool.input_schema.get("required")) for tool in request.tools},
+        mask=mask,
     )

@@ -79,7 +79,7 @@ async def attachment(
     else:
         parts = await _resource(wanted, servers)
     refuse_long(f"`{wanted.ref}`", (part.text for part in parts if part.text is not None), limit)
-    return _shown(parts, sees_images=sees_images)
+    return _shown(wanted, parts, sees_images=sees_images)
 
 
 def joined(pieces: Iterable[Attached], text: str) -> Attached:
@@ -181,13 +181,17 @@ def _listed(aliases: Iterable[str]) -> str:
     return ", ".join(f"`{alias}`" for alias in aliases)
 
 
-def _shown(parts: Iterable[Part], *, sees_images: bool) -> Attached:
-    """Each part between two lines that say where it comes from."""
+def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:
+    """Each part between two lines that say where it comes from.
+
+    What its server calls it is shown whole or not at all: of a secret in it that is cut in two, no
+    half would be masked.
+    """
     blocks: list[str] = []
     media: list[Media] = []
     for part in parts:
-        name = for_line(part.uri)[:_LONGEST_NAME]
-        kind = for_line(part.mime)[:_LONGEST_MIME]
+        name = for_line(part.uri if len(part.uri) <= _LONGEST_NAME else wanted.ref)
+        kind = for_line(part.mime) if len(part.mime) <= _LONGEST_MIME else ""
         body = safe_utf8(part.text or "")
         if part.media is not None:
             seen = sees_images and can_be_attached(part.media)

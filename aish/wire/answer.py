@@ -13,6 +13,7 @@ from aish.wire.error_body import find_error
 from aish.wire.errors import LimitError, MalformedToolCallError
 from aish.wire.extras import merge_field
 from aish.wire.finish import is_error, known_reason
+from aish.wire.json_text import Mask
 from aish.wire.usage import read_cost, read_usage
 
 # As many as endpoints send at most where they are asked for several.
@@ -47,15 +48,16 @@ class Answer:
     After `settle` the first holds all that counts.
     """
 
-    __slots__ = ("_known", "_others", "begun", "first", "slots", "speech")
+    __slots__ = ("_known", "_mask", "_others", "begun", "first", "slots", "speech")
 
-    def __init__(self, known_tools: Collection[str]) -> None:
-        self.first = Choice(known_tools)
+    def __init__(self, known_tools: Collection[str], mask: Mask) -> None:
+        self.first = Choice(known_tools, mask)
         self.speech = self.first.speech
         self.slots = self.first.slots
         self.begun = False
         """Whether a choice has come."""
         self._known = known_tools
+        self._mask = mask
         self._others: dict[str, Choice] = {}
 
     @property
@@ -104,7 +106,7 @@ class Answer:
             MalformedToolCallError: what it says of calls is nothing that can be used.
             LimitError: there are too many choices.
         """
-        if error := find_error(value):
+        if error := find_error(value, self._mask):
             raise error
         if usage := value.get("usage"):
             self.first.count(usage)
@@ -163,7 +165,7 @@ class Answer:
         if other is None:
             if len(self._others) >= _MOST_CHOICES:
                 raise LimitError(f"the answer has over {_MOST_CHOICES} choices")
-            other = self._others[key] = Choice(self._known)
+            other = self._others[key] = Choice(self._known, self._mask)
         return other
 
     def _pass_over(self, others: Sequence[Choice]) -> None:

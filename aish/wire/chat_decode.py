@@ -18,7 +18,15 @@ from aish.wire.errors import (
     LimitError,
     UnreadableStreamError,
 )
-from aish.wire.json_text import DONE, BrokenJsonError, excerpt, is_cut, json_values, raw_decode
+from aish.wire.json_text import (
+    DONE,
+    BrokenJsonError,
+    Mask,
+    excerpt,
+    is_cut,
+    json_values,
+    raw_decode,
+)
 from aish.wire.sse import MAX_EVENT, UNFRAMED, Frame, SseReader
 from aish.wire.stray_lines import StrayLines, is_cut_field, not_a_stream
 
@@ -30,7 +38,8 @@ class ChatDecoder:
     """Decodes one response with status 200; use one decoder for each try.
 
     `known_tools` are the wire names of the tools in the request, `required` says which of them
-    have required arguments.
+    have required arguments. `mask` takes the secrets out of what errors and notices
+    show of an answer, before it is cut.
     """
 
     __slots__ = (
@@ -44,15 +53,16 @@ class ChatDecoder:
         place: Place,
         known_tools: Collection[str] = (),
         required: Mapping[str, bool] | None = None,
+        mask: Mask = str,
     ) -> None:
         self.progress = 0
         """How often something of the answer has come: comments and pings do not count (L4)."""
         self.done = False
         """Whether `[DONE]` was seen: what follows is not worth waiting for."""
-        self._setting = Setting(place, frozenset(known_tools), required or {})
-        self._answer = Answer(self._setting.known_tools)
+        self._setting = Setting(place, frozenset(known_tools), required or {}, mask)
+        self._answer = Answer(self._setting.known_tools, mask)
         self._reader = SseReader()
-        self._stray = StrayLines()
+        self._stray = StrayLines(mask)
         self._kind: Literal["unknown", "events", "json"] = "unknown"
         self._closing = False
         self._head = b""
@@ -140,7 +150,7 @@ class ChatDecoder:
             for inner in value:
                 self._take_value(inner)
         else:
-            self._refuse(f"an event is no object: {excerpt(str(value))}")
+            self._refuse(f"an event is no object: {excerpt(str(value), self._setting.mask)}")
 
     def _take_odd(self, data: bytes, event: bytes | None) -> None:
         """Take an event that is named, or is not one JSON value (quirks 2, 9, 21, 25)."""
@@ -149,7 +159,7 @@ class ChatDecoder:
             return
         text = data.decode("utf-8", "replace").strip()
         if event == b"error":
-            raise in_band_error(_parsed(data) or text)
+            raise in_band_error(_parsed(data) or text, self._setting.mask)
         if not text or event in _PINGS:
             return
         if text.startswith(":"):
@@ -159,7 +169,7 @@ class ChatDecoder:
             for value in json_values(text):
                 self._take_value(value)
         except BrokenJsonError:
-            self._refuse(f"an event is no JSON: {excerpt(text)}")
+            self._refuse(f"an event is no JSON: {excerpt(text, self._setting.mask)}")
 
     def _take_stray(self, line: bytes) -> None:
         if self._closing and is_cut_field(line):
@@ -201,9 +211,9 @@ class ChatDecoder:
             elif is_cut(error.rest):
                 raise IncompleteStreamError("the answer ended inside its JSON") from None
             else:
-                raise not_a_stream(text) from None
+                raise not_a_stream(text, self._setting.mask) from None
         if not (self._answer.begun or self.done):
-            raise not_a_stream(text)
+            raise not_a_stream(text, self._setting.mask)
 
 
 def _parsed(data: bytes) -> Any:

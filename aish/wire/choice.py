@@ -7,7 +7,7 @@ from aish.vocab.deltas import StreamNotice
 from aish.wire.content import REASONING_FIELDS, content_pieces, reasoning_text
 from aish.wire.errors import MalformedToolCallError
 from aish.wire.extras import merge_field
-from aish.wire.json_text import excerpt
+from aish.wire.json_text import Mask, excerpt
 from aish.wire.speech import Speech
 from aish.wire.tool_call_slots import ToolCallSlots
 
@@ -24,11 +24,11 @@ class Choice:
     """What one choice says: its speech, its calls, its fields, its end."""
 
     __slots__ = (
-        "_known", "_noticed", "begun", "extras", "finish", "misplaced", "reasoning", "refusal",
-        "slots", "speech", "usage", "whole",
+        "_known", "_mask", "_noticed", "begun", "extras", "finish", "misplaced", "reasoning",
+        "refusal", "slots", "speech", "usage", "whole",
     )  # fmt: skip
 
-    def __init__(self, known_tools: Collection[str]) -> None:
+    def __init__(self, known_tools: Collection[str], mask: Mask) -> None:
         self.speech = Speech()
         self.slots = ToolCallSlots(known_tools)
         self.extras: dict[str, Any] = {}
@@ -44,6 +44,7 @@ class Choice:
         self.reasoning: dict[str, list[str]] = {}
         self.refusal: list[str] = []
         self._known = known_tools
+        self._mask = mask
         self._noticed: set[str] = set()
 
     @property
@@ -92,7 +93,7 @@ class Choice:
 
     def _add_again(self, message: dict[str, Any]) -> None:
         """A whole message behind its pieces says nothing new, but it may have the calls."""
-        again = Choice(self._known)
+        again = Choice(self._known, self._mask)
         again.take({"message": message})
         if not self.slots.all:
             self.slots.join(again.slots)
@@ -128,7 +129,8 @@ class Choice:
             elif text in _CALLS_IN_CONTENT:
                 self.misplaced = f"as content of type `{text}`"
             else:
-                self.notice("unknown_content", f"content of type `{excerpt(text)}` was left out")
+                said = excerpt(text, self._mask)
+                self.notice("unknown_content", f"content of type `{said}` was left out")
 
     def _add_reasoning(self, delta: dict[str, Any]) -> None:
         """Thinking is kept by name, and shown once where two fields say the same."""
@@ -152,7 +154,7 @@ class Choice:
                 add(item)
             elif item is not None:
                 raise MalformedToolCallError(
-                    f"malformed tool call: it is no object: {excerpt(str(item))}"
+                    f"malformed tool call: it is no object: {excerpt(str(item), self._mask)}"
                 )
         if self.slots.guessed:
             self.notice("missing_index", "pieces of tool calls come without an index")

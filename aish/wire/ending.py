@@ -22,7 +22,7 @@ from aish.wire.errors import (
     TruncatedToolCallError,
 )
 from aish.wire.finish import is_error, known_reason
-from aish.wire.json_text import dump, excerpt, is_cut
+from aish.wire.json_text import Mask, dump, excerpt, is_cut
 from aish.wire.leaked_call import looks_leaked
 from aish.wire.speech import mended
 from aish.wire.tool_call_slots import Slot
@@ -30,11 +30,15 @@ from aish.wire.tool_call_slots import Slot
 
 @frozen
 class Setting:
-    """What the decoder knows of the request: its place, its tools, which need arguments."""
+    """What the decoder knows of the request: its place, its tools, which need arguments.
+
+    `mask` takes the secrets out of what is shown of an answer.
+    """
 
     place: Place
     known_tools: Collection[str]
     required: Mapping[str, bool]
+    mask: Mask
 
 
 def last_deltas(answer: Answer, setting: Setting, *, done: bool) -> list[Delta]:
@@ -45,12 +49,14 @@ def last_deltas(answer: Answer, setting: Setting, *, done: bool) -> list[Delta]:
     """
     answer.settle()
     if is_error(answer.finish):
-        raise InBandError(f"finish reason `{excerpt(answer.finish)}`", code=answer.finish)
+        raise InBandError(
+            f"finish reason `{excerpt(answer.finish, setting.mask)}`", code=answer.finish
+        )
     if not (answer.finish or done or answer.whole):
         raise IncompleteStreamError("the stream ended before the answer did")
     reason = _reason(answer)
     calls = [] if reason == "refusal" else _calls(answer, reason, setting)
-    _check_content(answer, reason, calls)
+    _check_content(answer, reason, calls, setting)
     _add_notices(answer, reason, calls, setting)
     fields = _mended_fields(answer.message_fields())
     return [
@@ -107,7 +113,9 @@ def _may_stand(name: str, arguments: str, setting: Setting) -> bool:
     return setting.required.get(name) is False
 
 
-def _check_content(answer: Answer, reason: FinishReason, calls: list[ToolCall]) -> None:
+def _check_content(
+    answer: Answer, reason: FinishReason, calls: list[ToolCall], setting: Setting
+) -> None:
     """Refuse an end that has nothing before it, unless the model said it was done."""
     if answer.first.misplaced and not calls and reason != "refusal":
         raise MalformedToolCallError(
@@ -116,8 +124,9 @@ def _check_content(answer: Answer, reason: FinishReason, calls: list[ToolCall]) 
     if calls or reason in {"refusal", "length"}:
         return
     if reason == "tool_calls":
+        finish = excerpt(answer.finish, setting.mask)
         raise MalformedToolCallError(
-            f"malformed tool call: finish reason `{excerpt(answer.finish)}` without a call"
+            f"malformed tool call: finish reason `{finish}` without a call"
         )
     plainly_done = answer.finish and reason == "stop"
     if not (plainly_done or answer.speech.said or answer.first.thought):
@@ -131,7 +140,7 @@ def _add_notices(
     if calls and reason != "tool_calls" and said:
         answer.notice(
             "calls_despite_finish",
-            f"text and tool calls under finish reason `{excerpt(answer.finish)}`",
+            f"text and tool calls under finish reason `{excerpt(answer.finish, setting.mask)}`",
         )
     if reason == "refusal" and answer.slots.all:
         answer.notice("calls_despite_refusal", "the tool calls of a refused answer were left out")

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from aish.wire.errors import InBandError
-from aish.wire.json_text import dump, excerpt
+from aish.wire.json_text import Mask, dump, excerpt
 
 _SHOWN: Final = 400
 _RETRYABLE: Final = frozenset({408, 409, 425, 429, 500, 502, 503, 504, *range(520, 525), 529})
@@ -19,35 +19,35 @@ _WORD_FIELDS: Final = ("code", "type", "status", "error_type")
 _TEXT_FIELDS: Final = ("message", "error_message", "detail", "msg", "error", "reason")
 
 
-def find_error(value: dict[str, Any]) -> InBandError | None:
-    """The error that an event or a body reports, or `None`.
+def find_error(value: dict[str, Any], mask: Mask) -> InBandError | None:
+    """The error that an event or a body reports, or `None`; `mask` takes secrets out of it.
 
     An answer has `choices`; without them a message alone is an error too (quirk 24).
     """
     error = value.get("error")
     if error or value.get("object") == "error":
-        return in_band_error(error or value)
+        return in_band_error(error or value, mask)
     choices = value.get("choices")
     if choices:
         for choice in choices if isinstance(choices, list) else ():
             if isinstance(choice, dict) and (inner := choice.get("error")):
-                return in_band_error(inner)
+                return in_band_error(inner, mask)
         return None
     if value.get("error_message") or value.get("error_type"):
-        return in_band_error(value)
+        return in_band_error(value, mask)
     if choices is None and (isinstance(value.get("message"), str) or value.get("detail")):
-        return in_band_error(value)
+        return in_band_error(value, mask)
     return None
 
 
-def in_band_error(error: Any) -> InBandError:
+def in_band_error(error: Any, mask: Mask) -> InBandError:
     """The typed error for whatever the endpoint put in place of one."""
     if isinstance(error, dict) and isinstance(error.get("error"), dict):
         error = error["error"]
     if not isinstance(error, dict):
-        return InBandError(excerpt(_text_of(error), _SHOWN) or "unnamed error")
+        return InBandError(excerpt(_text_of(error), mask, _SHOWN) or "unnamed error")
     code = _code(error)
-    text = excerpt(_message(error), _SHOWN)
+    text = excerpt(_message(error), mask, _SHOWN)
     status = f"HTTP {code}: " if isinstance(code, int) else ""
     return InBandError(f"{status}{text}", code=code, retryable=_is_retryable(code))
 

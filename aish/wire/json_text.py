@@ -5,7 +5,7 @@ Parsed values are `Any`: this room is one of the doors where the shape of data i
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from aish.text import for_line
@@ -14,6 +14,9 @@ DONE: Final = "[DONE]"
 """The marker that ends a stream."""
 
 SHOWN: Final = 200
+
+Mask = Callable[[str], str]
+"""A text without its secrets; this room does not know them."""
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 # What may stand where a parser stops: nothing, or part of a literal, a number, an escape.
@@ -31,7 +34,7 @@ class BrokenJsonError(ValueError):
     """Text that is no JSON from `rest` on."""
 
     def __init__(self, rest: str) -> None:
-        super().__init__(excerpt(rest))
+        super().__init__("no JSON value")
         self.rest = rest
 
 
@@ -85,9 +88,12 @@ def dump(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
 
 
-def excerpt(text: str, length: int = SHOWN) -> str:
-    """The beginning of a stranger's text on one line, made visible (quirk 22)."""
-    cut = text.strip()
+def excerpt(text: str, mask: Mask, length: int = SHOWN) -> str:
+    """The beginning of an untrusted text on one line, made visible (quirk 22).
+
+    It is masked before it is cut: half a secret would not be known for one.
+    """
+    cut = mask(text).strip()
     return for_line(cut[:length]) + ("…" if len(cut) > length else "")
 
 

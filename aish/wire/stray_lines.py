@@ -5,7 +5,7 @@ from typing import Final
 
 from aish.wire.error_body import find_error
 from aish.wire.errors import StreamError, UnreadableStreamError
-from aish.wire.json_text import BrokenJsonError, excerpt, json_values
+from aish.wire.json_text import BrokenJsonError, Mask, excerpt, json_values
 
 _MOST: Final = 4096
 # The standard asks for unknown fields to be ignored; an error is none.
@@ -16,9 +16,10 @@ _FIELDS: Final = (b"data", b"event", b"id", b"retry")
 class StrayLines:
     """Gathers them, up to a size, and says in the end what they were (quirks 21, 22)."""
 
-    __slots__ = ("_lines", "_odd", "_size")
+    __slots__ = ("_lines", "_mask", "_odd", "_size")
 
-    def __init__(self) -> None:
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
         self._lines: list[bytes] = []
         self._odd = False
         self._size = 0
@@ -37,18 +38,18 @@ class StrayLines:
         text = b"\n".join(self._lines).decode("utf-8", "replace")
         try:
             for value in json_values(text):
-                if isinstance(value, dict) and (error := find_error(value)):
+                if isinstance(value, dict) and (error := find_error(value, self._mask)):
                     return error
         except BrokenJsonError:
             pass
         if begun:
-            return UnreadableStreamError(f"text inside the stream: {excerpt(text)}")
-        return not_a_stream(text)
+            return UnreadableStreamError(f"text inside the stream: {excerpt(text, self._mask)}")
+        return not_a_stream(text, self._mask)
 
 
-def not_a_stream(text: str) -> UnreadableStreamError:
+def not_a_stream(text: str, mask: Mask) -> UnreadableStreamError:
     """The error for a page or a text in place of an answer: most often the address is wrong."""
-    return UnreadableStreamError(f"not a chat completion: {excerpt(text)}", retryable=False)
+    return UnreadableStreamError(f"not a chat completion: {excerpt(text, mask)}", retryable=False)
 
 
 def is_cut_field(line: bytes) -> bool:

@@ -1,10 +1,11 @@
 """A secret that lies across the place where a text is cut: its beginning shows up nowhere."""
 
 import json
+import re
 
 import pytest
 from e2e_project import ModelEndpoints, Project, stdio
-from model_endpoint import text_reply, tool_reply
+from model_endpoint import Reply, delta, json_reply, sse, stream_reply, text_reply, tool_reply
 
 SECRET = "planted-0123456789-abcdefghij"
 HALF = SECRET[:12]
@@ -72,6 +73,123 @@ def test_half_a_secret_shows_up_nowhere(
     seen = project.everything_written() + done.stdout + done.stderr
     assert "<secret:PLANTED>" in seen
     assert HALF not in seen
+
+
+def expecting(expectation: str) -> str:
+    return f"- {{id: say, prompt: Say it., expect: [{{{expectation}}}]}}"
+
+
+def events(*values: object) -> Reply:
+    """A stream with these events."""
+    return stream_reply(sse(json.dumps(value) for value in values))
+
+
+SAY = "- {id: say, prompt: Say it.}"
+SERVER = f"mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ['s__*']}}"
+WITH_SERVER = "- {id: say, prompt: Say it., tools: ['s__*']}"
+
+
+@pytest.mark.requirement("X4", "F12", "L7", "L17")
+@pytest.mark.parametrize(
+    ("steps", "top", "reply"),
+    [
+        pytest.param(SAY, "", events({"error": {"message": across(400, 60)}}), id="error"),
+        pytest.param(SAY, "", events({"error": across(400, 60)}), id="error that is a text"),
+        pytest.param(SAY, "", events({"error": {"x": across(394, 60)}}), id="error as JSON"),
+        pytest.param(SAY, "", events([[across(197, 60)]]), id="event that is no object"),
+        pytest.param(SAY, "", json_reply(200, [across(198, 60)]), id="body that is no object"),
+        pytest.param(
+            SAY, "", Reply((f"data: {across(200, 60)}\n\n".encode(),)), id="event that is no JSON"
+        ),
+        pytest.param(SAY, "", Reply((across(200, 60).encode(),)), id="no stream at all"),
+        pytest.param(
+            SAY,
+            "",
+            Reply((sse([delta(content="Hi")], done=False) + across(200, 60).encode() + b"\n",)),
+            id="text in a stream",
+        ),
+        pytest.param(
+            SAY,
+            "",
+            events(delta(content=[{"type": across(200, 60)}]), delta("stop", content="a")),
+            id="type of content",
+        ),
+        pytest.param(
+            SAY,
+            "",
+            events(delta(tool_calls=[across(200, 60)])),
+            id="call that is no object",
+        ),
+        pytest.param(SAY, "", events(delta(across(400, 60), content="a")), id="finish reason"),
+        pytest.param(SAY, "", events(delta("stop", refusal=across(400, 60))), id="refusal"),
+        pytest.param(
+            WITH_SERVER, SERVER, tool_reply([("c1", across(80, 60), "{}")]), id="unknown tool"
+        ),
+        pytest.param(
+            WITH_SERVER, SERVER, tool_reply([("c1", across(64, 60), "{}")]), id="sent tool name"
+        ),
+        pytest.param(
+            WITH_SERVER,
+            SERVER,
+            tool_reply([("c1", "s__echo", f'{{"{across(380, 60)}": 1, "{across(380, 60)}": 1}}')]),
+            id="arguments that are no JSON",
+        ),
+        pytest.param(
+            expecting("contains: other"), "", text_reply(across(120, 60)), id="text without another"
+        ),
+        pytest.param(
+            expecting("not_contains: y"),
+            "",
+            text_reply("y" + across(40, 60)),
+            id="text around what should not be there",
+        ),
+        pytest.param(
+            expecting("matches: '{{ output }}['"), "", text_reply(across(100, 60)), id="regex"
+        ),
+        pytest.param(
+            expecting(r'equals: "a\nb"'),
+            "",
+            text_reply("a\n" + across(199, 60)),
+            id="line that differs",
+        ),
+    ],
+)
+def test_half_a_secret_in_what_an_endpoint_sends_shows_up_nowhere(
+    project: Project, model_endpoint: ModelEndpoints, steps: str, top: str, reply: Reply
+) -> None:
+    endpoint = model_endpoint([reply, *[text_reply("{}")] * 3])
+    project.uses(endpoint)
+    project.pipeline(f"secrets: [PLANTED]\n{top}\nsteps:\n    {steps}")
+    project.aish.env["PLANTED"] = SECRET
+    done = project.run("--format", "json", "--github", "--junit", "j.xml", "--html", "h.html")
+
+    files = [project.folder / name for name in ("j.xml", "h.html")]
+    reports = "".join(path.read_text("utf-8") for path in files if path.exists())
+    seen = project.everything_written() + done.stdout + done.stderr + reports
+    # What stands for it may be cut too, and is spelled otherwise in the name of a tool.
+    assert re.search(r"[<_]secret[:_]P", seen)
+    assert HALF not in seen
+    assert HALF.replace("-", "_") not in seen
+
+
+@pytest.mark.requirement("X4", "B3")
+def test_half_a_secret_in_the_name_of_a_column_shows_up_nowhere(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint([]))
+    name = across(80, 60)
+    project.write("rows.csv", f"{name},{name}\n1,2\n")
+    project.pipeline(
+        """
+        secrets: [PLANTED]
+        steps: [{id: say, foreach: {file: rows.csv}, prompt: Say it.}]
+        """
+    )
+    project.aish.env["PLANTED"] = SECRET
+    done = project.run("--format", "json")
+
+    assert "the header has a long name twice, in columns 1 and 2" in done.stderr
+    assert HALF not in project.everything_written() + done.stdout + done.stderr
 
 
 @pytest.mark.requirement("X4", "F15", "L18", "C6")

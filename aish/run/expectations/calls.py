@@ -23,24 +23,26 @@ _NEVER_RAN = frozenset({"denied", "bad_arguments"})
 def tool_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """A call that fits has run."""
     (wanted,) = expectation.tools
-    words = f"a call of {_shown_match(wanted)}"
+    words = f"a call of {_shown_match(wanted, subject)}"
     ran = [call for call in subject.calls if has_run(call)]
     if any(fit(wanted, call) is Fit.YES for call in ran):
         return words, None
     alike = [call for call in subject.calls if _is_named(wanted, call)]
-    return words, _these(alike) if alike else _names(subject.calls)
+    return words, _these(alike, subject) if alike else _names(subject.calls)
 
 
 def tool_not_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """No call that fits was asked for; one of which that cannot be told counts."""
     (unwanted,) = expectation.tools
     found = [call for call in subject.calls if fit(unwanted, call) is not Fit.NO]
-    return f"no call of {_shown_match(unwanted)}", _these(found) if found else None
+    return f"no call of {_shown_match(unwanted, subject)}", _these(
+        found, subject
+    ) if found else None
 
 
 def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """Calls ran in this order, with others between them unless it says `exact`."""
-    listed = ", ".join(_shown_match(match) for match in expectation.tools)
+    listed = ", ".join(_shown_match(match, subject) for match in expectation.tools)
     words = f"calls of {listed} in this order" + (" and no others" if expectation.exact else "")
     ran = [call for call in subject.calls if has_run(call)]
     if expectation.exact:
@@ -97,13 +99,15 @@ def _is_named(match: ToolMatch, call: UsedCall) -> bool:
     return matches_tool(match.tool, ToolName(server, name))
 
 
-def _shown_match(match: ToolMatch) -> str:
-    return f"`{match.tool}`" + (f" with {short(dict(match.arguments))}" if match.arguments else "")
+def _shown_match(match: ToolMatch, subject: Subject) -> str:
+    given = f" with {short(dict(match.arguments), subject.mask)}" if match.arguments else ""
+    return f"`{match.tool}`{given}"
 
 
-def _these(calls: Sequence[UsedCall]) -> str:
+def _these(calls: Sequence[UsedCall], subject: Subject) -> str:
     shown = [
-        f"`{call.tool}` with {short(call.arguments)}" + ("" if has_run(call) else f" ({call.kind})")
+        f"`{call.tool}` with {short(call.arguments, subject.mask)}"
+        + ("" if has_run(call) else f" ({call.kind})")
         for call in calls[:_MOST_SHOWN]
     ]
     return ", ".join(shown) + _more(calls)

@@ -10,6 +10,7 @@ nowhere, a pattern that takes too long are expectations that do not hold.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
 
 from aish.config.expected import Expectation, ExpectKind
 from aish.loop.equipment import CheckArguments
@@ -17,10 +18,10 @@ from aish.run.expectations.bounds import max_cost_usd, max_seconds, max_tokens, 
 from aish.run.expectations.calls import tool_called, tool_not_called, tool_sequence
 from aish.run.expectations.rendering import UnusableError, rendered
 from aish.run.expectations.result_path import NotThereError
-from aish.run.expectations.snapshot import Mask, snapshot
+from aish.run.expectations.snapshot import snapshot
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.texts import contains, equals, expression, matches, not_contains, schema
-from aish.run.expectations.words import about, as_text
+from aish.run.expectations.words import Mask, about, as_text
 from aish.templates.explain import TemplateError
 from aish.vocab.frozen import frozen
 
@@ -57,7 +58,8 @@ async def check_all(
 ) -> tuple[Checked, ...]:
     """Every expectation, in their order; `fits` is the run's bounded check by a JSON Schema.
 
-    `mask` takes secrets out of what is compared with a snapshot, as was done when it was written.
+    `mask` takes secrets out of what is shown, and of what is compared with a snapshot, as was done
+    when it was written.
     `grade` asks the model of a `judge`.
 
     Raises:
@@ -79,12 +81,13 @@ async def check(
         AishError: a judge could not be asked, or gave no verdict.
     """
     wanted, got = _UNRENDERED, None
+    subject = replace(subject, mask=mask)
     try:
-        expectation = rendered(expectation, subject.names)
+        expectation = rendered(expectation, subject.names, mask)
         if expectation.kind == "judge":
             wanted, got = await judge(expectation, subject, grade)
         else:
-            wanted, got = await _outcome(expectation, subject, fits, mask)
+            wanted, got = await _outcome(expectation, subject, fits)
     except NotThereError as error:
         wanted = f"something at `{expectation.path}`" if expectation.path else "a text"
         got = str(error)
@@ -110,13 +113,13 @@ async def judge(expectation: Expectation, subject: Subject, grade: Grade | None)
 
 
 async def _outcome(
-    expectation: Expectation, subject: Subject, fits: CheckArguments, mask: Mask
+    expectation: Expectation, subject: Subject, fits: CheckArguments
 ) -> tuple[str, Got]:
     """What is wanted in words, and what there is instead."""
     if expectation.kind in _WITH_SCHEMAS:
         return await _WITH_SCHEMAS[expectation.kind](expectation, subject, fits)
     if expectation.kind == "snapshot":
-        return snapshot(expectation, subject, mask)
+        return snapshot(expectation, subject)
     return _PLAIN[expectation.kind](expectation, subject)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from aish.config.expected import Expectation, ToolMatch
 from aish.config.nodes import at, join
+from aish.run.expectations.words import Mask, short
 from aish.templates.plain import is_template
 from aish.templates.render import Context, render, render_tree
 from aish.templates.values import text_of
@@ -20,7 +21,6 @@ from aish.vocab.json import JsonValue
 
 _BOUNDS = frozenset({"max_tool_calls", "max_tokens", "max_cost_usd", "max_seconds"})
 _TEXTS = frozenset({"contains", "not_contains", "matches", "judge", "snapshot"})
-_MOST_SHOWN = 100
 _VALUE_KEYS = {"matches": "regex", "schema": "schema", "snapshot": "file", "judge": "rubric"}
 
 
@@ -45,8 +45,10 @@ def template_sources(expectation: Expectation) -> Iterator[tuple[str, str]]:
     yield from ((key, source) for key, source in found if is_template(source))
 
 
-def rendered(expectation: Expectation, names: Context) -> Expectation:
+def rendered(expectation: Expectation, names: Context, mask: Mask = str) -> Expectation:
     """The expectation with its templates rendered; a lone `{{ … }}` keeps its type.
+
+    `mask` takes the secrets out of what an error shows.
 
     Raises:
         TemplateError: a template cannot be rendered.
@@ -69,7 +71,7 @@ def rendered(expectation: Expectation, names: Context) -> Expectation:
             _demand_text(text_of(found), str(value))
             found = found if kind in {"contains", "not_contains"} else text_of(found)
         if kind == "matches":
-            _demand_regex(str(found))
+            _demand_regex(str(found), mask)
         if kind == "schema" and not isinstance(found, Mapping):
             raise UnusableError("a template that gives no JSON Schema")
         changes["value"] = found
@@ -130,13 +132,13 @@ def _number(value: JsonValue, source: str) -> float:
     return value
 
 
-def _demand_regex(regex: str) -> None:
+def _demand_regex(regex: str, mask: Mask) -> None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             re.compile(regex)
     except (re.error, RecursionError, OverflowError) as error:
-        said = f"`{regex[:_MOST_SHOWN]}`, which is not a valid regular expression: {error}"
+        said = f"{short(regex, mask)}, which is not a valid regular expression: {error}"
         raise UnusableError(said) from error
 
 

@@ -6,7 +6,6 @@ written only when a person asks for it (`aish test --update-snapshots`).
 
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from aish.config.expected import Expectation
@@ -14,24 +13,22 @@ from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, 
 from aish.errors import UsageError
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.subject import Subject
-from aish.run.expectations.words import about, instead
+from aish.run.expectations.words import Mask, about, instead
 from aish.system.files import atomic_write
 from aish.templates.context import ProjectNames
 from aish.templates.plain import is_template
 from aish.text import safe_utf8
 from aish.vocab.json import JsonValue
 
-Mask = Callable[[str], str]
-
 _RENEW = "`aish test --update-snapshots`"
 _MARKS = (".git", ".hg", "pyproject.toml", "package.json")
 
 
-def snapshot(expectation: Expectation, subject: Subject, mask: Mask) -> tuple[str, str | None]:
+def snapshot(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """The text is what the file holds."""
     file = _file(expectation)
     words = f"{about(expectation.path)} to be that of the snapshot `{file.name}`"
-    got = snapshot_text(_value(expectation, subject), mask)
+    got = snapshot_text(_value(expectation, subject), subject.mask)
     if is_template(str(expectation.value)) and isinstance(subject.names, ProjectNames):
         # A row or an answer may have chosen the name: it must not show what lies elsewhere.
         try:
@@ -44,7 +41,7 @@ def snapshot(expectation: Expectation, subject: Subject, mask: Mask) -> tuple[st
         return words, f"nothing there: `{file.name}` {reason(error)}; {_RENEW} writes it"
     if kept == got:
         return words, None
-    return words, f"{instead(kept, got)}\n  {_RENEW} takes it over"
+    return words, f"{instead(kept, got, subject.mask)}\n  {_RENEW} takes it over"
 
 
 def snapshot_text(value: JsonValue, mask: Mask = str) -> str:

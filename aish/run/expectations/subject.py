@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from aish.loop.equipment import UsedCall
 from aish.run.expectations.result_path import find, parse_path
+from aish.run.expectations.words import Mask
 from aish.run.records import (
     Records,
     StepRecord,
@@ -25,7 +26,7 @@ class Subject:
 
     `names` is what paths and expressions lead into. `text` and `value` are what is meant where no
     path is given, the latter for `schema`. `usage` of `None` means that no model was asked,
-    `cost_usd` of `None` is unknown.
+    `cost_usd` of `None` is unknown. `mask` takes the secrets out of what is shown of it.
     """
 
     names: Mapping[str, JsonValue]
@@ -35,6 +36,7 @@ class Subject:
     usage: Usage | None
     seconds: float
     cost_usd: float | None = None
+    mask: Mask = str
 
     def at(self, path: str | None) -> JsonValue:
         """What `path` leads to; the text without one.

@@ -6,7 +6,7 @@ from aish.loop.equipment import CheckArguments
 from aish.policy.texts import same_json
 from aish.run.expectations.result_path import NotThereError, find, kind_of
 from aish.run.expectations.subject import Subject
-from aish.run.expectations.words import about, as_text, instead, short
+from aish.run.expectations.words import Mask, about, as_text, instead, short
 from aish.run.structured import parse_whole
 from aish.system.schema_problem import SchemaProblem
 from aish.templates.references import references_of_expression
@@ -20,38 +20,40 @@ _MOST_NAMES = 3
 def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """The text holds a text; a list holds it as an item."""
     wanted = expectation.value
-    words = f"{about(expectation.path)} to contain {short(wanted)}"
+    words = f"{about(expectation.path)} to contain {short(wanted, subject.mask)}"
     value = subject.at(expectation.path)
     held = _holds(value, wanted)
     if held is None:
-        return words, _no_text(value)
-    return words, None if held else short(value)
+        return words, _no_text(value, subject)
+    return words, None if held else short(value, subject.mask)
 
 
 def not_contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """The opposite, of what is there."""
     unwanted = expectation.value
-    words = f"{about(expectation.path)} not to contain {short(unwanted)}"
+    words = f"{about(expectation.path)} not to contain {short(unwanted, subject.mask)}"
     value = subject.at(expectation.path)
     held = _holds(value, unwanted)
     if held is None:
-        return words, _no_text(value)
-    return words, _around(value, unwanted) if held else None
+        return words, _no_text(value, subject)
+    return words, _around(value, unwanted, subject.mask) if held else None
 
 
 def equals(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """A value is another; of texts, line ends at the end do not count."""
     wanted, value = expectation.value, subject.at(expectation.path)
-    words = f"{about(expectation.path)} to be {short(wanted)}"
+    words = f"{about(expectation.path)} to be {short(wanted, subject.mask)}"
     if isinstance(wanted, str) and isinstance(value, str):
         if wanted.rstrip("\r\n") == value.rstrip("\r\n"):
             return words, None
-        return words, instead(wanted, value)
+        return words, instead(wanted, value, subject.mask)
     if same_json(wanted, value):
         return words, None
     if isinstance(wanted, list | dict) and isinstance(value, list | dict):
-        return words, instead(as_text(wanted), as_text(value))
-    return words, f"{kind_of(value)}: {short(value)}" if isinstance(value, str) else short(value)
+        return words, instead(as_text(wanted), as_text(value), subject.mask)
+    return words, f"{kind_of(value)}: {short(value, subject.mask)}" if isinstance(
+        value, str
+    ) else short(value, subject.mask)
 
 
 async def matches(
@@ -59,14 +61,14 @@ async def matches(
 ) -> tuple[str, str | None]:
     """A text has a match of a regex, looked for where it can be stopped (X7)."""
     regex = str(expectation.value)
-    words = f"{about(expectation.path)} to match {short(regex)}"
+    words = f"{about(expectation.path)} to match {short(regex, subject.mask)}"
     value = subject.at(expectation.path)
     if not isinstance(value, str):
-        return words, _no_text(value)
+        return words, _no_text(value, subject)
     problems = await fits({"pattern": regex}, value)
     if any(problem.keyword != "pattern" for problem in problems):
         return words, "no answer: looking for it took too long"
-    return words, short(value) if problems else None
+    return words, short(value, subject.mask) if problems else None
 
 
 async def schema(
@@ -90,14 +92,14 @@ async def schema(
 def expression(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
     """An expression is true, as templates see truth."""
     source = str(expectation.value)
-    words = f"{short(source)} to be true"
+    words = f"{short(source, subject.mask)} to be true"
     try:
         value = evaluate(source, subject.names)
     except AishError as error:
         return words, f"an error: {error.message}"
     if value:
         return words, None
-    return words, "; ".join((short(value), *_read(source, subject)))
+    return words, "; ".join((short(value, subject.mask), *_read(source, subject)))
 
 
 def _holds(value: JsonValue, wanted: JsonValue) -> bool | None:
@@ -109,18 +111,26 @@ def _holds(value: JsonValue, wanted: JsonValue) -> bool | None:
     return None
 
 
-def _no_text(value: JsonValue) -> str:
-    return "no text at all" if value is None else f"{kind_of(value)} and no text: {short(value)}"
+def _no_text(value: JsonValue, subject: Subject) -> str:
+    return (
+        "no text at all"
+        if value is None
+        else f"{kind_of(value)} and no text: {short(value, subject.mask)}"
+    )
 
 
-def _around(value: JsonValue, unwanted: JsonValue) -> str:
+def _around(value: JsonValue, unwanted: JsonValue, mask: Mask) -> str:
     """The text around what should not be there."""
     if not isinstance(value, str):
-        return short(value)
-    word = text_of(unwanted)
-    at = value.index(word)
+        return short(value, mask)
+    text, word = mask(value), mask(text_of(unwanted))
+    at = text.find(word)
+    if at < 0:
+        # It is in a secret.
+        return short(text, str)
     begin, end = max(at - 40, 0), at + len(word) + 40
-    return short(f"{'…' if begin else ''}{value[begin:end]}{'…' if end < len(value) else ''}")
+    shown = f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
+    return short(shown, str)
 
 
 def _problems(problems: tuple[SchemaProblem, ...]) -> str:
@@ -137,5 +147,5 @@ def _read(source: str, subject: Subject) -> list[str]:
         except NotThereError:
             continue
         if not isinstance(value, dict):
-            said.append(f"`{name}` is {short(value)}")
+            said.append(f"`{name}` is {short(value, subject.mask)}")
     return said[:_MOST_NAMES]

@@ -1,9 +1,12 @@
 """How expectations speak of values: short, and with a diff where that says more."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from aish.sinks.json_text import json_text
 from aish.vocab.json import JsonValue
+
+Mask = Callable[[str], str]
+"""A text without its secrets, taken out before it is cut: no half would be known for one."""
 
 _LONGEST = 120
 _LONGEST_LINE = 200
@@ -17,9 +20,9 @@ def about(path: str | None, otherwise: str = "the text") -> str:
     return otherwise if path is None else f"`{path}`"
 
 
-def short(value: JsonValue) -> str:
+def short(value: JsonValue, mask: Mask) -> str:
     """A value on one line, cut where it is long."""
-    text = value if isinstance(value, str) else json_text(value, spaced=True)
+    text = mask(value if isinstance(value, str) else json_text(value, spaced=True))
     line = text.strip("\n").replace("\r", "").replace("\n", " ⏎ ")
     if len(line) <= _LONGEST:
         return f"`{line}`"
@@ -31,10 +34,14 @@ def as_text(value: JsonValue) -> str:
     return value if isinstance(value, str) else json_text(value, indent=2)
 
 
-def instead(wanted: str, got: str) -> str:
+def instead(wanted: str, got: str, mask: Mask) -> str:
     """What there is instead of a text: itself if it is short, else the lines that differ."""
+    differ_in_secret = wanted != got
+    wanted, got = mask(wanted), mask(got)
+    if differ_in_secret and wanted == got:
+        return "another text, which differs in a secret"
     if "\n" not in wanted.strip("\n") + got.strip("\n") and len(got) <= _LONGEST:
-        return short(got)
+        return short(got, str)
     lines = [f"  {line}" for line in _difference(wanted.splitlines(), got.splitlines())]
     return "\n".join(["another text (`-` expected, `+` got):", *lines])
 

@@ -79,7 +79,7 @@ def test_lines_end_at_line_ends_only(tmp_path: Path) -> None:
     [
         ("", "rows.csv:1: there is no header: the first line has to name the columns"),
         ("a,,c\n", "rows.csv:1: column 2 has no name in the header"),
-        ("a,b,a\n1,2,3\n", "rows.csv:1: the header has the name `a` twice"),
+        ("a,b,a\n1,2,3\n", "rows.csv:1: the header has the name `a` twice, in columns 1 and 3"),
         ("a,b\n1,2\n3\n", "rows.csv:3: the row has 1 value, and the header has 2 names"),
         ('a,b\n"x\ny",2\n1,2,3\n', "rows.csv:4: the row has 3 values, and the header has 2 names"),
         (

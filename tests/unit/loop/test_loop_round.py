@@ -19,7 +19,7 @@ TOOLS = (tool("a"), tool("b"), tool("c"), tool("write"))
 
 def round_of(kit: Kit, *calls: ToolCall) -> Round:
     visible = {one.wire: one for one in kit.box.tools}
-    return Round(make_legal(calls, visible, PLACE, set()), PLACE, kit.equipment())
+    return Round(make_legal(calls, visible, PLACE, set(), str), PLACE, kit.equipment())
 
 
 def run(kit: Kit, *calls: ToolCall) -> list[ToolTurn]:
