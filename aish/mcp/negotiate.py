@@ -87,8 +87,7 @@ async def negotiate(
             found = await _Race(speaker, greet, notice).run(probe_seconds)
     if found is None:
         found = await greet()
-    if not found.manner.modern:
-        await speaker.tell("notifications/initialized", found.manner)
+        await _confirm(speaker, found)
     pinned = choice not in {"auto", "legacy"}
     got = found.manner.version
     if got != found.sent and (pinned or got not in {MODERN, *HANDSHAKE}):
@@ -104,8 +103,13 @@ async def handshake(speaker: Speaker, version: str, capabilities: JsonObject) ->
         McpError: the server cannot be reached, or refuses.
     """
     agreement = await _greet(speaker, version, capabilities, version)
-    await speaker.tell("notifications/initialized", agreement.manner)
+    await _confirm(speaker, agreement)
     return agreement
+
+
+async def _confirm(speaker: Speaker, agreement: Agreement) -> None:
+    """Tell a server of the handshake era that it may begin."""
+    await speaker.tell("notifications/initialized", agreement.manner)
 
 
 async def _greet(speaker: Speaker, version: str, capabilities: JsonObject, sent: str) -> Agreement:
@@ -154,6 +158,8 @@ class _Race:
     async def run(self, seconds: float) -> Agreement | None:
         """The first answer that agrees; `None` where both are answered and neither does.
 
+        A server of the handshake era has been told of the agreement.
+
         Raises:
             McpError: the server cannot be reached, or refuses both.
         """
@@ -172,20 +178,33 @@ class _Race:
             self._failure = error
             scope.cancel()
             return
-        if found is not None:
-            self._take(found, scope)
+        if found is not None and self._found is None:
+            self._found = found
+            scope.cancel()
         self._discovered.set()
 
     async def _greet_later(self, seconds: float, scope: anyio.CancelScope) -> None:
         with anyio.move_on_after(seconds):
             await self._discovered.wait()
         try:
-            self._take(await self._greeted(), scope)
+            found = await self._greeted()
         except Exception as error:  # ruff: ignore[blind-except] - raised in `run`
             self._failure = self._failure or error
             if not self._discovered.is_set():
                 said = f"it refuses `initialize` ({error}); its other answer is waited for"
                 self._notice("handshake_refused", said)
+            return
+        if self._found is None:
+            await self._settle(found, scope)
+
+    async def _settle(self, found: Agreement, scope: anyio.CancelScope) -> None:
+        """Give the other question up; what cancels it may not come before the handshake is over."""
+        self._found = found
+        try:
+            await _confirm(self._speaker, found)
+        except Exception as error:  # ruff: ignore[blind-except] - raised in `run`
+            self._found, self._failure = None, error
+        scope.cancel()
 
     async def _greeted(self) -> Agreement:
         try:
@@ -196,11 +215,6 @@ class _Race:
         # It has ended of the first question, and is started again where that is noticed.
         await self._discovered.wait()
         return await self._greet()
-
-    def _take(self, found: Agreement, scope: anyio.CancelScope) -> None:
-        if self._found is None:
-            self._found = found
-            scope.cancel()
 
 
 async def _discover(speaker: Speaker, *, may_be_left: bool = False) -> Agreement | None:

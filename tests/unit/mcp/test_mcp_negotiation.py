@@ -275,6 +275,27 @@ def test_a_child_that_is_slow_to_start_is_taken_by_whichever_answer_agrees(
     assert reel.leftovers == []
 
 
+@pytest.mark.requirement("M1", "M9")
+def test_the_first_question_is_cancelled_after_the_handshake_is_over(tmp_path: Path) -> None:
+    script, heard = tmp_path / "slow.py", tmp_path / "heard"
+    note = f"open({str(heard)!r}, 'a').write(message['method'] + '\\n')\n    asked["
+    script.write_text(SLOW.format(answers=AGREED_LATE["only initialize is answered"]))
+    script.write_text(script.read_text("utf-8").replace("asked[", note, 1))
+
+    async def scene() -> None:
+        async with registry(command(sys.executable, str(script), connect=6)) as s:
+            assert s.names == ["kid__t"]
+
+    play(scene)
+    assert heard.read_text("utf-8").split() == [
+        "server/discover",
+        "initialize",
+        "notifications/initialized",
+        "notifications/cancelled",
+        "tools/list",
+    ]
+
+
 @pytest.mark.requirement("M5")
 def test_a_child_that_refuses_both_questions_is_told_of_with_its_reason(tmp_path: Path) -> None:
     script = tmp_path / "slow.py"
