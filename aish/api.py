@@ -6,7 +6,7 @@
     result = await arun("task.yaml", replay=True)
 
 Nothing is printed, no signal is taken, stdin is not read. A run that has begun gives a `Result`,
-however it ends; what keeps it from beginning is raised, as in `aish.errors`.
+however it ends; what keeps it from beginning is raised, as in `aish.core.errors`.
 """
 
 import json
@@ -23,7 +23,10 @@ from anyio import to_thread
 from aish.config.inputs import complete_inputs
 from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
-from aish.errors import AishError, ExitCode, UsageError
+from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.events import Exit, RunFinished, Stamped
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 from aish.run.execute import execute
 from aish.run.final import RunStatus
 from aish.run.folder import RunFolder, RunsPlace, open_folder
@@ -42,10 +45,6 @@ from aish.sinks.result import Fold
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Exit
-from aish.vocab.events import RunFinished, Stamped
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 PathLike = str | os.PathLike[str]
 OnEvent = Callable[[JsonObject], None]

@@ -98,7 +98,7 @@ class PipelineCase(pytest.Item):
         if not isinstance(excinfo.value, CaseFailedError):
             return super().repr_failure(excinfo, style)
         from aish.cli.testing_text import explanation
-        from aish.text import for_ci_log
+        from aish.core.text import for_ci_log
 
         path, line, _ = self.reportinfo()
         where = f"{self._shown(Path(path))}:{(line or 0) + 1}: {self.name}"

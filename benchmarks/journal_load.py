@@ -7,26 +7,26 @@ batch|resume FOLDER COUNT     five records for each of COUNT items; what a resum
 import sys
 from pathlib import Path
 
+from aish.core.deltas import Usage
+from aish.core.events import (
+    Event,
+    ItemFinished,
+    ItemStarted,
+    Place,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TurnAdded,
+    TurnFinished,
+    TurnStarted,
+)
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, make_plan
 from aish.run.resuming.journal import carried
 from aish.run.resuming.starts import starts
 from aish.sinks.journal import open_journal
 from aish.sinks.journal_reader import read_journal
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
-    Event,
-    ItemFinished,
-    ItemStarted,
-    RunStarted,
-    Stamped,
-    StepFinished,
-    StepStarted,
-    TurnFinished,
-    TurnStarted,
-)
-from aish.vocab.turn_events import TurnAdded
 
 TEXT = (
     "An answer of a hundred characters or so, as a row of a table that is classified would get it. "

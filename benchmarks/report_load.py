@@ -4,24 +4,28 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from aish.sinks.journal import open_journal
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Asked, Exit, Failure, Place, StepStatus
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
+    Asked,
     Event,
+    Exit,
+    Failure,
     ItemFinished,
     ItemStarted,
+    Place,
     RunFinished,
     RunStarted,
     Stamped,
     StepFinished,
     StepStarted,
+    StepStatus,
     ToolDecided,
     ToolFinished,
     ToolStarted,
     TurnFinished,
     TurnStarted,
 )
+from aish.sinks.journal import open_journal
 
 ANSWER = "An answer of some length, as a row of a table that is looked into would get it. " * 8
 RESULT = "What a tool found out about this row, line by line, with names and numbers.\n" * 12

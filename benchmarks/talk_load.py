@@ -5,12 +5,11 @@ import pty
 import subprocess
 import sys
 
+from aish.core.deltas import Usage
+from aish.core.events import Place, Stamped, TextDelta, TurnFinished
 from aish.sinks.look import look_of
 from aish.sinks.screen import Screen
 from aish.sinks.talk.talk import Talk
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Stamped, TextDelta, TurnFinished
 
 SECTION = """\
 ## What the rules of section {n} are for

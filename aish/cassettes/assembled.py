@@ -17,8 +17,8 @@ from aish.cassettes.cut_event import cut_value
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.interaction import Response
 from aish.cassettes.json_tokens import Cut, Located, Scalar, located, text_edits
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 _LINE = re.compile(r"([^\r\n]*)(\r\n|\r|\n|\Z)")
 _DATA = re.compile(r"data: ?")

@@ -13,8 +13,8 @@ from aish.cassettes.trajectory import (
     TextChange,
     Totals,
 )
-from aish.text import dollars, for_line
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
+from aish.core.text import dollars, for_line
 
 _SHOWN = 40
 _WIDTH = 300

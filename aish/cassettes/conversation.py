@@ -38,7 +38,7 @@ from aish.cassettes.server_messages import (
     server_of,
     trouble_of,
 )
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue
 
 ReadAnswer = Callable[[JsonObject, Response], Answer]
 """What a model answered to the request whose body is given."""

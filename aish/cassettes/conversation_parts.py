@@ -1,8 +1,8 @@
 """What a cassette tells, part by part, as `conversation` reads it (C10). Texts are a stranger's."""
 
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 
 @frozen

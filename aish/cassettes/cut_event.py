@@ -2,7 +2,7 @@
 
 import json
 
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 _LARGEST = 1 << 20
 # As much as an escape can be cut short by.

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from aish.cassettes.interaction import Chunk, Headers, Response
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 @frozen

@@ -1,6 +1,6 @@
 """How a cassette can fail."""
 
-from aish.errors import AishError, ExitCode, UsageError
+from aish.core.errors import AishError, ExitCode, UsageError
 
 
 class CassetteFileError(UsageError):

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.interaction import Cassette
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.system.files import read_capped
 
 UNFINISHED = ".partial"

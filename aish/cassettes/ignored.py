@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from aish.errors import UsageError
-from aish.vocab.json import JsonValue
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 
 _STEP = (
     r"""\.(?P<name>[\w-]+)|\[(?P<quote>['"])(?P<quoted>.+?)(?P=quote)\]|\[(?P<place>\d+)\]"""

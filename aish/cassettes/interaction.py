@@ -7,7 +7,7 @@ exchange that is not HTTP has a uri such as `mcp+stdio://<alias>` and a status o
 from collections.abc import Mapping
 from dataclasses import field
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 VERSION = 1
 

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 
 from aish.cassettes.assembled import stream_events
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue
 
 _DEEPEST = 200
 

@@ -10,7 +10,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from aish.cassettes.edits import Edit
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 _TOKEN = re.compile(
     r'"(?P<text>(?:[^"\\]|\\.)*+)(?P<closed>"?)|[{}\[\],:]|[\r\n](?:data: ?)?|[^\s{}\[\],:"]+',

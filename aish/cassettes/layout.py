@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from aish.cassettes.interaction import Chunk, Head, Headers, Interaction
-from aish.text import safe_utf8
+from aish.core.text import safe_utf8
 
 FORMAT = 1
 """vcrpy's own version."""

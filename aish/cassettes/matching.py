@@ -13,8 +13,8 @@ from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.ignored import Ignored
 from aish.cassettes.interaction import Request
 from aish.cassettes.places import NOWHERE, Places
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 _PORTS = {"http": 80, "https": 443}
 _SESSION_NAMES = {"sessionId", "session_id"}

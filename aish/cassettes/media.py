@@ -8,7 +8,7 @@ import binascii
 import re
 from collections.abc import Iterable, Iterator
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 # A secret that was in it has been taken out by now.
 _CODED = r"(?:[A-Za-z0-9+/=_\\-]++|<secret:[^<>\"]{1,99}>)++"

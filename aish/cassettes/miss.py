@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
 from aish.cassettes.matching import Canonical
-from aish.text import for_line, for_terminal, shared_start
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import for_line, for_terminal, shared_start
 
 _DIFFERENCES = 5
 _LINES = 12

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 from aish.cassettes.conversation_parts import AskedCall, Message
 from aish.cassettes.interaction import Request
 from aish.cassettes.json_body import at, items, json_object, word
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 _PLACE = "/chat/completions"
 

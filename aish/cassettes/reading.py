@@ -17,7 +17,7 @@ from aish.cassettes.interaction import (
 )
 from aish.cassettes.layout import FORMAT
 from aish.cassettes.tree import Table, Tree, read_tree
-from aish.text import for_line
+from aish.core.text import for_line
 
 MOST = 100_000
 _AGAIN = "record it again"

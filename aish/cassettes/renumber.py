@@ -7,8 +7,8 @@ from collections.abc import Iterator, Mapping
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.interaction import Response
 from aish.cassettes.json_tokens import at, located
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 _LINE = re.compile(r"^(?:data: ?)?(\{[^\r\n]*\}|\[[^\r\n]*\])[ \t]*\r?$", re.MULTILINE)
 

@@ -4,8 +4,8 @@ import json
 from collections.abc import Mapping
 
 from aish.cassettes.interaction import Request
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 _OPENING = frozenset({"initialize", "notifications/initialized", "server/discover", "tools/list"})
 _REFUSED = -32603

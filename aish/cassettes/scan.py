@@ -16,7 +16,7 @@ from aish.cassettes.assembled import spoken
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Headers, Interaction
 from aish.cassettes.media import media, without_media
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 _SHAPES = {
     "a private key": r"-----BEGIN [A-Z ]*PRIVATE KEY-----",

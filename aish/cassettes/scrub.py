@@ -14,8 +14,8 @@ from aish.cassettes.file import parse
 from aish.cassettes.interaction import Headers, Interaction
 from aish.cassettes.layout import END, chunks_text, document
 from aish.cassettes.redact import redact
+from aish.core.frozen import frozen
 from aish.system.secrets import Secrets
-from aish.vocab.frozen import frozen
 
 _TAG = "<secret:"
 

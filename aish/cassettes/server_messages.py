@@ -7,9 +7,9 @@ from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.json_body import at, items, json_messages, json_object, word
 from aish.cassettes.model_requests import content_text
-from aish.text import counted
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted
 
 _OPENING = {
     "initialize", "server/discover", "notifications/initialized", "tools/list", "ping",

@@ -23,8 +23,8 @@ from aish.cassettes.repeated import Repeated
 from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.store import Store
 from aish.cassettes.take import Take
+from aish.core.frozen import frozen
 from aish.system.secrets import Secrets
-from aish.vocab.frozen import frozen
 
 Kind = Literal["model", "mcp", "exec"]
 """Whose exchange it is: a model's, a tool server's (packs included), a local command's."""

@@ -3,7 +3,7 @@
 import difflib
 from itertools import islice
 
-from aish.text import shared_start
+from aish.core.text import shared_start
 
 _AROUND = 2
 _MOST_LINES = 1_000

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from operator import itemgetter
 from typing import Literal
 
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 
 @frozen

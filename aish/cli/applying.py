@@ -12,7 +12,12 @@ from aish.cli.applying_text import Row
 from aish.cli.boundary import say
 from aish.cli.masks import register_masks
 from aish.config.pipeline import Pipeline
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
+from aish.core.events import Exit
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock
+from aish.core.text import counted
+from aish.core.tools import Tool
 from aish.policy.rules import Policy, compile_policy
 from aish.run.applying.apply import Application, Job, apply_calls
 from aish.run.applying.choice import Wish, chosen, is_unsettled, require_settled
@@ -33,11 +38,6 @@ from aish.sinks.plain import Plain
 from aish.system.clock import SystemClock, process_began
 from aish.system.secrets import Secrets
 from aish.terminal.unattended import Unattended
-from aish.text import counted
-from aish.vocab.event_parts import Exit
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock
-from aish.vocab.tools import Tool
 
 WIDTH = 100
 NOTHING_DUE = Exit(0, "ok", retryable=False, reason="")

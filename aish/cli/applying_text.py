@@ -2,14 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.text import for_line
 from aish.run.applying.apply import Attempt
 from aish.run.applying.fitness import Against
 from aish.run.applying.log import State
 from aish.run.staging.call import StagedCall
 from aish.terminal.question import barred_arguments
-from aish.text import for_line
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 WORDS = {
     "open": "to be applied",

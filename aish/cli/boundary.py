@@ -11,9 +11,9 @@ from typing import TextIO
 
 import typer
 
-from aish.errors import AishError, ExitCode, PipelineError
+from aish.core.errors import AishError, ExitCode, PipelineError
+from aish.core.text import for_ci_log
 from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
-from aish.text import for_ci_log
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 

@@ -1,6 +1,6 @@
 """The commands, one row each: name, module, group. Modules are imported when asked for."""
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 @frozen

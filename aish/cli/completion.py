@@ -17,7 +17,7 @@ import typer
 from aish.cli.printing import print_text
 from aish.config.loader import read_pipeline
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.packs.catalogue import PACKS
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import locked_tools

@@ -16,8 +16,8 @@ from aish.cassettes.conversation_parts import (
 )
 from aish.cassettes.interaction import Head
 from aish.cli.folding import folded
-from aish.text import counted, for_ci_log, for_line
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
+from aish.core.text import counted, for_ci_log, for_line
 
 _SHORT = 400
 _BODY = 600

@@ -4,10 +4,10 @@ from collections.abc import Callable, Container, Iterator, Mapping
 from dataclasses import field
 
 from aish.cli.options import Format
+from aish.core.events import Stamped
+from aish.core.frozen import frozen
 from aish.sinks.fanout import Sink
 from aish.sinks.items.file import ItemsFile
-from aish.vocab.events import Stamped
-from aish.vocab.frozen import frozen
 
 _OF_ITEMS = frozenset({"item.started", "item.finished"})
 _OF_STEPS = frozenset({"step.finished"})

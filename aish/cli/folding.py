@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from aish.text import for_ci_log
+from aish.core.text import for_ci_log
 
 _LINES = 12
 _LETTERS = 2_000

@@ -1,6 +1,6 @@
 """A batch whose journal cannot be written begins no more items (B14)."""
 
-from aish.errors import AishError
+from aish.core.errors import AishError
 
 
 class JournalLostError(AishError):

@@ -19,7 +19,11 @@ from aish.cli.option_groups import LiveTesting
 from aish.cli.printing import print_json
 from aish.cli.testing_text import Manners, explanation, manners_for, rule
 from aish.cli.writable import check_writable
-from aish.errors import ExitCode
+from aish.core.deltas import Usage
+from aish.core.errors import ExitCode
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted, for_ci_log, for_line
 from aish.reports.figures import cost_text
 from aish.reports.markup import Markup, block, joined, tag
 from aish.run.final import PRECEDENCE
@@ -41,10 +45,6 @@ from aish.sinks.junit import CaseResult, Suite, Trouble, junit_xml
 from aish.sinks.look import Style
 from aish.sinks.tally import seconds_text
 from aish.system.files import atomic_write
-from aish.text import counted, for_ci_log, for_line
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 # The model of a column where none was named.
 _OF_FILE = "as in the file"

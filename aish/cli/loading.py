@@ -11,12 +11,12 @@ from aish.cli.options import LockUse
 from aish.config.inputs import collect_inputs
 from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
-from aish.errors import PipelineError, Problem, UsageError
+from aish.core.errors import PipelineError, Problem, UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.run.options import RunOptions
 from aish.run.order import uses_stdin
 from aish.run.plan import load_checked
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 
 @frozen

@@ -7,6 +7,8 @@ import anyio
 from aish.cli.boundary import say
 from aish.cli.masks import register_masks
 from aish.config.pipeline import Pipeline
+from aish.core.events import Event, Notice
+from aish.core.protocols import Emit
 from aish.run.folder import RunFolder
 from aish.run.looking import Look, look
 from aish.run.options import RunOptions
@@ -15,8 +17,6 @@ from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.system.secrets import Secrets
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event, Notice
-from aish.vocab.protocols import Emit
 
 
 def quiet_surroundings(plan: Plan) -> Surroundings:

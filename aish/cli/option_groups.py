@@ -36,7 +36,7 @@ from aish.cli.options import (
     VerboseOption,
     completes,
 )
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 class RecordMode(StrEnum):

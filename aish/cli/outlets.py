@@ -18,7 +18,10 @@ from aish.cli.reporting import EndReports
 from aish.cli.tables import ends_with_items, item_result, items_file, table
 from aish.cli.writable import pieces_for
 from aish.config.steps import PromptStep
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.events import Event, Exit, ItemStarted, Notice, RunFinished
+from aish.core.frozen import frozen
+from aish.core.protocols import Approver, Clock
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.sinks.fanout import EventLog, Sink
@@ -27,10 +30,6 @@ from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.clock import process_began
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, ItemStarted, Notice, RunFinished
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Approver, Clock
 
 
 @frozen

@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from aish.text import for_line
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
 # What Mermaid would read as its own inside quotes.

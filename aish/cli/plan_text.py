@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aish.cli.plan_graph import graph_lines
-from aish.text import counted, dollars, for_line
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted, dollars, for_line
 
 _LONG = 400
 _MARK = len("auto*")

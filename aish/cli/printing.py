@@ -2,9 +2,9 @@
 
 import typer
 
+from aish.core.json import JsonValue
+from aish.core.text import for_ci_log
 from aish.sinks.json_text import json_text
-from aish.text import for_ci_log
-from aish.vocab.json import JsonValue
 
 
 def print_json(value: JsonValue) -> None:

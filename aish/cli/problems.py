@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import field
 from pathlib import Path
 
-from aish.errors import Position, Problem
-from aish.text import for_line
-from aish.vocab.frozen import slotted
+from aish.core.errors import Position, Problem
+from aish.core.frozen import slotted
+from aish.core.text import for_line
 
 _BREAK = re.compile(r"\r\n|[\r\n\x85\u2028\u2029]")
 _KEY = re.compile(r"[\w-]+(?=[\"']?\s*:)")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from aish.cli.option_groups import Reporting
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import Stamped
 from aish.run.folder import RunFolder
-from aish.vocab.events import Stamped
 
 
 class EndReports:

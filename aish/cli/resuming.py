@@ -13,7 +13,10 @@ from aish.cli.loading import Given
 from aish.cli.option_groups import Filling, Resuming
 from aish.cli.outlets import Outlets, Shape
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Notice, Place, Shard, Stamped
+from aish.core.json import JsonValue
+from aish.core.protocols import Clock
 from aish.run.folder import RunFolder, RunsPlace, reopen_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
@@ -27,11 +30,6 @@ from aish.run.resuming.unknown import tags
 from aish.sinks.fanout import Sink
 from aish.sinks.journal_reader import torn_tail
 from aish.sinks.json_text import json_text
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, Stamped
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import Clock
-from aish.vocab.run_parts import Shard
 
 
 def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:

@@ -28,7 +28,10 @@ from aish.cli.staging import book_of, check_staging, tell_of
 from aish.cli.tables import table_step
 from aish.cli.writable import check_reports, check_writable
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import Shard
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
@@ -38,9 +41,6 @@ from aish.run.plan_checks import require_steps
 from aish.run.stage import OpenCarrier
 from aish.run.surroundings import AnyCarried, AnyTape, Surroundings
 from aish.system.clock import SystemClock
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock
-from aish.vocab.run_parts import Shard
 
 
 class Film(Played, Protocol):

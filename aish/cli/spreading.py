@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 
 from aish.cli.option_groups import Spreading
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.cluster.address import cluster_address
 from aish.run.cluster.dask import require_dask
 from aish.run.cluster.opening import open_carrier

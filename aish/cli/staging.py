@@ -5,13 +5,13 @@ from typing import Protocol
 
 from aish.cli.boundary import say
 from aish.cli.writable import check_writable
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.text import counted
 from aish.policy.staging import Staging
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.run.staging.wanted import stages
 from aish.sinks.fanout import Sink
-from aish.text import counted
 
 
 class Book(Sink, Staging, Protocol):

@@ -7,7 +7,7 @@ from aish.cli.boundary import say
 from aish.cli.option_groups import Writing
 from aish.cli.options import Format
 from aish.config.steps import PipelineStep, Step
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.sinks.fanout import Sink

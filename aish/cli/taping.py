@@ -9,7 +9,7 @@ from aish.cli.option_groups import RecordMode, ReplayPace, Taping
 from aish.cli.optional_value import FILES_OWN
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, renewal
 
 _MODES: dict[RecordMode, Mode] = {

@@ -4,11 +4,11 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from aish.cli.testing_text import explanation, summary
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.json import JsonObject, JsonValue
 from aish.run.testing.outcome import Outcome, Session, Tried, exit_code
 from aish.sinks.junit import CaseResult, Suite, Trouble, junit_xml
 from aish.system.files import atomic_write
-from aish.vocab.json import JsonObject, JsonValue
 
 _VERSION = 1
 # Of a file that cannot be loaded there is no case to name.

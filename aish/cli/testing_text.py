@@ -8,13 +8,13 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TextIO
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.frozen import frozen
+from aish.core.text import counted, for_ci_log, for_line
 from aish.run.final import NAMES
 from aish.run.testing.outcome import Outcome, Session, Tried, Verdict
 from aish.sinks.look import Look, Style, look_of
 from aish.sinks.tally import seconds_text
-from aish.text import counted, for_ci_log, for_line
-from aish.vocab.frozen import frozen
 
 _DOTS: Mapping[Verdict, str] = {"passed": ".", "failed": "F", "miss": "M", "error": "E"}
 _STYLES: Mapping[Verdict, Style] = {

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from aish.cli.option_groups import Reporting
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.text import safe_utf8
 from aish.run.plan import Played
 from aish.sinks.text import DATA, manner_of
 from aish.system.secrets import Secrets
-from aish.text import safe_utf8
 
 _PIECE = 1 << 20
 

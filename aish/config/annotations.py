@@ -3,8 +3,8 @@
 from aish.config.decode_flow import CONTEXTS
 from aish.config.nodes import MappingNode
 from aish.config.reading import Table
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 ANNOTATIONS = "annotations"
 FIELDS = ("path", "line", "end_line", "level", "message")

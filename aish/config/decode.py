@@ -20,8 +20,8 @@ from aish.config.nodes import MappingNode, broken_paths, is_whole, positions_of,
 from aish.config.pipeline import LockIgnored, Pipeline
 from aish.config.reading import Table
 from aish.config.steps import Context, LoopLimits
-from aish.errors import Problem
-from aish.vocab.json import JsonValue
+from aish.core.errors import Problem
+from aish.core.json import JsonValue
 
 
 def decode(

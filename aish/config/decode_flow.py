@@ -13,7 +13,7 @@ from aish.config.steps import (
     RetryOn,
     StepRetry,
 )
-from aish.vocab.run_parts import OnDuplicate
+from aish.core.events import OnDuplicate
 
 _OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
 CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})

@@ -11,7 +11,7 @@ from aish.config.models import (
     RetryPolicy,
 )
 from aish.config.reading import Table
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 EMBEDDED = "smollm2"
 _MOST_TOKENS = ("max_tokens", "max_completion_tokens")

@@ -5,7 +5,7 @@ from typing import Literal, cast
 
 from aish.config.nodes import BrokenNode, MappingNode, Node, ScalarNode, join
 from aish.config.reading import Table
-from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
 
 def decode_rules(mcp: Table) -> RuleLists:

@@ -3,8 +3,8 @@
 from aish.config.nodes import ListNode, Node, ScalarNode
 from aish.config.reading import Table
 from aish.config.shell import PLATFORM_SHELL, Shell
-from aish.errors import Problem
-from aish.vocab.rules import RuleEntry
+from aish.core.errors import Problem
+from aish.core.rules import RuleEntry
 
 _TOOL = "shell__run"
 

@@ -25,8 +25,8 @@ from aish.config.steps import (
     ServerPrompt,
     Step,
 )
-from aish.errors import did_you_mean
-from aish.vocab.frozen import frozen
+from aish.core.errors import did_you_mean
+from aish.core.frozen import frozen
 
 ONE_STEP = "main"
 KINDS = ("prompt", "call", "run", "pipeline")

@@ -9,9 +9,8 @@ from aish.config.merge import parse_mapping
 from aish.config.nodes import to_data
 from aish.config.reading import Table
 from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
-from aish.strict_json import strict_json
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import slotted
+from aish.core.json import JsonObject, JsonValue, strict_json
 
 MAX_DEPTH = 64
 

@@ -5,8 +5,8 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 ExpectKind = Literal[
     "contains",

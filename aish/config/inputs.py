@@ -9,9 +9,9 @@ from aish.config.nodes import to_data
 from aish.config.pipeline import Pipeline
 from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, read_text
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.json import JsonObject, JsonValue
 from aish.system.schema import SchemaProblem, check, is_simple, spell_path
-from aish.vocab.json import JsonObject, JsonValue
 
 INPUT_LIMIT = 64 * 1024 * 1024
 _OPTION = "-i"

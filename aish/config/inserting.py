@@ -7,7 +7,7 @@ ways that this does not foresee.
 from collections.abc import Sequence
 from typing import Any
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 _BLOCKS = frozenset({"|", ">"})
 _BY_HAND = "put the rules in by hand"

@@ -9,8 +9,8 @@ from aish.config.nodes import MappingNode, in_file_order, nearest_position
 from aish.config.overrides import overridden, parse_override
 from aish.config.pipeline import Pipeline
 from aish.config.shape import pipeline_schema, shape_problems
-from aish.errors import PipelineError, Position, Problem
-from aish.vocab.frozen import frozen
+from aish.core.errors import PipelineError, Position, Problem
+from aish.core.frozen import frozen
 
 
 @frozen

@@ -7,8 +7,8 @@ from pathlib import Path
 from aish.config.nodes import UNREADABLE, BrokenNode, ListNode, MappingNode, Node, ScalarNode, at
 from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, read_text, reason
-from aish.errors import Position, Problem
-from aish.vocab.frozen import slotted
+from aish.core.errors import Position, Problem
+from aish.core.frozen import slotted
 
 MAX_FILES = 64
 

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 JsonSchemaUse = bool | Literal["without_tools"]
 

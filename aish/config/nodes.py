@@ -8,9 +8,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 
-from aish.errors import Position, Problem
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonValue
+from aish.core.errors import Position, Problem
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join
 from aish.config.schema_place import SchemaPlace
 from aish.config.source import parse_yaml
-from aish.errors import Position, Problem, did_you_mean
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.errors import Position, Problem, did_you_mean
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 _SEGMENT = re.compile(
     r"\.?(?P<key>[^.\[\]=\"]+)|\[(?P<index>[0-9]{1,6})\]|\[\"(?P<quoted>[^\"]*)\"\]"

@@ -16,10 +16,10 @@ from aish.config.models import ModelEntry
 from aish.config.server_entry import ServerEntry
 from aish.config.shell import Shell
 from aish.config.steps import Context, Limits, LoopLimits, OnDenied, Prompt, ServerPrompt, Step
-from aish.errors import Position
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.rules import PolicyTest, RuleLists
+from aish.core.errors import Position
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import PolicyTest, RuleLists
 
 StdinUse = Literal["required", "optional"]
 LockIgnored = Literal["prompts", "models"]

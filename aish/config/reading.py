@@ -21,9 +21,9 @@ from aish.config.nodes import (
 )
 from aish.config.quantities import duration, size
 from aish.config.shape import is_unknown_key
-from aish.errors import Position, Problem
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.errors import Position, Problem
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 
 @frozen

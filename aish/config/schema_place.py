@@ -2,8 +2,8 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 
 @frozen

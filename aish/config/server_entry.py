@@ -5,7 +5,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 ProtocolChoice = Literal[
     "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"

@@ -17,11 +17,11 @@ from aish.config.nodes import (
     to_data,
 )
 from aish.config.schema_place import SchemaPlace
-from aish.errors import Position, Problem, did_you_mean
+from aish.core.errors import Position, Problem, did_you_mean
+from aish.core.json import JsonObject
 from aish.system.paths import schema_text
 from aish.system.schema import SchemaProblem, check
 from aish.system.schema_problem import show
-from aish.vocab.json import JsonObject
 
 SCHEMA = "pipeline.schema.json"
 

@@ -1,7 +1,7 @@
 """`shell:` as declared: local commands in a session (design 2.1, 6)."""
 
-from aish.vocab.frozen import frozen
-from aish.vocab.rules import RuleEntry
+from aish.core.frozen import frozen
+from aish.core.rules import RuleEntry
 
 PLATFORM_SHELL = ("/bin/sh", "-c")
 

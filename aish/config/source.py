@@ -12,8 +12,8 @@ from typing import Any
 from aish.config.nodes import UNREADABLE, BrokenNode, ListNode, MappingNode, Node, ScalarNode
 from aish.config.scalars import plain_value
 from aish.config.syntax import syntax_problem, tab_problem, template_problem, without_template
-from aish.errors import Position, Problem
-from aish.vocab.frozen import frozen, slotted
+from aish.core.errors import Position, Problem
+from aish.core.frozen import frozen, slotted
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000

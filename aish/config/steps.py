@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Literal
 
 from aish.config.expected import Expectation
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import OnDuplicate
+from aish.core.events import OnDuplicate
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 OnDenied = Literal["fail", "continue"]
 OnError = Literal["fail", "continue"]

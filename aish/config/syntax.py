@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from aish.errors import Position, Problem
+from aish.core.errors import Position, Problem
 
 _TEMPLATE = re.compile(r"(?<![\"'{])\{[{%#]")
 _QUOTE = 'put quotes around the whole value: `key: "{{ … }}"`'

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from aish.errors import Position, Problem, UsageError
+from aish.core.errors import Position, Problem, UsageError
 from aish.system.files import read_capped
 
 PIPELINE_LIMIT = 5_000_000

@@ -8,9 +8,9 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
+from aish.core.text import counted
 from aish.items.lines import Lines
 from aish.items.source import LONGEST_ITEM, ItemsError
-from aish.text import counted
 
 LONGEST_VALUE = 1024 * 1024
 """Characters of one value."""

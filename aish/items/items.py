@@ -5,14 +5,14 @@ from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.items.csv_rows import csv_lists, csv_rows
 from aish.items.globbing import files_of
 from aish.items.json_array import json_array
 from aish.items.json_lines import json_lines
 from aish.items.source import ItemsError, opened, shown
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 Reader = Callable[[BinaryIO, str], Iterator[tuple[int, JsonValue]]]
 """Gives each value with its line."""

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import BinaryIO
 
+from aish.core.json import JsonValue
 from aish.items.lines import NO_UTF8
 from aish.items.source import LONGEST_ITEM, ItemsError, read
 from aish.items.values import value_at
-from aish.vocab.json import JsonValue
 
 _CHUNK = 1 << 17
 _SPACE = re.compile(r"[ \t\n\r]*")

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import BinaryIO
 
+from aish.core.json import JsonValue
 from aish.items.lines import Lines
 from aish.items.values import value_of
-from aish.vocab.json import JsonValue
 
 
 def json_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:

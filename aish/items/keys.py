@@ -9,11 +9,11 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
 
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import KeySurvey, OnDuplicate
+from aish.core.json import JsonValue
 from aish.items.items import Item, Items
 from aish.items.source import ItemsError, shown
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import KeySurvey, OnDuplicate
 
 KeyOf = Callable[[Item], JsonValue]
 """What a `key` expression gives for an item."""

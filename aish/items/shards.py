@@ -3,8 +3,8 @@
 import hashlib
 import re
 
-from aish.errors import UsageError
-from aish.vocab.run_parts import Shard
+from aish.core.errors import UsageError
+from aish.core.events import Shard
 
 MOST_SHARDS = 10_000
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
-from aish.errors import StepFailedError
+from aish.core.errors import StepFailedError
 
 LONGEST_ITEM = 16 * 1024 * 1024
 """Bytes of one item: a line of JSON Lines, a row of CSV, an element of a JSON array."""

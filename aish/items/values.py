@@ -4,8 +4,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 
-from aish.strict_json import strict_json, strict_json_at, writable
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue, strict_json, strict_json_at, writable
 
 DEEPEST = 64
 

@@ -7,9 +7,8 @@ against the tool's schema comes later, where the call is dispatched.
 import json
 from collections.abc import Mapping
 
-from aish.strict_json import strict_json
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue, strict_json
 
 # Deeper than any real call, and far from where encoders and validators give up.
 _MAX_DEPTH = 64

@@ -6,9 +6,7 @@ One event per batch: what arrives at the same time is shown at the same time, an
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from aish.errors import StepFailedError
-from aish.system.clock import call_every
-from aish.vocab.deltas import (
+from aish.core.deltas import (
     Delta,
     Extras,
     FellBack,
@@ -19,20 +17,22 @@ from aish.vocab.deltas import (
     TextPiece,
     Withdrawn,
 )
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.errors import StepFailedError
+from aish.core.events import (
+    Fallback,
     Notice,
+    Place,
     ReasoningDelta,
     Retry,
     TextDelta,
     TextWithdrawn,
     TurnProgress,
 )
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Clock, Emit, Every, Model, ModelRequest
-from aish.vocab.tools import ToolCall
-from aish.vocab.turn_events import Fallback
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.protocols import Clock, Emit, Every, Model, ModelRequest
+from aish.core.tools import ToolCall
+from aish.system.clock import call_every
 
 TELL_SECONDS = 10.0
 """How often a turn that takes long is told of."""

@@ -7,8 +7,8 @@ conversation is.
 from collections.abc import Container, Iterable, Sequence
 from typing import Protocol
 
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.tools import Media
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.tools import Media
 
 
 class IllegalTurnError(AssertionError):

@@ -3,7 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import field
 
-from aish.errors import BudgetError
+from aish.core.deltas import Usage
+from aish.core.errors import BudgetError
+from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.messages import AssistantTurn, History
+from aish.core.protocols import AnswerSchema, Model, ModelRequest
+from aish.core.text import safe_utf8
+from aish.core.tools import Tool, ToolCall
 from aish.loop import wording
 from aish.loop.assemble import Assembled, assemble
 from aish.loop.conversation import Conversation, Heard
@@ -14,15 +22,6 @@ from aish.loop.round import Round
 from aish.loop.sampling import Sampling
 from aish.loop.turn_teller import request_teller
 from aish.loop.usage import add_usage
-from aish.text import safe_utf8
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Asked, Failure, Place, StepStatus
-from aish.vocab.events import Notice, TurnFinished, TurnStarted
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.messages import AssistantTurn, History
-from aish.vocab.protocols import AnswerSchema, Model, ModelRequest
-from aish.vocab.tools import Tool, ToolCall
 
 _GO_ON = "let the model go on with `on_denied: continue`"
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 # The bytes of UTF-8 that never begin a character.
 _CONTINUATION = range(0x80, 0xC0)

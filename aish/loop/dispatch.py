@@ -10,7 +10,13 @@ from collections.abc import Sequence
 
 import anyio
 
-from aish.errors import BudgetError
+from aish.core.errors import BudgetError
+from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Progress, Sampler
+from aish.core.text import safe_utf8
+from aish.core.tools import Media, ResultKind, Tool, ToolResult
 from aish.loop import wording
 from aish.loop.cutting import Cut, cut
 from aish.loop.equipment import Equipment, UsedCall
@@ -19,13 +25,6 @@ from aish.policy.gate import Decision, Proposal
 from aish.policy.staging import NOT_KEPT, STAGED
 from aish.system.children import CUT_OFF, CommandResult
 from aish.system.schema_problem import spell_path
-from aish.text import safe_utf8
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, ToolDecided, ToolFinished, ToolProgress, ToolStarted
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Progress, Sampler
-from aish.vocab.tools import Media, ResultKind, Tool, ToolResult
 
 # A server that reports without end is not listened to without end (X6).
 _MAX_PROGRESS = 1000

@@ -1,11 +1,11 @@
 """What an answer without tool calls means for its step."""
 
+from aish.core.events import Failure
+from aish.core.frozen import frozen
+from aish.core.json import strict_json
+from aish.core.text import for_line
 from aish.loop.assemble import Assembled
 from aish.loop.equipment import Mask
-from aish.strict_json import strict_json
-from aish.text import for_line
-from aish.vocab.event_parts import Failure
-from aish.vocab.frozen import frozen
 
 _SHOWN = 400
 

@@ -7,16 +7,16 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from aish.config.steps import LoopLimits, OnDenied
+from aish.core.deltas import Usage
+from aish.core.events import Failure, Verdict
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
+from aish.core.tools import Media, ResultKind
 from aish.loop.conversation import Conversation
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
 from aish.system.schema_problem import SchemaProblem
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Verdict
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
-from aish.vocab.tools import Media, ResultKind
 
 Keep = Callable[[str, bytes], str | None]
 """A suggested file name and content -> the path shown in the reply; `None`: not kept."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Container, Sequence
 
-from aish.vocab.event_parts import Place
+from aish.core.events import Place
 from aish.wire.call_ids import made_id
 
 

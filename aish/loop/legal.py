@@ -4,14 +4,14 @@ import re
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import replace
 
+from aish.core.events import Place
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import Tool, ToolCall
 from aish.loop import wording
 from aish.loop.arguments import read_arguments
 from aish.loop.equipment import Mask
 from aish.loop.ids import unique_ids
-from aish.vocab.event_parts import Place
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Tool, ToolCall
 
 _MAX_NAME = 64
 _ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")

@@ -2,8 +2,8 @@
 
 import re
 
-from aish.text import for_line
-from aish.vocab.tools import Media
+from aish.core.text import for_line
+from aish.core.tools import Media
 
 # A stranger's word that goes into a URL: an endpoint refuses what is no type, in every turn after.
 _IMAGE = re.compile(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)

@@ -3,13 +3,13 @@
 from collections.abc import Iterable
 from typing import Any
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.messages import AssistantTurn, History, ToolTurn, Turn
 from aish.loop import wording
 from aish.loop.conversation import Conversation, IllegalTurnError
 from aish.loop.turn_json import ReadFile, turn_from_json
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import AssistantTurn, History, ToolTurn, Turn
 
 TURN_ADDED = "turn.added"
 HISTORY_REPLACED = "history.replaced"

@@ -8,16 +8,16 @@ from itertools import groupby
 
 import anyio
 
-from aish.errors import BudgetError
+from aish.core.errors import BudgetError
+from aish.core.events import Place
+from aish.core.messages import ToolTurn
+from aish.core.protocols import Sampler
+from aish.core.tools import ResultKind
 from aish.loop import wording
 from aish.loop.dispatch import Approved, dispatch, no_more, propose, refuse
 from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.legal import Wanted
 from aish.policy.gate import THE_LOCK
-from aish.vocab.event_parts import Place
-from aish.vocab.messages import ToolTurn
-from aish.vocab.protocols import Sampler
-from aish.vocab.tools import ResultKind
 
 MAX_PARALLEL = 8
 

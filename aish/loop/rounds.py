@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+from aish.core.frozen import frozen
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.loop.wording import is_left_out, left_out
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 
 Round = tuple[Turn, ...]
 """An answer of a model, the replies to its calls, and what a person said to that.

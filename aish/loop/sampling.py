@@ -7,28 +7,28 @@ import base64
 import binascii
 from collections.abc import Mapping, Sequence
 
-from aish.errors import StepFailedError
-from aish.loop.assemble import Assembled, assemble
-from aish.loop.conversation import Conversation, Heard, IllegalTurnError
-from aish.loop.media import can_be_attached, describe
-from aish.loop.usage import add_usage
-from aish.text import safe_utf8
-from aish.vocab.deltas import FinishReason, Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.deltas import FinishReason, Usage
+from aish.core.errors import StepFailedError
+from aish.core.events import (
     Event,
     Notice,
+    Place,
     ReasoningDelta,
     TextDelta,
     TextWithdrawn,
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, UserTurn
-from aish.vocab.protocols import Clock, Emit, Model, ModelRequest
-from aish.vocab.tools import Media
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import AssistantTurn, History, SystemTurn, UserTurn
+from aish.core.protocols import Clock, Emit, Model, ModelRequest
+from aish.core.text import safe_utf8
+from aish.core.tools import Media
+from aish.loop.assemble import Assembled, assemble
+from aish.loop.conversation import Conversation, Heard, IllegalTurnError
+from aish.loop.media import can_be_attached, describe
+from aish.loop.usage import add_usage
 
 # A server that asks without end spends somebody's money (X6).
 MAX_REQUESTS = 32
@@ -39,7 +39,7 @@ _ENDLESS = 2**31
 
 
 class Sampling:
-    """`vocab.protocols.Sampler` over one model; counts what it used.
+    """`core.protocols.Sampler` over one model; counts what it used.
 
     `place` is that of the turn whose calls are under way. `heard` is told of what the model is
     sent.

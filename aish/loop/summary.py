@@ -2,26 +2,26 @@
 
 from collections.abc import Iterable, Sequence
 
-from aish.errors import StepFailedError, UnavailableError
-from aish.loop.assemble import assemble
-from aish.loop.conversation import add_system, add_user
-from aish.loop.equipment import Equipment, Mask
-from aish.loop.rounds import Round
-from aish.loop.turn_teller import request_teller
-from aish.text import safe_utf8
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.events import (
     Event,
+    Place,
     ReasoningDelta,
     TextDelta,
     TextWithdrawn,
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import AssistantTurn, History, ToolTurn, Turn
-from aish.vocab.protocols import Model, ModelRequest
+from aish.core.frozen import frozen
+from aish.core.messages import AssistantTurn, History, ToolTurn, Turn
+from aish.core.protocols import Model, ModelRequest
+from aish.core.text import safe_utf8
+from aish.loop.assemble import assemble
+from aish.loop.conversation import add_system, add_user
+from aish.loop.equipment import Equipment, Mask
+from aish.loop.rounds import Round
+from aish.loop.turn_teller import request_teller
 
 _INSTRUCTION = """\
 You shorten the record of a conversation between a user, an assistant and its tools, so that the

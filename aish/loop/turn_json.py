@@ -6,11 +6,11 @@ An image is in a file of the run's folder, and only named here, with the digest 
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.tools import Media, ToolCall
 from aish.loop import wording
 from aish.loop.equipment import Keep
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.tools import Media, ToolCall
 
 ReadFile = Callable[[str], bytes | None]
 """The name that `Keep` gave -> the content; `None` where there is none any more."""

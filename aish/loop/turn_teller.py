@@ -5,13 +5,12 @@ from contextlib import suppress
 from hashlib import sha256
 from typing import Final
 
+from aish.core.events import HistoryReplaced, MessagePurpose, Place, TurnAdded
+from aish.core.json import JsonObject
+from aish.core.messages import Turn
+from aish.core.protocols import Emit
 from aish.loop.equipment import Equipment, Keep, Mask
 from aish.loop.turn_json import turn_to_json
-from aish.vocab.event_parts import MessagePurpose, Place
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import Turn
-from aish.vocab.protocols import Emit
-from aish.vocab.turn_events import HistoryReplaced, TurnAdded
 
 LONG: Final = 32 * 1024
 """A text of more characters is in a file of its own."""

@@ -1,6 +1,6 @@
 """Adding up tokens and money, where unknown stays unknown (quirk 34, B10)."""
 
-from aish.vocab.deltas import Usage
+from aish.core.deltas import Usage
 
 
 def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:

@@ -6,10 +6,10 @@ token in four bytes. Whole numbers throughout: a replay has to come to the same.
 
 from collections.abc import Sequence
 
-from aish.vocab.deltas import Usage
-from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.protocols import AnswerSchema
-from aish.vocab.tools import Tool
+from aish.core.deltas import Usage
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.core.protocols import AnswerSchema
+from aish.core.tools import Tool
 from aish.wire.json_text import dump
 
 BYTES_PER_TOKEN = 4

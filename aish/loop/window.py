@@ -8,6 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from aish.config.steps import Context
+from aish.core.deltas import Usage
+from aish.core.events import Failure, Notice, Place
+from aish.core.messages import ToolTurn, Turn, UserTurn
+from aish.core.protocols import AnswerSchema, Model, ModelRequest
+from aish.core.text import counted
+from aish.core.tools import Tool
 from aish.loop import wording
 from aish.loop.conversation import Conversation
 from aish.loop.equipment import Equipment
@@ -15,13 +21,6 @@ from aish.loop.rounds import Parted, last_question, part, stub, with_note
 from aish.loop.summary import Record, summarise
 from aish.loop.usage import add_usage
 from aish.loop.weight import BYTES_PER_TOKEN, Scales, weigh_rest
-from aish.text import counted
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import Notice
-from aish.vocab.messages import ToolTurn, Turn, UserTurn
-from aish.vocab.protocols import AnswerSchema, Model, ModelRequest
-from aish.vocab.tools import Tool
 
 # Of `max_tokens`: the fraction that is aimed at, and what part of it a summary may have.
 _GOAL = (3, 4)

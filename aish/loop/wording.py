@@ -6,7 +6,7 @@ Untrusted text comes here masked: some of it is cut, and half a secret would not
 import re
 from collections.abc import Sequence
 
-from aish.text import counted, for_line
+from aish.core.text import counted, for_line
 
 NO_OUTPUT = "[aish] (no output)"
 DEPTH_REACHED = "[aish] tool-call depth limit reached"

@@ -13,7 +13,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish import __version__
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Progress
 from aish.mcp import messages
 from aish.mcp.border import Border
 from aish.mcp.failures import (
@@ -29,9 +32,6 @@ from aish.mcp.replay import Replay
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.running import ELICITING, NO_CALL, Call, Running
 from aish.mcp.transport import Headers, Outgoing, Transport
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Progress
 
 MODERN = "2026-07-28"
 HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")

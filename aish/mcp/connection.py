@@ -5,8 +5,8 @@ from dataclasses import field
 from urllib.parse import urlsplit
 
 from aish.config.server_entry import ServerEntry
+from aish.core.frozen import frozen
 from aish.mcp.inprocess import Pack
-from aish.vocab.frozen import frozen
 
 
 @frozen

@@ -10,11 +10,11 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import Annotations, Media, ResultKind, ToolResult
 from aish.mcp.headers import Mirrored, mirrored
 from aish.mcp.schemas import NO_PARAMETERS, mended
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Annotations, Media, ResultKind, ToolResult
 
 # A schema goes out with every request; a larger one is an attack or a mistake.
 MAX_SCHEMA = 256 * 1024

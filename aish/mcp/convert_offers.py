@@ -9,10 +9,10 @@ import binascii
 from collections.abc import Iterator
 from typing import Any
 
+from aish.core.frozen import slotted
+from aish.core.resources import Part, PromptArgument, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import Media
 from aish.mcp.convert import MAX_DESCRIPTION, MAX_NAME, Complain, link_line
-from aish.vocab.frozen import slotted
-from aish.vocab.resources import Part, PromptArgument, PromptMessage, Resource, ServerPromptInfo
-from aish.vocab.tools import Media
 
 MAX_URI = 8192
 MAX_ARGUMENTS = 100

@@ -3,7 +3,7 @@
 `Server` turns them into results and into the reason why a server did not come up.
 """
 
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 METHOD_NOT_FOUND = -32601
 INVALID_PARAMS = -32602

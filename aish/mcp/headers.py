@@ -7,8 +7,8 @@ import base64
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 ANNOTATION = "x-mcp-header"
 TOKEN = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")

@@ -6,11 +6,11 @@ The twin in memory of the other transports: it ships, and costs next to nothing.
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from aish.core.json import JsonObject
 from aish.mcp.convert import OLDER_OF, PARALLEL, UNLISTED
 from aish.mcp.failures import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
 from aish.mcp.messages import Answer, json_object
 from aish.mcp.transport import Headers, Inbox, Outgoing, hears_already
-from aish.vocab.json import JsonObject
 
 
 class PackTool(Protocol):

@@ -9,9 +9,9 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.mcp.failures import INTERNAL_ERROR, RpcError
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 MAX_BATCH = 1000
 MAX_LISTED = 2000

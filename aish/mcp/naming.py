@@ -6,9 +6,9 @@ A name depends on the pair (alias, tool) and the limit only, never on which serv
 import hashlib
 import re
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.tools import Tool, ToolName
 from aish.mcp.convert import Definition
-from aish.vocab.tools import Tool, ToolName
 
 LEGAL = re.compile(r"[a-zA-Z0-9_-]+")
 ILLEGAL = re.compile(r"[^a-zA-Z0-9_-]")

@@ -13,6 +13,8 @@ from typing import Protocol
 import anyio
 
 from aish.config.server_entry import ProtocolChoice
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 from aish.mcp.channel import BEFORE_AGREEMENT, CLIENT_INFO, HANDSHAKE, MODERN, Manner
 from aish.mcp.failures import (
     HEADER_MISMATCH,
@@ -24,8 +26,6 @@ from aish.mcp.failures import (
     ServerEndedError,
 )
 from aish.mcp.headers import is_header_value
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 CREDENTIALS_REFUSED = frozenset({401, 403, 407})
 

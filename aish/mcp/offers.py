@@ -7,7 +7,9 @@ A server that refuses is told apart from one that does not answer (M8).
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 
-from aish.errors import StepFailedError, UnavailableError
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.json import JsonObject
+from aish.core.resources import Part, PromptMessage, Resource, ServerPromptInfo
 from aish.mcp.convert import Complain
 from aish.mcp.convert_offers import (
     read_contents,
@@ -18,8 +20,6 @@ from aish.mcp.convert_offers import (
 from aish.mcp.failures import METHOD_NOT_FOUND, McpError, RpcError
 from aish.mcp.opening import Notify
 from aish.mcp.server import Server
-from aish.vocab.json import JsonObject
-from aish.vocab.resources import Part, PromptMessage, Resource, ServerPromptInfo
 
 
 async def resources_of(server: Server, notify: Notify) -> tuple[Resource, ...]:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from anyio.abc import TaskGroup
 
+from aish.core.frozen import frozen
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import Reading
@@ -17,7 +18,6 @@ from aish.mcp.streamable import StreamableHttp
 from aish.mcp.transport import Transport
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
-from aish.vocab.frozen import frozen
 
 Noise = Callable[[str], None]
 Notify = Callable[[str, str, str], None]

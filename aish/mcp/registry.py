@@ -1,4 +1,4 @@
-"""The tools of all servers under one roof (M4, M5): implements `vocab.protocols.Tools`."""
+"""The tools of all servers under one roof (M4, M5): implements `core.protocols.Tools`."""
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager
@@ -7,7 +7,12 @@ from typing import TypeVar
 
 import anyio
 
-from aish.errors import UnavailableError, UsageError, did_you_mean
+from aish.core.errors import UnavailableError, UsageError, did_you_mean
+from aish.core.events import ServerInfo
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler
+from aish.core.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import Tool, ToolName, ToolResult
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import denied, lost
@@ -18,11 +23,6 @@ from aish.mcp.server import Server
 from aish.mcp.together import single, together
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Progress, Sampler
-from aish.vocab.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.tools import Tool, ToolName, ToolResult
 
 Offer = TypeVar("Offer")
 

@@ -8,12 +8,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.protocols import Sampler
 from aish.mcp.failures import INTERNAL_ERROR, METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
 from aish.mcp.running import Running
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Sampler
 
 Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
 """Asks the person: the server's alias and its `elicitation/create` params in, the result out."""

@@ -11,7 +11,8 @@ from pathlib import Path
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.errors import AishError, UnavailableError, UsageError, did_you_mean
+from aish.core.errors import AishError, UnavailableError, UsageError, did_you_mean
+from aish.core.events import ServerInfo
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.opening import Notify, Surroundings
@@ -22,7 +23,6 @@ from aish.mcp.stay import Stay
 from aish.mcp.together import single
 from aish.system.children import Reaper
 from aish.system.secrets import Secrets
-from aish.vocab.run_parts import ServerInfo
 
 OnSettled = Callable[[ServerInfo], None]
 """Hears of each server that was begun in the background, once it is ready or has failed; and of

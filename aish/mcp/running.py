@@ -5,9 +5,9 @@ from dataclasses import field
 
 import anyio
 
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Progress, Sampler
 from aish.mcp.transport import Headers
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Progress, Sampler
 
 
 @frozen

@@ -7,7 +7,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import ServerInfo, ServerState
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler
+from aish.core.tools import ToolResult
 from aish.mcp.connection import ServerConnection
 from aish.mcp.convert import Definition, denied, lost, read_result
 from aish.mcp.failures import (
@@ -27,10 +31,6 @@ from aish.mcp.requests_from_server import Answers, Elicit
 from aish.mcp.running import Call
 from aish.mcp.session import ENDED_AGAIN, Session, Terms
 from aish.mcp.tool_list import differences, tool_list
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Progress, Sampler
-from aish.vocab.run_parts import ServerInfo, ServerState
-from aish.vocab.tools import ToolResult
 
 NOT_THERE = frozenset({404, 405})
 """Answers to a POST after which 2024's HTTP+SSE is tried (M2)."""

@@ -4,8 +4,8 @@ The reader of the model wire (`wire.sse`) is built for many small events per sec
 ids nor pauses and stops at lines of 1 MiB, which one picture in a tool's result exceeds.
 """
 
+from aish.core.frozen import frozen
 from aish.mcp.lines import Lines
-from aish.vocab.frozen import frozen
 
 MAX_STREAM = 256 * 1024 * 1024
 LONGEST_PAUSE = 9

@@ -11,7 +11,9 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.server_entry import ProtocolChoice
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 from aish.mcp.border import Border
 from aish.mcp.channel import BEFORE_AGREEMENT, Channel
 from aish.mcp.failures import (
@@ -28,8 +30,6 @@ from aish.mcp.replay import TOOLS_CHANGED
 from aish.mcp.requests_from_server import Answers
 from aish.mcp.running import ELICITING, NO_CALL, Call, Running
 from aish.mcp.transport import Transport
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 MAX_INPUT_ROUNDS = 10
 MAX_RESTARTS = 1

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.mcp.server import Server
 
 

@@ -16,12 +16,12 @@ from aish.cassettes.interaction import Request, Response
 from aish.cassettes.rpc import Said, peek
 from aish.cassettes.take import Take
 from aish.cassettes.tape import LEFT, Tape
+from aish.core.frozen import slotted
 from aish.mcp import messages
 from aish.mcp.failures import LeftError, McpError, TransportError
 from aish.mcp.messages import Answer, Asked, NotAMessageError, Noted
 from aish.mcp.taped_words import answered, failure_of, in_words, readable, said
 from aish.mcp.transport import Headers, Inbox, Outgoing, Transport, hears_already
-from aish.vocab.frozen import slotted
 
 CALL = "tools/call"
 PATIENCE = 2.0

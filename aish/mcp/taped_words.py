@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from aish.core.json import JsonObject
 from aish.mcp.failures import (
     HttpStatusError,
     McpError,
@@ -13,7 +14,6 @@ from aish.mcp.failures import (
     TransportError,
 )
 from aish.mcp.messages import Answer, Asked, Noted
-from aish.vocab.json import JsonObject
 
 _CLASSES = {cls.__name__: cls for cls in (TransportError, ServerEndedError, NotSentError)}
 _STATUS = re.compile(r"HTTP (\d{3})(?:: )?(.*)", re.DOTALL)

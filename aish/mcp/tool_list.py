@@ -3,10 +3,10 @@
 from collections.abc import Iterable, Mapping
 
 from aish.config.server_entry import ServerEntry
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.mcp.convert import Complain, Definition, Reading, read_tools
 from aish.system.globs import matches_word
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 
 @frozen

@@ -8,9 +8,9 @@ from typing import Protocol
 
 import anyio
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.mcp.messages import Answer, Asked, Noted
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 Headers = tuple[tuple[str, str], ...]
 Inbox = Callable[[Asked | Noted, int | None], None]

@@ -9,6 +9,8 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.models import ModelEntry
+from aish.core.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
+from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
 from aish.models.dialect import dialect_of
 from aish.models.failure import AttemptError, malformed, origin_of, refuses_schema_beside_tools
@@ -19,8 +21,6 @@ from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.models.turn import Turn
 from aish.system.secrets import Secrets
-from aish.vocab.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
-from aish.vocab.protocols import Hold, Meter, ModelRequest
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.chat_encode import Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
@@ -30,7 +30,7 @@ _NOT_BOTH = "no schema together with tools; asking again without it"
 
 
 class ChatModel:
-    """`vocab.protocols.Model` over `POST {base_url}/chat/completions`."""
+    """`core.protocols.Model` over `POST {base_url}/chat/completions`."""
 
     def __init__(
         self,

@@ -13,11 +13,11 @@ from pathlib import Path
 import anyio
 
 from aish.config.models import ModelEntry
-from aish.errors import UnavailableError
+from aish.core.errors import UnavailableError
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.models import smollm2
 from aish.system.children import Child, Reaper, child_environment, start_child
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 READY_SECONDS = 60.0
 CONTEXT_TOKENS = 8192

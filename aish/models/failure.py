@@ -3,7 +3,7 @@
 from urllib.parse import urlsplit
 
 from aish.config.models import ModelEntry
-from aish.errors import AishError, StepFailedError, UnavailableError
+from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, MALFORMED, Advice
 from aish.system.addresses import unknown_host
 from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors

@@ -2,9 +2,9 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from aish.errors import UnavailableError
-from aish.vocab.deltas import Delta, FellBack
-from aish.vocab.protocols import Model, ModelRequest
+from aish.core.deltas import Delta, FellBack
+from aish.core.errors import UnavailableError
+from aish.core.protocols import Model, ModelRequest
 
 
 def with_fallbacks(model: Model, others: Sequence[Model]) -> Model:

@@ -6,11 +6,11 @@ Which tools may be called is decided elsewhere, and stays as it is.
 import re
 from collections.abc import Sequence
 
-from aish.text import for_line
-from aish.vocab.deltas import StreamNotice
-from aish.vocab.messages import UserTurn
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import Tool
+from aish.core.deltas import StreamNotice
+from aish.core.messages import UserTurn
+from aish.core.protocols import ModelRequest
+from aish.core.text import for_line
+from aish.core.tools import Tool
 
 _WORD = re.compile(r"[A-Za-z0-9_-]+")
 

@@ -6,7 +6,7 @@ from urllib.parse import urlsplit
 
 import aish
 from aish.config.models import ModelEntry
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")

@@ -6,9 +6,9 @@ from dataclasses import field
 
 import anyio
 
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock
 from aish.system.clock import SystemClock
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock
 
 
 @frozen

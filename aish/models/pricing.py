@@ -10,8 +10,8 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from aish.config.models import ModelEntry
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen
 
 MILLION = 1_000_000
 _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")

@@ -2,7 +2,7 @@
 
 from typing import Protocol
 
-from aish.vocab.deltas import Delta
+from aish.core.deltas import Delta
 
 
 class Reader(Protocol):

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping
 
 from aish.config.models import RetryPolicy
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 MAX_HINT = 120.0
 FIRST_DELAY = 0.5

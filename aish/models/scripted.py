@@ -7,12 +7,12 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import anyio
 
-from aish.errors import StepFailedError
-from aish.vocab.deltas import Delta, Finish, FinishReason, TextPiece, Usage
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import Turn
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Delta, Finish, FinishReason, TextPiece, Usage
+from aish.core.errors import StepFailedError
+from aish.core.frozen import frozen
+from aish.core.messages import Turn
+from aish.core.protocols import ModelRequest
+from aish.core.tools import ToolCall
 
 
 @frozen

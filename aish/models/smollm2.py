@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 NAME: Final = "smollm2"
 

@@ -14,6 +14,7 @@ import httpx
 from anyio.abc import TaskGroup
 
 from aish.config.models import ModelEntry
+from aish.core.deltas import Delta
 from aish.models.clients import Clients
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.intake import Intake
@@ -21,7 +22,6 @@ from aish.models.reader import Reader
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
 from aish.models.watch import Watch
 from aish.system.absent import remember_absence
-from aish.vocab.deltas import Delta
 
 remember_absence("sniffio")
 

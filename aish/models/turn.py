@@ -7,8 +7,8 @@ from typing import TypeVar
 import anyio
 
 from aish.config.models import ModelEntry
+from aish.core.protocols import ModelRequest
 from aish.models.retry import Advice
-from aish.vocab.protocols import ModelRequest
 
 SPARED = 4
 """How many refusals for load alone are forgiven for each try that the file allows."""

@@ -4,8 +4,8 @@ import difflib
 from collections.abc import Iterator
 from itertools import islice
 
-from aish.text import for_line
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
+from aish.core.text import for_line
 
 ROOM = 20_000
 """Characters of a diff that are returned."""

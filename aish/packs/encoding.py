@@ -2,8 +2,8 @@
 
 import codecs
 
+from aish.core.frozen import frozen
 from aish.packs.results import PackError
-from aish.vocab.frozen import frozen
 
 _BOMS = (
     (codecs.BOM_UTF32_LE, "utf-32-le"),

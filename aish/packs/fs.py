@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import anyio.to_thread
 
+from aish.core.json import JsonValue
+from aish.core.text import for_line
 from aish.packs.beneath import Folder
 from aish.packs.fs_writing import WRITING_TOOLS
 from aish.packs.reading import ROOM, SCAN_LIMIT, Lines, read_lines
@@ -18,8 +20,6 @@ from aish.packs.results import Answer, PackError
 from aish.packs.searching import Found, Wanted, search_literal
 from aish.packs.walking import Budget, Entry, list_folder, walk
 from aish.packs.workplace import READS, Workplace, tool_of
-from aish.text import for_line
-from aish.vocab.json import JsonValue
 
 T = TypeVar("T")
 DEEPEST_TREE = 16

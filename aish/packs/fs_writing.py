@@ -3,6 +3,7 @@
 import os
 import stat
 
+from aish.core.text import for_line
 from aish.packs.beneath import not_found
 from aish.packs.encoding import plain_text
 from aish.packs.renameat2 import rename_new
@@ -10,7 +11,6 @@ from aish.packs.replacing import check_unchanged, read_original, settle, told_of
 from aish.packs.results import Answer, PackError
 from aish.packs.rewriting import finish, in_thread, replaced
 from aish.packs.workplace import Marks, Workplace, tool_of
-from aish.text import for_line
 
 _REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
 _REMOVES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)

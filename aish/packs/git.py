@@ -6,14 +6,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from aish.core.json import JsonValue
+from aish.core.text import for_line
 from aish.packs.beneath import not_found, segments_of
 from aish.packs.denied import is_denied
 from aish.packs.reading import ROOM
 from aish.packs.results import Answer, PackError
 from aish.packs.workplace import READS, Workplace, tool_of
 from aish.system.children import child_environment, run_command
-from aish.text import for_line
-from aish.vocab.json import JsonValue
 
 SECONDS = 20.0
 MOST_COMMITS = 200

@@ -9,14 +9,14 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject, JsonValue
 from aish.packs.beneath import Folder
 from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
 from aish.packs.results import PackError, failure, success
 from aish.packs.workplace import PackTool, Workplace
 from aish.system.reaper import Reaper
 from aish.system.schema import check
-from aish.vocab.json import JsonObject, JsonValue
 
 
 class UnknownToolError(Exception):

@@ -5,8 +5,8 @@ import io
 import os
 from typing import BinaryIO
 
+from aish.core.frozen import frozen, slotted
 from aish.packs.results import TEXT_LIMIT, PackError
-from aish.vocab.frozen import frozen, slotted
 
 SCAN_LIMIT = 64 * 1024 * 1024
 """Bytes of a file that are looked at to count its lines."""

@@ -6,9 +6,9 @@ import os
 import stat
 from contextlib import suppress
 
+from aish.core.frozen import frozen
 from aish.packs.renameat2 import rename_new
 from aish.packs.results import PackError
-from aish.vocab.frozen import frozen
 
 LARGEST = 8 * 1024 * 1024
 """Bytes of a file that is edited or written."""

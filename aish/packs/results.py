@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import field
 
-from aish.text import safe_utf8
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import safe_utf8
 
 TEXT_LIMIT = 50_000
 """Characters of text in one result."""

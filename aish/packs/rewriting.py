@@ -6,6 +6,9 @@ from typing import TypeVar
 
 import anyio.to_thread
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import for_line
 from aish.packs.beneath import not_found
 from aish.packs.changes import Diff, diff_of
 from aish.packs.encoding import PLAIN, Spelling, check_fits, decoded, encoded, in_lines_of
@@ -13,9 +16,6 @@ from aish.packs.python_code import check_parses
 from aish.packs.replacing import LARGEST, Original, check_unchanged, put, read_original
 from aish.packs.results import Answer, PackError
 from aish.packs.workplace import Workplace
-from aish.text import for_line
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 T = TypeVar("T")
 

@@ -9,12 +9,12 @@ import time
 from collections.abc import Iterator
 from dataclasses import field
 
+from aish.core.frozen import frozen, slotted
 from aish.packs.beneath import Folder, Where, shown
 from aish.packs.reading import text_stream
 from aish.packs.results import PackError
 from aish.packs.walking import Budget, Entry, walk
 from aish.system.globs import matches_path, matches_word
-from aish.vocab.frozen import frozen, slotted
 
 MOST_MATCHES = 200
 MOST_FILES = 5_000

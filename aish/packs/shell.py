@@ -2,10 +2,10 @@
 
 import os
 
+from aish.core.json import JsonValue
 from aish.packs.results import TEXT_LIMIT, Answer, PackError
 from aish.packs.workplace import Marks, Workplace, tool_of
 from aish.system.children import CommandResult, child_environment, run_command
-from aish.vocab.json import JsonValue
 
 LONGEST = 600
 _KEPT = TEXT_LIMIT // 2 - 1000

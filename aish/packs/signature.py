@@ -6,7 +6,7 @@ import types
 import typing
 from collections.abc import Callable
 
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 _TYPES: dict[object, str] = {str: "string", int: "integer", float: "number", bool: "boolean"}
 _ARGUMENT = re.compile(r"^    (\w+):\s+(.*)$")

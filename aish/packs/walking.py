@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Literal
 
+from aish.core.frozen import frozen, slotted
+from aish.core.text import for_line
 from aish.packs.beneath import Folder, Where, segments_of
 from aish.packs.denied import is_denied
 from aish.packs.results import PackError
-from aish.text import for_line
-from aish.vocab.frozen import frozen, slotted
 
 Kind = Literal["file", "folder", "link", "other"]
 DEEPEST = 64

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.packs.beneath import Folder
 from aish.packs.results import Answer
 from aish.packs.signature import description_of, schema_of
 from aish.system.reaper import Reaper
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 
 @frozen

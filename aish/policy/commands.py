@@ -8,12 +8,12 @@ the whole command says yes to it.
 from collections.abc import Callable, Sequence
 from itertools import starmap
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted, for_line, for_terminal
+from aish.core.tools import ToolName
 from aish.policy.texts import Fit, forbidden_text, is_odd, permitted_text
 from aish.system.globs import matches_word
-from aish.text import counted, for_line, for_terminal
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import ToolName
 
 _METACHARACTERS = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n\r")
 _SHELLS = frozenset({"sh", "ash", "bash", "dash", "fish", "ksh", "zsh", "busybox"})

@@ -3,13 +3,13 @@
 from collections.abc import Callable
 from typing import Literal
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import Tool
 from aish.policy.commands import is_command_tool
 from aish.policy.judge import MEANT, FitsSchema, Judgement, judge
 from aish.policy.rules import Policy, Rule
 from aish.policy.texts import Fit
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Tool
 
 RulingVerdict = Literal["auto", "ask", "deny", "staged"]
 

@@ -3,10 +3,9 @@
 import hashlib
 import json
 
-from aish.strict_json import writable
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Tool
+from aish.core.events import Place
+from aish.core.json import JsonObject, JsonValue, writable
+from aish.core.tools import Tool
 
 
 def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> str:

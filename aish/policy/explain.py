@@ -2,14 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.rules import PolicyTest
+from aish.core.tools import Tool, ToolName
 from aish.policy.decide import Ruling, decide, simple_fit
 from aish.policy.globs import split_glob
 from aish.policy.judge import Judgement, judge
 from aish.policy.rules import Policy
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.rules import PolicyTest
-from aish.vocab.tools import Tool, ToolName
 
 
 @frozen

@@ -10,18 +10,18 @@ from typing import Literal
 
 import anyio
 
+from aish.core.events import Place, Verdict
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Approver, Question
+from aish.core.rules import RuleEntry
+from aish.core.tools import Tool, ToolName
 from aish.policy.always import exact_entry
 from aish.policy.commands import is_command_tool
 from aish.policy.decide import Ruling, decide, forbidden, simple_fit
 from aish.policy.digest import call_digest
 from aish.policy.rules import THIS_SESSION, Policy, Rule, rule_of
 from aish.policy.staging import STAGED, Reviewed, Staging
-from aish.vocab.event_parts import Place, Verdict
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Approver, Question
-from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import Tool, ToolName
 
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
 """All that is wrong with a value; the bounded checker of `system.schema`."""

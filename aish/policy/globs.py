@@ -1,6 +1,6 @@
 """Globs over tool names: `alias__tool`, whose two halves match by themselves (P1)."""
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 SEPARATOR = "__"
 

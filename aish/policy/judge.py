@@ -2,6 +2,9 @@
 
 from collections.abc import Callable, Mapping
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool
 from aish.policy.commands import (
     Command,
     command_of,
@@ -13,9 +16,6 @@ from aish.policy.commands import (
 )
 from aish.policy.rules import LOCAL_COMMAND, Rule
 from aish.policy.texts import Fit, fit_value
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Tool
 
 FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
 """Whether arguments fit a schema; `None` where that cannot be told here."""

@@ -4,10 +4,10 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Literal
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.digest import canonical
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 Transport = Literal["http", "stdio", "pack"]
 ADDRESS_KEYS: Mapping[Transport, str] = {"http": "url", "stdio": "command", "pack": "pack"}

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from functools import cache
 from typing import cast
 
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_terminal
 from aish.policy.lock import ADDRESS_KEYS, Lock, ServerPin, ToolPin, Transport, hash_of
-from aish.text import for_terminal
-from aish.vocab.json import JsonObject, JsonValue
 
 VERSION = 1
 SCHEMA = "lock.schema.json"

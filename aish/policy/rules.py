@@ -5,13 +5,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Literal
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import RuleInfo
+from aish.core.frozen import frozen
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Tool, ToolName
 from aish.policy.globs import is_exact, split_glob
 from aish.system.globs import matches_word
-from aish.vocab.frozen import frozen
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.run_parts import RuleInfo
-from aish.vocab.tools import Tool, ToolName
 
 ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent", "stage"]
 

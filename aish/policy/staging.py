@@ -5,9 +5,9 @@
 
 from typing import Protocol
 
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Tool
+from aish.core.events import Place
+from aish.core.json import JsonObject
+from aish.core.tools import Tool
 
 STAGED = (
     "[aish] staged for review: this call was NOT executed. It is put down and may be executed "

@@ -9,16 +9,16 @@ Whatever is given was put to `decide`: each call is approved by it, and no denie
 import re
 from collections.abc import Mapping, Sequence
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import decide
 from aish.policy.digest import canonical
 from aish.policy.rules import Policy, compile_policy
 from aish.policy.suggest_globs import has_wildcard
 from aish.policy.suggest_rules import Made, exact_rules, groups
 from aish.policy.texts import LONGEST
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 _MASK = re.compile(r"<secret:[^<>]*>")
 _DEEPEST = 32

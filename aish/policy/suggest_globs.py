@@ -8,8 +8,8 @@ import re
 from collections.abc import Sequence
 from itertools import pairwise
 
+from aish.core.json import JsonValue
 from aish.policy.texts import LONGEST, is_odd
-from aish.vocab.json import JsonValue
 
 _WORDS = re.compile(r"[^\W\d_]+|\d+|.", re.DOTALL)
 _ENDING = re.compile(r"[^.]\.[A-Za-z0-9]{1,8}\Z")

@@ -6,14 +6,14 @@ is pinned by a schema, since `when` would read it as a glob.
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry
+from aish.core.tools import ToolName
 from aish.policy.commands import Command, command_of, has_metacharacter, is_command_tool
 from aish.policy.digest import canonical
 from aish.policy.rules import LOCAL_COMMAND
 from aish.policy.suggest_globs import family, glob_of, has_wildcard
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import ToolName
 
 _COMMAND_KEYS = ("argv", "command")
 # `when` on a path speaks for `new_path` too, and a command has to be spelled out in `when`.

@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from aish.text import for_ci_log, for_terminal
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.rules import RuleEntry
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry
+from aish.core.text import for_ci_log, for_terminal
 
 _WIDEST = 100
 _PLAIN = re.compile(

@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from enum import Enum
 from urllib.parse import unquote
 
+from aish.core.json import JsonValue
 from aish.system.globs import matches_path
-from aish.vocab.json import JsonValue
 
 LONGEST = 4096
 """Characters of a text that globs are tried on; the cost grows with the product (X6)."""

@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
+from aish.core.frozen import frozen
 from aish.reports.units import Segment
-from aish.vocab.frozen import frozen
 
 WIDTH = 1000.0
 _GAP = 12.0

@@ -2,22 +2,23 @@
 
 from collections.abc import Iterator, Mapping
 
+from aish.core.events import (
+    ExpectChecked,
+    Fallback,
+    MessagePurpose,
+    Notice,
+    Retry,
+    TextWithdrawn,
+    TurnPurpose,
+)
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
 from aish.reports.units import Aside, Call, Entry, Sent, Turn, Unit
 from aish.reports.verdicts import reason_of
 from aish.sinks.json_text import json_text
-from aish.text import for_line
-from aish.vocab.event_parts import MessagePurpose, TurnPurpose
-from aish.vocab.events import (
-    ExpectChecked,
-    Notice,
-    Retry,
-    TextWithdrawn,
-)
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.turn_events import Fallback
 
 _SHORT = 8
 _LINE = 90

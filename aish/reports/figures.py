@@ -2,8 +2,8 @@
 
 import time
 
+from aish.core.deltas import Usage
 from aish.sinks.tally import seconds_text
-from aish.vocab.deltas import Usage
 
 UNKNOWN = "unknown"
 _A_CENT = 0.01

@@ -9,12 +9,12 @@ import json
 from collections.abc import Iterator, Sequence
 from itertools import starmap
 
+from aish.core.json import JsonValue
+from aish.core.text import for_line
 from aish.reports.figures import cost_text, took_text
 from aish.reports.gathering import Row, StepPart
 from aish.reports.markup import NOTHING, Markup, joined, tag
 from aish.reports.verdicts import WORDS, State
-from aish.text import for_line
-from aish.vocab.json import JsonValue
 
 COLUMNS = (
     "number", "key", "state", "preview", "tokens", "cost", "seconds", "turns", "calls",

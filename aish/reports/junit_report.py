@@ -11,14 +11,14 @@ from contextlib import ExitStack
 from dataclasses import field
 from typing import IO, Literal, Self
 
+from aish.core.events import ExpectChecked, Stamped
+from aish.core.frozen import slotted
+from aish.core.text import for_line
 from aish.reports.figures import iso_text
 from aish.reports.units import Unit, Units
 from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
 from aish.sinks.json_text import json_text
 from aish.sinks.junit import CaseResult, Trouble, attributes, case_xml
-from aish.text import for_line
-from aish.vocab.events import ExpectChecked, Stamped
-from aish.vocab.frozen import slotted
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9

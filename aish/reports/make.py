@@ -4,13 +4,13 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from aish.core.events import Stamped
+from aish.core.frozen import frozen
 from aish.reports.gathering import Gathering
 from aish.reports.junit_report import JUnitReport
 from aish.reports.page import page
 from aish.reports.sarif import SarifReport
 from aish.system.files import atomic_pieces
-from aish.vocab.events import Stamped
-from aish.vocab.frozen import frozen
 
 
 @frozen

@@ -6,7 +6,7 @@ that would be invisible or turn the text around is spelled out.
 
 from collections.abc import Iterable
 
-from aish.text import counted, for_html
+from aish.core.text import counted, for_html
 
 _VOID = frozenset({"br", "hr", "meta", "input", "col"})
 

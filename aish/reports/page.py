@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Iterator
 from importlib import resources
 
+from aish.core.deltas import Usage
+from aish.core.events import ItemFinished, StepFinished
+from aish.core.text import for_line
 from aish.reports.axis import Axis
 from aish.reports.conversation import Room, unit_body
 from aish.reports.figures import cost_text, tokens_text, took_text
@@ -15,9 +18,6 @@ from aish.reports.markup import NOTHING, Markup, tag
 from aish.reports.overview import annotations, head, ingredients, states_text
 from aish.reports.timeline import timeline
 from aish.reports.verdicts import state_of
-from aish.text import for_line
-from aish.vocab.deltas import Usage
-from aish.vocab.events import ItemFinished, StepFinished
 
 _LONG = 12
 _TITLE = 100

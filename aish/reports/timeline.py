@@ -3,14 +3,14 @@
 import heapq
 from collections.abc import Iterator, Sequence
 
+from aish.core.events import Retry
+from aish.core.text import for_line
 from aish.reports.axis import WIDTH, Axis
 from aish.reports.figures import took_text, when_text
 from aish.reports.gathering import Row, StepPart
 from aish.reports.markup import NOTHING, Markup, joined, tag
 from aish.reports.units import Aside, Call, Entry, Turn, Unit
 from aish.reports.verdicts import WORDS, State, state_of
-from aish.text import for_line
-from aish.vocab.events import Retry
 
 _TICKS = 4
 _LANED = 400

@@ -7,28 +7,32 @@ unit is handed on, and whoever gathers them lets the last one stand.
 from collections.abc import Iterator, Sequence
 from dataclasses import field
 
-from aish.vocab.event_parts import MessagePurpose, Place, StepKind
-from aish.vocab.events import (
+from aish.core.events import (
     ExpectChecked,
+    Fallback,
+    HistoryReplaced,
     ItemFinished,
     ItemStarted,
+    MessagePurpose,
     Notice,
+    Place,
     Retry,
     RunFinished,
     RunStarted,
     Stamped,
     StepFinished,
+    StepKind,
     StepStarted,
     TextWithdrawn,
     ToolDecided,
     ToolFinished,
     ToolStarted,
+    TurnAdded,
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
+from aish.core.frozen import slotted
+from aish.core.json import JsonObject, JsonValue
 
 Key = tuple[str, str | None]
 Finished = StepFinished | ItemFinished

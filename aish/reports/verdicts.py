@@ -2,10 +2,10 @@
 
 from typing import Literal
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.reports.units import Unit
 from aish.sinks.json_text import structured
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
 """`failed`: it was answered, and not well. `error`: something around it broke or ran out."""

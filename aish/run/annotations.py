@@ -10,18 +10,17 @@ from typing import cast, get_args
 
 from aish.config.annotations import FIELDS, Annotation
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import AnnotationAdded, AnnotationLevel, Event, Notice, Place
+from aish.core.frozen import slotted
+from aish.core.json import JsonValue
+from aish.core.text import counted, for_line
 from aish.loop.equipment import Mask
 from aish.run.order import annotation_reads
 from aish.run.records import Records
 from aish.templates.context import ProjectNames
 from aish.templates.render import evaluate, render_value
 from aish.templates.values import text_of
-from aish.text import counted, for_line
-from aish.vocab.event_parts import AnnotationLevel, Place
-from aish.vocab.events import AnnotationAdded, Event, Notice
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonValue
 
 _MOST = 5_000
 _MOST_TOLD = 10

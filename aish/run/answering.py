@@ -6,17 +6,16 @@ hold for all of it.
 
 from dataclasses import replace
 
+from aish.core.events import Failure, Notice
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.protocols import AnswerSchema
+from aish.core.text import counted
 from aish.loop.conversation import add_user
 from aish.loop.converse import Ask, Outcome, converse
 from aish.loop.equipment import Equipment
 from aish.loop.usage import add_usage
 from aish.run.structured import Judged, complaint, judge, last_turn
-from aish.text import counted
-from aish.vocab.event_parts import Failure
-from aish.vocab.events import Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import AnswerSchema
 
 _LONGEST = 400
 _NOW_ALONE = "the answer is asked for in its schema, in a turn without tools"

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Protocol
 
 from aish.config.steps import Attachment
-from aish.errors import StepFailedError, UsageError
+from aish.core.errors import StepFailedError, UsageError
+from aish.core.frozen import frozen
+from aish.core.resources import Capability, Part, Resource
+from aish.core.text import for_line, safe_utf8
+from aish.core.tools import Media
 from aish.loop.media import can_be_attached, describe
 from aish.run.uri_templates import matches
 from aish.run.uris import is_uri
 from aish.templates.project_file import ProjectFileError, project_file
-from aish.text import for_line, safe_utf8
-from aish.vocab.frozen import frozen
-from aish.vocab.resources import Capability, Part, Resource
-from aish.vocab.tools import Media
 
 _LARGEST = 20 * 1024 * 1024
 _LONGEST_NAME = 500

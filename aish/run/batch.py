@@ -9,7 +9,11 @@ from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
-from aish.errors import AishError, ExitCode, UsageError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.events import Failure, KeySurvey, Notice, StepStarted
+from aish.core.frozen import slotted
+from aish.core.text import counted
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, key_text, place_key
 from aish.items.shards import holds
@@ -24,12 +28,6 @@ from aish.run.surroundings import AnyDone
 from aish.run.together import together
 from aish.run.tolerance import exceeds
 from aish.run.unit import KINDS, cut_off, ends_the_run, failed
-from aish.text import counted
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure
-from aish.vocab.events import Notice, StepStarted
-from aish.vocab.frozen import slotted
-from aish.vocab.run_parts import KeySurvey
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})

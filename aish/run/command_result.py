@@ -1,7 +1,7 @@
 """What a local command came to, as the result of a tool: run here, or played from a cassette."""
 
-from aish.vocab.json import JsonValue
-from aish.vocab.tools import ResultKind, ToolResult
+from aish.core.json import JsonValue
+from aish.core.tools import ResultKind, ToolResult
 
 
 def ended(exit_code: int, stdout: str, stderr: str) -> ToolResult:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 
 from aish.config.pipeline import Pipeline
+from aish.core.json import JsonValue
 from aish.run.options import RunOptions
 from aish.run.records import Records, template_view
 from aish.templates.context import ProjectNames
-from aish.vocab.json import JsonValue
 
 
 def template_context(

@@ -3,13 +3,13 @@
 from collections.abc import Iterable, Mapping
 
 from aish.config.steps import PromptStep, Step
-from aish.errors import StepFailedError
+from aish.core.errors import StepFailedError
+from aish.core.events import Failure
+from aish.core.messages import History
 from aish.loop.conversation import Heard
 from aish.loop.turn_teller import TurnTeller, request_teller
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
-from aish.vocab.event_parts import Failure
-from aish.vocab.messages import History
 
 
 def continued(step: Step) -> str | None:

@@ -7,9 +7,9 @@ from typing import NoReturn
 
 import anyio
 
-from aish.errors import ExitCode
-from aish.text import counted
-from aish.vocab.frozen import slotted
+from aish.core.errors import ExitCode
+from aish.core.frozen import slotted
+from aish.core.text import counted
 
 GRACE_SECONDS = 10.0
 """How long items in flight may go on after a Ctrl-C (B14)."""

@@ -9,11 +9,11 @@ from aish.config.models import ModelEntry
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
-from aish.errors import PipelineError, Position, Problem, UsageError
+from aish.core.errors import PipelineError, Position, Problem, UsageError
+from aish.core.frozen import frozen
 from aish.models.headers import check_endpoint
 from aish.run.checks.tools import WEB_URL, WEB_URL_HINT
 from aish.system.secrets import SHORTEST, Secrets, is_everywhere, is_ordinary, names_credential
-from aish.vocab.frozen import frozen
 
 
 @frozen

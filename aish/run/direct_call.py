@@ -6,16 +6,16 @@ from sys import maxsize
 from typing import cast
 
 from aish.config.inputs import as_typed
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Place
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool
 from aish.loop.dispatch import call_tool
 from aish.loop.equipment import UsedCall
 from aish.policy.explain import tool_name
 from aish.run.plan import Plan
 from aish.run.resources import Toolbox, open_toolbox, require_lock, require_servers
 from aish.run.surroundings import Surroundings
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Tool
 
 
 async def direct_call(

@@ -6,7 +6,22 @@ from dataclasses import field, replace
 
 import anyio
 
-from aish.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.core.events import (
+    CassetteUse,
+    Event,
+    Exit,
+    Notice,
+    Place,
+    RunFinished,
+    ServerInfo,
+    ToolDecided,
+    Verdict,
+)
+from aish.core.frozen import slotted
+from aish.core.json import JsonValue
+from aish.core.protocols import Emit
 from aish.loop.usage import add_cost, add_usage
 from aish.run.course import Course, last_words, until_cancelled
 from aish.run.final import FinalState, decide_exit, status_of
@@ -36,13 +51,6 @@ from aish.run.tools import AllTools
 from aish.system.computation import ComputationStoppedError
 from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 from aish.templates.render import render_tree
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Exit, Place, Verdict
-from aish.vocab.events import Event, Notice, RunFinished, ToolDecided
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import Emit
-from aish.vocab.run_parts import CassetteUse, ServerInfo
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 _ANNOTATING_SECONDS = 10.0

@@ -5,13 +5,12 @@ from dataclasses import replace
 
 from aish.config.expected import Expectation
 from aish.config.steps import Step
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.events import ExpectChecked, Failure, Place
 from aish.run.expectations.check import Checked, Grade, check
 from aish.run.expectations.subject import step_subject
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import ExpectChecked
 
 
 async def held_to(step: Step, record: StepRecord, stage: Stage) -> StepRecord:

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from aish.errors import AishError, ExitCode
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import Exit, Failure, StepStatus
+from aish.core.frozen import frozen
 from aish.run.records import StepRecord
-from aish.vocab.event_parts import Exit, Failure, StepStatus
-from aish.vocab.frozen import frozen
 
 # If several apply, the first of these is taken (design 11).
 PRECEDENCE = (

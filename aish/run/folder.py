@@ -10,10 +10,10 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
 from aish.system.files import atomic_write, is_there, open_own, private_folder, write_private
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonValue
 
 _ELSEWHERE = "`--run-dir DIR` puts it elsewhere, `--ephemeral` does without"
 STDIN = "stdin.txt"

@@ -7,7 +7,10 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.config.steps import Step
-from aish.errors import AishError, ExitCode
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import Failure, Place, StepFinished, StepStarted
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Emit
 from aish.run.continuing import nothing_to_continue
 from aish.run.course import Course, CutOffError, until_cancelled
 from aish.run.final import failure_of
@@ -19,10 +22,6 @@ from aish.run.together import together
 from aish.run.unit import KINDS, cut_off, failed, run_unit
 from aish.system.computation import ComputationStoppedError
 from aish.templates.render import evaluate
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import StepFinished, StepStarted
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Emit
 
 
 async def run_whole(stage: Stage, carriers: OpenCarrier | None) -> None:

@@ -6,7 +6,7 @@ from typing import TypeVar
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PipelineStep, Step
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
 from aish.run.options import RunOptions
 from aish.run.plan_checks import check_file, limit_check
 

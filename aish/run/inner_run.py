@@ -6,7 +6,9 @@ import anyio
 
 from aish.config.inputs import fits
 from aish.config.steps import PipelineStep
-from aish.errors import BudgetError, ExitCode, StepFailedError
+from aish.core.errors import BudgetError, ExitCode, StepFailedError
+from aish.core.events import Failure, StepStatus
+from aish.core.json import JsonValue
 from aish.run.final import PRECEDENCE
 from aish.run.graph import leave_out_the_rest, run_graph
 from aish.run.order import steps_read
@@ -15,8 +17,6 @@ from aish.run.stage import Stage
 from aish.run.unit import CUT_OFF
 from aish.system.schema_problem import spell_path
 from aish.templates.render import render_tree
-from aish.vocab.event_parts import Failure, StepStatus
-from aish.vocab.json import JsonValue
 
 _STATUSES: dict[ExitCode, StepStatus] = {ExitCode.DENIED: "denied", ExitCode.BUDGET: "budget"}
 

@@ -12,10 +12,10 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from contextvars import ContextVar
 from functools import partial
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.frozen import slotted
 from aish.system.computation import add_signal_handler
 from aish.system.guest import is_guest
-from aish.vocab.frozen import slotted
 
 # A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
 _CODES = {

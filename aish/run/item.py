@@ -3,7 +3,9 @@
 from contextlib import suppress
 
 from aish.config.steps import Step
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import Failure, ItemFinished, ItemStarted, Place
+from aish.core.frozen import frozen
 from aish.items.items import Item
 from aish.run.course import CutOffError, until_cancelled
 from aish.run.final import failure_of
@@ -13,9 +15,6 @@ from aish.run.stage import Entrance, Stage
 from aish.run.unit import KINDS, failed, run_unit
 from aish.system.computation import ComputationStoppedError
 from aish.templates.render import evaluate
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import ItemFinished, ItemStarted
-from aish.vocab.frozen import frozen
 
 
 @frozen

@@ -8,7 +8,10 @@ from typing import Literal
 from anyio import to_thread
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
-from aish.errors import AishError, UsageError
+from aish.core.errors import AishError, UsageError
+from aish.core.events import KeySurvey
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.items.counting import count_of
 from aish.items.items import Item, Items, from_file, from_glob, from_list
 from aish.items.keys import SAME_KEY, KeyOf, survey
@@ -22,9 +25,6 @@ from aish.templates.context import ProjectNames
 from aish.templates.plain import Path, look_up, parts_of
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_value
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import KeySurvey
 
 Context = Mapping[str, JsonValue]
 

@@ -10,7 +10,20 @@ from hashlib import sha256
 
 from aish.config.expected import Expectation
 from aish.config.steps import LoopLimits
-from aish.errors import BudgetError, StepFailedError
+from aish.core.errors import BudgetError, StepFailedError
+from aish.core.events import (
+    Event,
+    Place,
+    ReasoningDelta,
+    TextDelta,
+    TextWithdrawn,
+    TurnFinished,
+    TurnStarted,
+)
+from aish.core.json import JsonObject
+from aish.core.messages import History
+from aish.core.protocols import AnswerSchema, Model
+from aish.core.text import for_line, safe_utf8
 from aish.loop.conversation import Heard, add_system, add_user
 from aish.loop.converse import Ask
 from aish.loop.turn_teller import request_teller
@@ -18,19 +31,6 @@ from aish.run.answering import answer
 from aish.run.judges import OPENING
 from aish.run.stage import Stage
 from aish.run.structured import instruction
-from aish.text import for_line, safe_utf8
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
-    Event,
-    ReasoningDelta,
-    TextDelta,
-    TextWithdrawn,
-    TurnFinished,
-    TurnStarted,
-)
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import History
-from aish.vocab.protocols import AnswerSchema, Model
 
 _WORDS = (TextDelta, ReasoningDelta, TextWithdrawn)
 _ATTEMPTS = 3

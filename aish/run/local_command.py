@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Protocol
 
 from aish.config.shell import PLATFORM_SHELL
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import Annotations, Tool, ToolName, ToolResult
 from aish.run.command_result import ended, not_started
 from aish.run.surroundings import AnyTape
 from aish.system.children import CommandResult, Reaper, Stream, child_environment, run_command
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Annotations, Tool, ToolName, ToolResult
 
 # A command that prints without end or never ends is stopped here (X6); a run's own limit is
 # usually tighter.

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
 from aish.policy.lock import Difference, Lock, ServerPin, compare
 from aish.run.locks.pins import declared, everything, with_tools
 from aish.run.plan import Plan
 from aish.run.resources import open_toolbox, require_servers
 from aish.run.surroundings import Surroundings
-from aish.vocab.frozen import frozen
-from aish.vocab.run_parts import ServerInfo
 
 
 @frozen

@@ -6,7 +6,10 @@ is said at once, and stays out for the rest of the run, whatever the server says
 
 from collections.abc import Iterable
 
-from aish.errors import AishError, LockDiffersError
+from aish.core.errors import AishError, LockDiffersError
+from aish.core.events import NOWHERE, Level, Notice
+from aish.core.protocols import Emit
+from aish.core.tools import Tool, ToolName
 from aish.policy.lock import (
     Difference,
     Lock,
@@ -21,10 +24,6 @@ from aish.run.locks.pins import declared, everything, pin_now
 from aish.run.locks.words import named, summary
 from aish.run.plan import Plan
 from aish.run.tools import Servers
-from aish.vocab.event_parts import NOWHERE, Level
-from aish.vocab.events import Notice
-from aish.vocab.protocols import Emit
-from aish.vocab.tools import Tool, ToolName
 
 
 class LockWatch:

@@ -3,17 +3,17 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from aish.errors import AishError, LockDiffersError
+from aish.core.errors import AishError, LockDiffersError
+from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
+from aish.core.protocols import Emit, Tools
+from aish.core.rules import RuleEntry
+from aish.core.tools import Tool, ToolName
 from aish.policy.decide import decide
 from aish.policy.rules import Policy, unmatched_rules
 from aish.run.plan import Plan
 from aish.run.resources import lock_errors, open_toolbox
 from aish.run.surroundings import Surroundings
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Emit, Tools
-from aish.vocab.rules import RuleEntry
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.tools import Tool, ToolName
 
 MANY_TOOLS = 128
 """More tools in one request are refused by many endpoints."""

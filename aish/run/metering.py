@@ -7,16 +7,16 @@ from typing import Protocol
 import anyio
 
 from aish.config.steps import Limits
-from aish.errors import BudgetError
+from aish.core.deltas import Finish, Usage
+from aish.core.errors import BudgetError
+from aish.core.events import NOWHERE, Place
+from aish.core.frozen import frozen
+from aish.core.protocols import Meter
+from aish.core.text import dollars
 from aish.models.pricing import Pricing, pricing_of
 from aish.run.budget import Budget, Kind, Need, Over, Reserved, Spent, Wait, tightest
 from aish.run.plan import Plan
 from aish.run.surroundings import AnyCarried, AnySpent
-from aish.text import dollars
-from aish.vocab.deltas import Finish, Usage
-from aish.vocab.event_parts import NOWHERE, Place
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Meter
 
 _BYTES_PER_TOKEN = 4
 _NOUNS: Mapping[Kind, str] = {
@@ -28,7 +28,7 @@ _OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-
 
 
 class RunMeter:
-    """`vocab.protocols.Meter` of one run; `prices` are by model alias.
+    """`core.protocols.Meter` of one run; `prices` are by model alias.
 
     A request that does not fit beside those under way waits for them: they may use less than they
     might. So what a limit allows does not depend on how much runs at the same time. What is run in
@@ -165,7 +165,7 @@ class InnerMeter:
 
 
 class RequestHold:
-    """`vocab.protocols.Hold`: what one request may use, of the run and of what is `above` it."""
+    """`core.protocols.Hold`: what one request may use, of the run and of what is `above` it."""
 
     __slots__ = ("_meter", "_open", "_pricing", "_reserved", "above")
 

@@ -8,13 +8,12 @@ from aish import __version__
 from aish.config.environment import variables
 from aish.config.models import ModelEntry
 from aish.config.steps import Limits, LoopLimits
+from aish.core.events import ModelInfo, RunStarted, ServerInfo
+from aish.core.json import JsonValue
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.resuming.fingerprint import fingerprint
 from aish.run.surroundings import Surroundings
-from aish.vocab.events import RunStarted
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import ModelInfo, ServerInfo
 
 
 def run_started(

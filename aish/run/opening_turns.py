@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 from aish.config.steps import Prompt, PromptStep, ServerPrompt
+from aish.core.messages import UserTurn
 from aish.run.attaching import attachment, joined
 from aish.run.server_prompts import Turns, prompt_turns
 from aish.run.stage import Stage
 from aish.templates.render import render
-from aish.vocab.messages import UserTurn
 
 
 async def opening_turns(

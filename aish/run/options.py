@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import KeySurvey, Shard
+from aish.core.events import KeySurvey, Shard
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 
 LockMode = Literal["enforce", "warn", "none"]
 """What a difference from the lock means; `none` looks at no lock, as `aish lock` itself does."""

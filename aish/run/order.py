@@ -13,9 +13,9 @@ from aish.config.steps import (
     ServerPrompt,
     Step,
 )
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 from aish.templates.references import references, references_of_expression
-from aish.vocab.json import JsonValue
 
 
 def sources(step: Step) -> Iterator[str]:

@@ -12,7 +12,8 @@ from typing import Protocol
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PipelineStep, PromptStep, Step
-from aish.errors import PipelineError, Problem, UsageError
+from aish.core.errors import PipelineError, Problem, UsageError
+from aish.core.frozen import frozen
 from aish.policy.lock import Lock
 from aish.policy.rules import Policy, compile_policy
 from aish.run.credentials import (
@@ -34,7 +35,6 @@ from aish.run.options import LockMode, RunOptions
 from aish.run.order import in_order
 from aish.run.plan_checks import check_file, limit_check
 from aish.system.secrets import Secrets
-from aish.vocab.frozen import frozen
 
 
 @frozen

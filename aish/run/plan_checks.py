@@ -10,7 +10,7 @@ from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PipelineStep, PromptStep, ServerPrompt, Step
-from aish.errors import PipelineError, Problem
+from aish.core.errors import PipelineError, Problem
 from aish.run.checks.complaint import Complaint, is_spoilt, is_within, step_path, within
 from aish.run.checks.names import name_complaints
 from aish.run.checks.schemas import schema_complaints

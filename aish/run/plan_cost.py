@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Mapping
 
 from aish.config.steps import PipelineStep, Prompt, PromptStep, Step
-from aish.errors import AishError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError
+from aish.core.json import JsonObject, JsonValue
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
 from aish.run.order import systems_of
 from aish.run.plan import Plan
 from aish.run.plan_requests import inner_context
 from aish.templates.references import references
 from aish.templates.render import render
-from aish.vocab.deltas import Usage
-from aish.vocab.json import JsonObject, JsonValue
 from aish.wire.chat_encode import answer_limit
 
 # Of a request beside its texts, in bytes; and of what is said of an answer that does not fit.

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import KeySurvey
+from aish.core.frozen import slotted
+from aish.core.json import JsonObject, JsonValue
 from aish.run.context import template_context
 from aish.run.options import RunOptions
 from aish.run.order import texts
 from aish.run.plan import Plan
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_tree, render_value
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import KeySurvey
 
 Context = Mapping[str, JsonValue]
 

@@ -14,7 +14,10 @@ from aish.config.steps import (
     Step,
 )
 from aish.config.steps import Context as Settings
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import KeySurvey
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name
 from aish.policy.rules import LOCAL_COMMAND
@@ -29,9 +32,6 @@ from aish.run.prompt_step import visible_tools
 from aish.templates.plain import is_template
 from aish.templates.references import references
 from aish.templates.render import render
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import KeySurvey
-from aish.vocab.tools import Tool
 
 Context = Mapping[str, JsonValue]
 Row = dict[str, JsonValue]

@@ -1,5 +1,6 @@
 """The resolved whole, as `aish plan` prints it: a JSON object made of a plan and its tools."""
 
+from aish.core.json import JsonObject, JsonValue
 from aish.run.context import template_context
 from aish.run.locks.file import lock_path
 from aish.run.looking import Look
@@ -9,7 +10,6 @@ from aish.run.plan import Plan
 from aish.run.plan_cost import cost_view, price_view
 from aish.run.plan_requests import requests
 from aish.run.plan_steps import step_view
-from aish.vocab.json import JsonObject, JsonValue
 from aish.wire.chat_encode import answer_limit
 
 

@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Iterator
 
 from aish.config.pipeline import Pipeline
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES
 from aish.policy.rules import LOCAL_COMMAND
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 
 def presumed_tool(name: ToolName, pipeline: Pipeline) -> Tool | None:

@@ -3,7 +3,10 @@
 from dataclasses import replace
 
 from aish.config.steps import Prompt, PromptStep
-from aish.errors import StepFailedError
+from aish.core.errors import StepFailedError
+from aish.core.messages import History, Turn, UserTurn
+from aish.core.protocols import AnswerSchema, Model
+from aish.core.tools import Tool, ToolName
 from aish.loop.conversation import Conversation, Heard, add_system
 from aish.loop.converse import Ask, converse
 from aish.loop.equipment import Bound
@@ -16,9 +19,6 @@ from aish.run.stage import EXIT_OF_STATUS, Stage
 from aish.run.structured import instruction
 from aish.run.tools import AllTools
 from aish.templates.render import render
-from aish.vocab.messages import History, Turn, UserTurn
-from aish.vocab.protocols import AnswerSchema, Model
-from aish.vocab.tools import Tool, ToolName
 
 
 async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:

@@ -8,7 +8,11 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from dataclasses import field, replace
 
 from aish.config.steps import LoopLimits
-from aish.errors import AishError, UnavailableError
+from aish.core.errors import AishError, UnavailableError
+from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Meter, Model
 from aish.loop.equipment import Equipment
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
@@ -25,10 +29,6 @@ from aish.run.tools import AllTools, Servers, Watch
 from aish.system.children import Reaper
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Meter, Model
-from aish.vocab.run_parts import ServerInfo
 
 _UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
 

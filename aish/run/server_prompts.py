@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from aish.config.steps import ServerPrompt
-from aish.errors import StepFailedError, UsageError
+from aish.core.errors import StepFailedError, UsageError
+from aish.core.messages import AssistantTurn, UserTurn
+from aish.core.resources import PromptMessage
+from aish.core.text import safe_utf8
 from aish.loop.media import can_be_attached, describe
 from aish.run.attaching import refuse_long
-from aish.text import safe_utf8
-from aish.vocab.messages import AssistantTurn, UserTurn
-from aish.vocab.resources import PromptMessage
 
 Turns = tuple[UserTurn | AssistantTurn, ...]
 

@@ -4,6 +4,9 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
 
+from aish.core.events import NOWHERE, Notice
+from aish.core.frozen import frozen
+from aish.core.protocols import Emit
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
@@ -14,10 +17,6 @@ from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.system.children import Reaper
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.events import Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Emit
 
 
 @asynccontextmanager

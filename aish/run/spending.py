@@ -2,12 +2,11 @@
 
 from dataclasses import field
 
+from aish.core.deltas import Usage
+from aish.core.events import Event, Place, TurnFinished, TurnStarted
+from aish.core.frozen import frozen, slotted
 from aish.loop.usage import add_cost, add_usage
 from aish.run.budget import scopes
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, TurnFinished, TurnStarted
-from aish.vocab.frozen import frozen, slotted
 
 
 @frozen

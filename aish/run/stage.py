@@ -9,7 +9,10 @@ from typing import Protocol
 import anyio
 
 from aish.config.steps import LoopLimits, OnDenied, PipelineStep, Step
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.events import Place, StepStatus
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
 from aish.loop.equipment import Equipment
 from aish.run.context import template_context
 from aish.run.course import Course
@@ -19,9 +22,6 @@ from aish.run.records import ItemRecord, StepRecord
 from aish.run.resources import Resources
 from aish.run.spending import Spending
 from aish.run.surroundings import AnyCarried
-from aish.vocab.event_parts import Place, StepStatus
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonValue
 
 EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
     "ok": ExitCode.OK,

@@ -5,11 +5,10 @@ import re
 from json import JSONDecodeError
 
 from aish.config.documents import MAX_DEPTH, parse_json
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue, strict_json_at
+from aish.core.text import for_line
 from aish.loop.equipment import CheckArguments, Mask
-from aish.strict_json import strict_json_at
-from aish.text import for_line
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 _ONE_VALUE = "one JSON value and nothing else: no explanation, no code fence."
 _MOST_NAMED = 3

@@ -4,15 +4,13 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from aish.core.deltas import Usage
+from aish.core.events import CassetteInfo, Notice, StepStatus
+from aish.core.frozen import frozen
+from aish.core.protocols import Approver, Clock, Emit
 from aish.policy.staging import Reviewed, Staging
 from aish.run.folder import RunFolder
 from aish.run.records import StepRecord
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import StepStatus
-from aish.vocab.events import Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Approver, Clock, Emit
-from aish.vocab.run_parts import CassetteInfo
 
 
 class AnyTape(Protocol):

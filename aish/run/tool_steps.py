@@ -5,16 +5,16 @@ from dataclasses import replace
 
 from aish.config.documents import parse_json
 from aish.config.steps import CallStep, RunStep
-from aish.errors import ExitCode, StepFailedError
+from aish.core.errors import ExitCode, StepFailedError
+from aish.core.events import Failure, StepKind, StepStatus
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import ResultKind, ToolName
 from aish.loop.dispatch import call_tool
 from aish.loop.equipment import UsedCall
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 from aish.templates.render import render, render_tree
-from aish.vocab.event_parts import Failure, StepKind, StepStatus
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import ResultKind, ToolName
 
 MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {
     "ok": ("ok", ExitCode.OK),

@@ -3,14 +3,14 @@
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
-from aish.errors import AishError, StepFailedError, UsageError
+from aish.core.errors import AishError, StepFailedError, UsageError
+from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler, Tools
+from aish.core.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import Tool, ToolName, ToolResult
 from aish.run.local_command import SHELL_RUN, LocalCommands
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Progress, Sampler, Tools
-from aish.vocab.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.tools import Tool, ToolName, ToolResult
 
 
 class Offers(Protocol):
@@ -92,7 +92,7 @@ class Watch(Protocol):
 
 @frozen
 class AllTools:
-    """`vocab.protocols.Tools` and `Offers` over the servers, if there are any, and local commands.
+    """`core.protocols.Tools` and `Offers` over the servers, if there are any, and local commands.
 
     What `watch` keeps out is not listed, has no name, and is not called (P8).
     """

@@ -14,7 +14,9 @@ from aish.config.steps import (
     Step,
     StepRetry,
 )
-from aish.errors import AishError, ExitCode
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import Failure, Retry, StepKind
 from aish.run.course import CutOffError, until_cancelled
 from aish.run.final import failure_of
 from aish.run.prompt_step import run_prompt
@@ -23,9 +25,6 @@ from aish.run.spending import Used
 from aish.run.stage import Stage
 from aish.run.tool_steps import run_call, run_command_step
 from aish.system.computation import ComputationStoppedError
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, StepKind
-from aish.vocab.events import Retry
 
 KINDS: Mapping[type[Step], StepKind] = {
     PromptStep: "prompt",

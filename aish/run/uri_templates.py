@@ -6,7 +6,7 @@ looked at once for each piece of the template.
 
 from collections.abc import Iterator
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 @frozen

@@ -4,14 +4,14 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.messages import Turn, UserTurn
+from aish.core.text import counted
 from aish.loop.turn_json import Lost, ReadFile, turn_from_json
 from aish.loop.wording import is_shortened
 from aish.shell.outgoing import Asked, Enclosure
 from aish.shell.waiting import Waiting
-from aish.text import counted
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import Turn, UserTurn
 
 # How `session.replace` says that the last question may be asked again.
 _TAKEN_BACK = frozenset({"taken back", "asked again", "asked another way"})

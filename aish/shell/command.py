@@ -3,9 +3,9 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Literal
 
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.frozen import frozen
 from aish.shell.session import Session
-from aish.vocab.frozen import frozen
 
 Completes = Literal[
     "",

@@ -8,14 +8,12 @@ from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import UnavailableError, UsageError
+from aish.core.errors import UnavailableError, UsageError
+from aish.core.events import NOWHERE, ServerConnected, ServerInfo
 from aish.run.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.shell.session import Session
 from aish.shell.url_keys import keys_in
 from aish.system.secrets import SHORTEST, Secrets
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.turn_events import ServerConnected
 
 _ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
 _LONGEST_ALIAS = 64

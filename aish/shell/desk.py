@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from aish.core.events import Exit
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.taping.reel import TapeChoice, load_reel, open_tape
 from aish.shell.asked_here import CommandAsking
@@ -18,7 +19,6 @@ from aish.terminal.approver import TerminalApprover
 from aish.terminal.elicitation import TerminalElicitor
 from aish.terminal.turns import Turns
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Exit
 
 
 async def hold_session(

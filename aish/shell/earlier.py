@@ -8,7 +8,12 @@ from typing import Any
 
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
-from aish.errors import UsageError
+from aish.core.deltas import Usage
+from aish.core.errors import UsageError
+from aish.core.events import NOWHERE, Notice, ServerConnected
+from aish.core.frozen import frozen
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.core.rules import RuleEntry
 from aish.loop.recalled import Recalling
 from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
 from aish.run.resuming.carried import Carried
@@ -22,13 +27,6 @@ from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import read_journal, torn_tail
 from aish.system.one_writer import BeingWrittenError
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.events import Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.rules import RuleEntry
-from aish.vocab.turn_events import ServerConnected
 
 _SECRET = re.compile(r"<secret:[^<>]*>")
 _ENDED = "[aish] interrupted: the session had ended"

@@ -8,7 +8,10 @@ from itertools import takewhile
 
 import anyio
 
-from aish.errors import AishError, BudgetError, UnavailableError
+from aish.core.errors import AishError, BudgetError, UnavailableError
+from aish.core.events import Failure, Notice, Place, QuestionAsked, StepStarted, StepStatus
+from aish.core.frozen import frozen
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.loop.converse import Ask, Outcome, converse
 from aish.loop.wording import INTERRUPTED as CALL_INTERRUPTED
 from aish.loop.wording import NOT_RUN_INTERRUPTED
@@ -19,11 +22,6 @@ from aish.shell.outgoing import Asked
 from aish.shell.recording import settle
 from aish.shell.session import Session
 from aish.shell.steps import finish
-from aish.vocab.event_parts import Failure, Place, StepStatus
-from aish.vocab.events import Notice, StepStarted
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import AssistantTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.turn_events import QuestionAsked
 
 _SOON = 1.0
 """Seconds that a question may wait for servers before that is told."""

@@ -2,20 +2,20 @@
 
 from dataclasses import field
 
-from aish.run.spending import Spending, Used
-from aish.vocab.event_parts import Verdict
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
+    PipelineSpent,
     RunStarted,
     TextDelta,
     TextWithdrawn,
     ToolDecided,
     TurnFinished,
     TurnStarted,
+    Verdict,
 )
-from aish.vocab.frozen import slotted
-from aish.vocab.protocols import Emit
-from aish.vocab.turn_events import PipelineSpent
+from aish.core.frozen import slotted
+from aish.core.protocols import Emit
+from aish.run.spending import Spending, Used
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 

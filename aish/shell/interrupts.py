@@ -9,7 +9,7 @@ from typing import Protocol
 
 import anyio
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
 from aish.run.interrupt import End, Interrupt, lent_by
 from aish.system.computation import add_signal_handler
 

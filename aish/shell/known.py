@@ -2,8 +2,8 @@
 
 import anyio
 
+from aish.core.tools import Tool
 from aish.shell.session import Session
-from aish.vocab.tools import Tool
 
 _SOON = 2.0
 """Seconds that a person waits for servers that still connect before what there is is shown."""

@@ -2,11 +2,10 @@
 
 from collections.abc import Callable, Mapping, Sequence
 
+from aish.core.events import NOWHERE, Notice
+from aish.core.frozen import frozen
+from aish.core.protocols import Emit
 from aish.shell.lines import Words
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.events import Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Emit
 
 
 @frozen

@@ -14,7 +14,7 @@ from typing import Protocol, TextIO
 import anyio
 import anyio.lowlevel
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 LONGEST_LINE = 1 << 20
 _PIECE = 1 << 16

@@ -3,14 +3,14 @@
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.protocols import Model
 from aish.models.throttle import Throttles
 from aish.run.metering import RunMeter
 from aish.run.plan import Plan
 from aish.run.resources import Toolbox, open_models
 from aish.run.surroundings import Surroundings
 from aish.shell.keeper import Keeper
-from aish.vocab.protocols import Model
 
 PlanFor = Callable[[str], Plan]
 """A plan that opens the model of an alias, and what that falls back to."""

@@ -5,9 +5,9 @@ The one exception to P5, made by nobody but the person, for this session.
 
 from collections.abc import Callable
 
-from aish.text import counted
-from aish.vocab.frozen import slotted
-from aish.vocab.tools import Tool
+from aish.core.frozen import slotted
+from aish.core.text import counted
+from aish.core.tools import Tool
 
 STEPS = 25
 RULE = "`:norris on`"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Coroutine, Sequence
 
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.run.tools import Servers
 
 Aside = Callable[[Callable[[], Coroutine[None, None, None]]], None]

@@ -2,9 +2,9 @@
 
 from collections.abc import Callable, Sequence
 
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.text import for_line, for_terminal
 from aish.shell.columns import columns, fold
-from aish.text import for_line, for_terminal
 
 _NARROWEST = 20
 

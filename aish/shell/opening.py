@@ -5,7 +5,11 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from aish.errors import AishError, InternalError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, InternalError
+from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
+from aish.core.frozen import frozen
+from aish.core.protocols import Approver, Emit
 from aish.loop.conversation import Buffer
 from aish.loop.equipment import Equipment
 from aish.loop.turn_teller import TurnTeller
@@ -37,12 +41,6 @@ from aish.shell.taking import take_lines
 from aish.shell.totals import with_earlier
 from aish.shell.waiting import SessionBuffer
 from aish.system.children import Reaper
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import NOWHERE, Exit
-from aish.vocab.events import Notice, RunFinished
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Approver, Emit
-from aish.vocab.run_parts import ServerInfo
 
 
 @frozen

@@ -1,7 +1,7 @@
 """What goes out with a question, and what went out with one (L14, S5)."""
 
-from aish.vocab.frozen import frozen
-from aish.vocab.tools import Media
+from aish.core.frozen import frozen
+from aish.core.tools import Media
 
 
 @frozen

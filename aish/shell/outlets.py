@@ -9,6 +9,9 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TextIO
 
+from aish.core.events import Event
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock, Emit
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.shell.lines import Lines
@@ -19,9 +22,6 @@ from aish.sinks.look import look_of
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.clock import process_began
 from aish.system.secrets import Secrets
-from aish.vocab.events import Event
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock, Emit
 
 _USUAL = 80
 

@@ -4,13 +4,13 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import BinaryIO
 
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import RunFinished, Stamped, StepFinished, StepStarted
+from aish.core.json import JsonValue
+from aish.core.text import for_ci_log, for_line
 from aish.shell.columns import columns
 from aish.sinks.fanout import Sink
 from aish.sinks.text import Manner
-from aish.text import for_ci_log, for_line
-from aish.vocab.events import RunFinished, Stamped, StepFinished, StepStarted
-from aish.vocab.json import JsonValue
 
 Lost = Callable[[Sink, OSError], None]
 """Is told of a sink that cannot be written to."""

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.folder import RunsPlace
 from aish.system.paths import config_folder, state_folder
 

@@ -4,11 +4,10 @@ from pathlib import Path
 
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import UNFINISHED
+from aish.core.events import NOWHERE, Notice
+from aish.core.protocols import Emit
 from aish.run.surroundings import AnyTape
 from aish.run.taping.borders import tape_of
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.events import Notice
-from aish.vocab.protocols import Emit
 
 _NAME = "recording-{}.yaml"
 

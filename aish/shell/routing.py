@@ -1,6 +1,6 @@
 """Where a line goes: to the model, to a command, or to the local shell (S1). Pure."""
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 @frozen

@@ -6,7 +6,12 @@ from dataclasses import replace
 from typing import Protocol
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import AishError, ExitCode, StepFailedError, UsageError
+from aish.core.errors import AishError, ExitCode, StepFailedError, UsageError
+from aish.core.events import NOWHERE, Event, Failure, ModelChosen, Notice, Place, StepStatus
+from aish.core.frozen import frozen
+from aish.core.messages import History, SystemTurn, Turn, UserTurn
+from aish.core.protocols import Clock, Emit
+from aish.core.tools import Tool
 from aish.loop.conversation import Conversation
 from aish.loop.equipment import Bound
 from aish.loop.rounds import last_question
@@ -28,13 +33,6 @@ from aish.shell.norris import Norris
 from aish.shell.offers import Offers
 from aish.shell.outgoing import Asked
 from aish.shell.waiting import Attached, SessionBuffer
-from aish.vocab.event_parts import NOWHERE, Failure, Place, StepStatus
-from aish.vocab.events import Event, Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.messages import History, SystemTurn, Turn, UserTurn
-from aish.vocab.protocols import Clock, Emit
-from aish.vocab.tools import Tool
-from aish.vocab.turn_events import ModelChosen
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""

@@ -5,12 +5,12 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, BinaryIO
 
-from aish.errors import AishError, UsageError, did_you_mean
+from aish.core.errors import AishError, UsageError, did_you_mean
+from aish.core.frozen import frozen
 from aish.run.folder import RunsPlace, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelf
 from aish.run.past.telling import began
 from aish.sinks.journal_reader import JournalReading
-from aish.vocab.frozen import frozen
 
 _SHORT = 60
 LATEST = "latest"

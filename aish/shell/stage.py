@@ -10,6 +10,8 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
@@ -21,8 +23,6 @@ from aish.shell.place import sessions_place
 from aish.sinks.fanout import Sink
 from aish.system.clock import SystemClock
 from aish.system.paths import state_folder
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock
 
 
 @frozen

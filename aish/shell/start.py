@@ -8,6 +8,7 @@ import anyio
 from anyio import to_thread
 
 from aish.config.pipeline import Pipeline
+from aish.core.events import Exit
 from aish.run.options import RunOptions
 from aish.shell.early import EarlyLines
 from aish.shell.interrupts import Interrupts
@@ -15,7 +16,6 @@ from aish.shell.keeper import beside
 from aish.shell.planning import session_plan
 from aish.shell.stage import Stage, Wanted, open_stage
 from aish.system.secrets import Secrets
-from aish.vocab.event_parts import Exit
 
 
 def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:

@@ -3,12 +3,11 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from aish.errors import AishError, BudgetError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, BudgetError
+from aish.core.events import Failure, Place, StepFinished, StepStarted, StepStatus
 from aish.run.final import failure_of
 from aish.shell.session import Session
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Place, StepStatus
-from aish.vocab.events import StepFinished, StepStarted
 
 STOPPED = Failure("interrupted", "interrupted")
 

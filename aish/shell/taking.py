@@ -1,6 +1,6 @@
 """What a session does with each line, and where its errors go (S1)."""
 
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.shell.asking import ask
 from aish.shell.commands.catalogue import command_of
 from aish.shell.recording import settle

@@ -1,9 +1,9 @@
 """What all parts of a session have used together (B8)."""
 
+from aish.core.deltas import Usage
 from aish.loop.usage import add_cost, add_usage
 from aish.run.spending import Used
 from aish.run.surroundings import AnyCarried
-from aish.vocab.deltas import Usage
 
 
 def with_earlier(carried: AnyCarried | None, used: Used) -> Used:

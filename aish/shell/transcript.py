@@ -2,8 +2,8 @@
 
 from collections.abc import Iterator, Sequence
 
-from aish.text import for_terminal
-from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.text import for_terminal
 
 
 def title(id: str) -> str:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from aish.core.events import NOWHERE, AttachmentsWait, OutputWaits, WaitingAttachment
+from aish.core.json import JsonObject
+from aish.core.messages import UserTurn
+from aish.core.protocols import Emit
 from aish.loop.conversation import Buffer
 from aish.shell.outgoing import Enclosure
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import UserTurn
-from aish.vocab.protocols import Emit
-from aish.vocab.turn_events import AttachmentsWait, OutputWaits, WaitingAttachment
 
 
 class SessionBuffer(Buffer):

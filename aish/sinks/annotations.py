@@ -3,16 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import get_args
 
-from aish.text import counted
-from aish.vocab.event_parts import AnnotationLevel, Place
-from aish.vocab.events import (
+from aish.core.events import (
     AnnotationAdded,
+    AnnotationLevel,
     ItemStarted,
+    Place,
     Retry,
     RunStarted,
     Stamped,
     StepStarted,
 )
+from aish.core.text import counted
 
 _MOST = 50
 # As many as code scanning takes of one run.

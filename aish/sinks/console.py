@@ -11,23 +11,18 @@ from collections.abc import Iterable
 from contextlib import AbstractContextManager
 from typing import assert_never
 
-from aish.sinks import frames
-from aish.sinks.floor import Floor
-from aish.sinks.look import Look, Style
-from aish.sinks.progress.display import ItemDisplay
-from aish.sinks.screen import Screen
-from aish.sinks.sentences import hint_rows, parts_in_rows, sentence
-from aish.sinks.tally import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text
-from aish.sinks.waits import Waits
-from aish.text import counted, for_line, for_terminal
-from aish.vocab.event_parts import AnnotationLevel, Level, Place
-from aish.vocab.events import (
+from aish.core.events import (
     AnnotationAdded,
+    AnnotationLevel,
     Event,
     ExpectChecked,
+    Fallback,
     ItemFinished,
     ItemStarted,
+    JournalOnly,
+    Level,
     Notice,
+    Place,
     ReasoningDelta,
     Retry,
     RunFinished,
@@ -46,7 +41,15 @@ from aish.vocab.events import (
     TurnProgress,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, JournalOnly
+from aish.core.text import counted, for_line, for_terminal
+from aish.sinks import frames
+from aish.sinks.floor import Floor
+from aish.sinks.look import Look, Style
+from aish.sinks.progress.display import ItemDisplay
+from aish.sinks.screen import Screen
+from aish.sinks.sentences import hint_rows, parts_in_rows, sentence
+from aish.sinks.tally import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text
+from aish.sinks.waits import Waits
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 _OF_ANNOTATIONS: dict[AnnotationLevel, Style] = {

@@ -10,12 +10,10 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
+from aish.core.events import EVENT_TYPES, Place, Stamped
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 from aish.sinks.lines import PLACE, keys_of
-from aish.vocab.event_parts import Place
-from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Stamped
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 _KINDS: Mapping[str, type] = {word: kind for kind, word in EVENT_TYPES.items()}
 

@@ -3,9 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from aish.sinks.masking import Piece, Pieces, masked
-from aish.system.secrets import Secrets
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
     ReasoningDelta,
     Stamped,
@@ -15,7 +13,9 @@ from aish.vocab.events import (
     ToolOutput,
     TurnFinished,
 )
-from aish.vocab.protocols import Clock
+from aish.core.protocols import Clock
+from aish.sinks.masking import Piece, Pieces, masked
+from aish.system.secrets import Secrets
 
 
 class Sink(Protocol):

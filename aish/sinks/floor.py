@@ -6,8 +6,8 @@ once it is there, under the name of its step; one that was begun before that is 
 
 from dataclasses import field
 
-from aish.vocab.event_parts import Place
-from aish.vocab.frozen import slotted
+from aish.core.events import Place
+from aish.core.frozen import slotted
 
 
 @slotted

@@ -8,12 +8,12 @@
 
 from collections.abc import Iterator
 
+from aish.core.events import ToolFinished
+from aish.core.json import JsonValue
+from aish.core.text import counted, for_line
 from aish.sinks.json_text import json_text
 from aish.sinks.look import Look
 from aish.sinks.tally import seconds_text
-from aish.text import counted, for_line
-from aish.vocab.events import ToolFinished
-from aish.vocab.json import JsonValue
 
 SHOWN_LINES = 6
 _INDENT = "  "

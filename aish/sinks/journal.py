@@ -10,13 +10,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Self
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFinished
 from aish.sinks.journal_record import sealed
 from aish.sinks.lines import to_line
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.files import open_append
 from aish.system.one_writer import take
-from aish.vocab.events import Event, RunFinished, Stamped, StepFinished, ToolFinished
 
 # What is begun, and what is decided, is written only: after a crash of the machine it may be
 # missing, and then nothing that it announces has a result either.

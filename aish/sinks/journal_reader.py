@@ -11,11 +11,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, Self
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.sinks.journal_record import JournalError, is_unwritten, opened
 from aish.sinks.lines import VERSION
 from aish.system.files import open_own
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 LONGEST = 256 * 1024 * 1024
 _BUFFER = 1 << 18

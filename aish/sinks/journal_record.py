@@ -8,7 +8,7 @@ it. Eight lower-case hexadecimal digits, so that it stands at the same place in 
 import re
 from zlib import crc32
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 _SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
 _LENGTH = len(b',"crc":"00000000"}')

@@ -11,9 +11,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from aish.strict_json import strict_json
-from aish.text import for_terminal
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue, strict_json
+from aish.core.text import for_terminal
 
 # As in `for_ci_log`; no line of JSON begins with a colon.
 _CI_COMMAND = re.compile(r"#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)")

@@ -2,8 +2,8 @@
 
 from typing import BinaryIO
 
+from aish.core.events import Stamped
 from aish.sinks.lines import to_line
-from aish.vocab.events import Stamped
 
 
 class JsonLines:

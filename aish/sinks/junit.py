@@ -7,8 +7,8 @@ A *failure* is an expectation that did not hold, an *error* something around it 
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from aish.text import for_xml
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
+from aish.core.text import for_xml
 
 _LONGEST = 100_000
 _STATES = {"failure": "failures", "error": "errors", "skipped": "skipped"}

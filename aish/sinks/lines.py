@@ -6,12 +6,18 @@ from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from typing import Any
 
+from aish.core.events import (
+    EVENT_TYPES,
+    Event,
+    Fallback,
+    Place,
+    ReasoningDelta,
+    Stamped,
+    TextDelta,
+    TurnAdded,
+)
+from aish.core.json import JsonValue
 from aish.sinks.json_text import json_text, string_text
-from aish.vocab.event_parts import Place
-from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Event, ReasoningDelta, Stamped, TextDelta
-from aish.vocab.json import JsonValue
-from aish.vocab.turn_events import Fallback, TurnAdded
 
 VERSION = 1
 PLACE = ("step", "item", "turn", "call")

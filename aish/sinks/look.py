@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, TextIO
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 

@@ -3,9 +3,8 @@
 from dataclasses import fields, replace
 from typing import Any, TypeVar
 
+from aish.core.events import Event, Place, ReasoningDelta, TextDelta, ToolOutput
 from aish.system.secrets import Secrets, StreamMask
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ReasoningDelta, TextDelta, ToolOutput
 
 Piece = TextDelta | ReasoningDelta | ToolOutput
 Record = TypeVar("Record")

@@ -8,18 +8,15 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import TextIO, assert_never
 
-from aish.sinks.json_text import json_text, structured
-from aish.sinks.progress.batches import Batches
-from aish.sinks.progress.log import ItemLog
-from aish.sinks.tally import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text, tokens_text
-from aish.text import counted, for_ci_log, for_line
-from aish.vocab.event_parts import Place, TurnPurpose
-from aish.vocab.events import (
+from aish.core.events import (
     AnnotationAdded,
     ExpectChecked,
+    Fallback,
     ItemFinished,
     ItemStarted,
+    JournalOnly,
     Notice,
+    Place,
     ReasoningDelta,
     Retry,
     RunFinished,
@@ -36,9 +33,14 @@ from aish.vocab.events import (
     ToolStarted,
     TurnFinished,
     TurnProgress,
+    TurnPurpose,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, JournalOnly
+from aish.core.text import counted, for_ci_log, for_line
+from aish.sinks.json_text import json_text, structured
+from aish.sinks.progress.batches import Batches
+from aish.sinks.progress.log import ItemLog
+from aish.sinks.tally import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text, tokens_text
 
 _LONGEST = 200
 _MOST_LINES = 60

@@ -8,15 +8,11 @@ from collections.abc import Iterator
 from secrets import token_hex
 from typing import BinaryIO, cast
 
-from aish.sinks.annotations import Annotations
-from aish.sinks.items.file import ItemsFile, public
-from aish.sinks.json_text import json_text
-from aish.sinks.lines import VERSION, keys_of, plain
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.events import (
     AnnotationAdded,
     ExpectChecked,
     Notice,
+    Place,
     RunFinished,
     RunStarted,
     Stamped,
@@ -26,7 +22,11 @@ from aish.vocab.events import (
     ToolFinished,
     TurnFinished,
 )
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
+from aish.sinks.annotations import Annotations
+from aish.sinks.items.file import ItemsFile, public
+from aish.sinks.json_text import json_text
+from aish.sinks.lines import VERSION, keys_of, plain
 
 Row = dict[str, JsonValue]
 

@@ -2,10 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 
-from aish.text import counted, dollars
-from aish.vocab.deltas import Usage
-from aish.vocab.events import RunFinished, Stamped, StepFinished, ToolFinished
-from aish.vocab.run_parts import CassetteInfo, CassetteMode
+from aish.core.deltas import Usage
+from aish.core.events import (
+    CassetteInfo,
+    CassetteMode,
+    RunFinished,
+    Stamped,
+    StepFinished,
+    ToolFinished,
+)
+from aish.core.text import counted, dollars
 
 _MINUTE = 60
 _TEN_SECONDS = 9.95

@@ -9,10 +9,7 @@ import stat
 from collections.abc import Callable, Mapping
 from typing import BinaryIO
 
-from aish.sinks.json_text import json_text
-from aish.sinks.yaml_text import yaml_text
-from aish.text import for_ci_log, for_terminal, safe_utf8
-from aish.vocab.events import (
+from aish.core.events import (
     RunFinished,
     Stamped,
     StepFinished,
@@ -20,7 +17,10 @@ from aish.vocab.events import (
     TextWithdrawn,
     TurnFinished,
 )
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
+from aish.core.text import for_ci_log, for_terminal, safe_utf8
+from aish.sinks.json_text import json_text
+from aish.sinks.yaml_text import yaml_text
 
 
 @frozen

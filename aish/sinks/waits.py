@@ -2,10 +2,9 @@
 
 from dataclasses import field
 
-from aish.text import for_line
-from aish.vocab.event_parts import Place
-from aish.vocab.events import ToolProgress
-from aish.vocab.frozen import slotted
+from aish.core.events import Place, ToolProgress
+from aish.core.frozen import slotted
+from aish.core.text import for_line
 
 
 @slotted

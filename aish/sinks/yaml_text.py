@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping
 from json.encoder import encode_basestring
 from typing import Any
 
+from aish.core.json import JsonValue
+from aish.core.text import for_terminal
 from aish.sinks.json_text import json_text, safe_json
-from aish.text import for_terminal
-from aish.vocab.json import JsonValue
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 # Words that some reader of YAML takes for something else than a string.

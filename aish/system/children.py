@@ -14,11 +14,11 @@ from typing import Literal
 
 import anyio
 
+from aish.core.frozen import frozen
 from aish.system.child import Child, start_child
 from aish.system.pipes import PipeReader, PipeWriter
 from aish.system.process import Process, start_process
 from aish.system.reaper import Reaper
-from aish.vocab.frozen import frozen
 
 __all__ = [
     "CHILD_ENV_NAMES",

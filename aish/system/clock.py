@@ -10,7 +10,7 @@ _STARTED = 19
 
 
 class SystemClock:
-    """`vocab.protocols.Clock` over the machine's clocks."""
+    """`core.protocols.Clock` over the machine's clocks."""
 
     @staticmethod
     def now() -> float:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Literal
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 WINDOW = 0.005
 """Seconds between two syncs: faster than 200 a second they are grouped."""

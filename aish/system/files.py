@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 _CHUNK = 1 << 20
 _PRIVATE_FILE = 0o600

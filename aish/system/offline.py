@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 
-from aish.errors import InternalError
+from aish.core.errors import InternalError
 from aish.system.guest import is_guest
 
 _ATTEMPTS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 # Who only looks holds the lock for a moment: `is_written`.
 _TRIES = 20

@@ -7,10 +7,10 @@ process (`schema_client`), which has a second and is then killed. Nothing is eve
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from aish.core.json import JsonObject, JsonValue
 from aish.system.schema_problem import TOO_LONG, SchemaProblem, spell_path
 from aish.system.schema_subset import is_bounded
 from aish.system.schema_walk import TooManyStepsError, Walk
-from aish.vocab.json import JsonObject, JsonValue
 
 Schema = JsonObject | bool
 

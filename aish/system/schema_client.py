@@ -7,13 +7,13 @@ from typing import Any
 
 import anyio
 
+from aish.core.json import JsonValue
 from aish.system.child import Child, start_child
 from aish.system.children import child_environment
 from aish.system.offline import permitted
 from aish.system.reaper import Reaper
 from aish.system.schema import Schema
 from aish.system.schema_problem import TOO_LONG, SchemaProblem
-from aish.vocab.json import JsonValue
 
 PATIENCE = 1.0
 _START_PATIENCE = 20.0

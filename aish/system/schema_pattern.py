@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 _TOKEN = re.compile(
     r"""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 Path = tuple[str | int, ...]
 

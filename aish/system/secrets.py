@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from urllib.parse import quote, quote_plus
 
-from aish.errors import UsageError
-from aish.vocab.json import JsonValue
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 
 SHORTEST = 8
 # Parts of names whose values are credentials, however short they are: at the end of a name,

@@ -10,7 +10,7 @@ import string
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 _ESCAPES = re.compile(r"\\u[0-9a-fA-F]{4}|%[0-9a-fA-F]{2}|\\/")
 _SIGNS = ("\\u", "%", "\\/")

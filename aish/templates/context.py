@@ -4,7 +4,7 @@ from collections import UserDict
 from collections.abc import Mapping
 from pathlib import Path
 
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 
 class ProjectNames(UserDict[str, JsonValue]):

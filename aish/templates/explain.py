@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import Any
 
-from aish.errors import StepFailedError, did_you_mean
+from aish.core.errors import StepFailedError, did_you_mean
 from aish.templates.limits import TemplateLimitError
 
 _MOST_SHOWN = 60

@@ -8,8 +8,8 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 
+from aish.core.json import JsonValue
 from aish.templates.values import text_of
-from aish.vocab.json import JsonValue
 
 _PART = r"(?:\.[A-Za-z][A-Za-z0-9_]*|\[[0-9]{1,6}\])"
 _PLACE = re.compile(rf"\{{\{{[ ]*([A-Za-z][A-Za-z0-9_]*{_PART}*)[ ]*\}}\}}")

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.templates.explain import syntax_reason
 from aish.templates.plain import Path, is_template, parts_of
 

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TypeVar
 
+from aish.core.json import JsonValue
 from aish.templates.context import ProjectNames
 from aish.templates.explain import explained
 from aish.templates.limits import (
@@ -15,7 +16,6 @@ from aish.templates.limits import (
 )
 from aish.templates.plain import is_template, look_up, parts_of, rendered
 from aish.templates.values import plain
-from aish.vocab.json import JsonValue
 
 Context = Mapping[str, JsonValue]
 Result = TypeVar("Result")

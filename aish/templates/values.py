@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from math import log2
 from typing import Any
 
+from aish.core.json import JsonValue
 from aish.templates.limits import TemplateLimitError
-from aish.vocab.json import JsonValue
 
 _SCALARS = (bool, int, float, type(None))
 # Python makes no text of longer numbers.

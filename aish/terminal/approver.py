@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
+from aish.core.protocols import Answer, Question
 from aish.system.secrets import Secrets
 from aish.terminal.folding import field, words
 from aish.terminal.pages import show_pages
@@ -10,7 +11,6 @@ from aish.terminal.question import Sheet, sheet_of
 from aish.terminal.sight import visible
 from aish.terminal.tty import Terminal
 from aish.terminal.turns import Turns
-from aish.vocab.protocols import Answer, Question
 
 PROMPT = "send this call? [y/N]"
 PROMPT_ALWAYS = "send this call? [y/N/a]"

@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from urllib.parse import urlsplit
 
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted
 from aish.system.secrets import Secrets
 from aish.terminal.approver import YES
 from aish.terminal.fields import Field, FieldError, value_of
@@ -19,8 +21,6 @@ from aish.terminal.question import barred_arguments
 from aish.terminal.sight import visible
 from aish.terminal.tty import Terminal
 from aish.terminal.turns import Turns
-from aish.text import counted
-from aish.vocab.json import JsonObject, JsonValue
 
 ACCEPTED = "accept"
 DECLINED: JsonObject = {"action": "decline"}

@@ -10,9 +10,8 @@ from datetime import date, datetime
 from typing import Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from aish.strict_json import strict_json
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue, strict_json
 
 Kind = Literal["text", "choice", "choices", "integer", "number", "yes or no"]
 _YES = frozenset({"y", "yes", "true"})

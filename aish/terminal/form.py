@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from aish.core.json import JsonObject, JsonValue
 from aish.terminal.fields import Choice, Field, FieldError, Kind, check_value, is_list
-from aish.vocab.json import JsonObject, JsonValue
 
 MOST_FIELDS = 50
 MOST_CHOICES = 200

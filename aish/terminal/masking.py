@@ -8,8 +8,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aish.core.json import JsonValue
 from aish.system.secrets import Secrets
-from aish.vocab.json import JsonValue
 
 _HOST_KEYS = frozenset({"host", "hostname", "domain", "server", "address", "origin", "url", "uri"})
 _PATH_KEYS = re.compile(

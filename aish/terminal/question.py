@@ -3,15 +3,14 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from aish.strict_json import writable
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue, writable
+from aish.core.protocols import Question
+from aish.core.text import counted, for_terminal, suspicious
 from aish.system.secrets import Secrets
 from aish.terminal.folding import barred, field, words
 from aish.terminal.masking import Masks
 from aish.terminal.sight import visible
-from aish.text import counted, for_terminal, suspicious
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import Question
 
 MOST_ROWS = 200
 """Of the arguments that are shown at once; of more a person asks to see them."""

@@ -1,4 +1,4 @@
-r"""A text with nothing in it that a person cannot see (P2, P9): stricter than `aish.text`.
+r"""A text with nothing in it that a person cannot see (P2, P9): stricter than `aish.core.text`.
 
 What is fine in an answer is not in what a person says yes to: a space that is none, a mark that
 strikes a letter through, a character that no font has. Each is spelled out, as `\u00a0` is.
@@ -7,7 +7,7 @@ strikes a letter through, a character that no font has. Each is spelled out, as 
 import unicodedata
 from functools import lru_cache
 
-from aish.text import for_line
+from aish.core.text import for_line
 
 _MOST_MARKS = 3
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zs", "Zl", "Zp"})

@@ -1,6 +1,6 @@
 """The twin of the approver for runs with nobody there (P3)."""
 
-from aish.vocab.protocols import Answer, Question
+from aish.core.protocols import Answer, Question
 
 
 class Unattended:

@@ -7,7 +7,7 @@ into others.
 from collections.abc import Collection, Sequence
 from typing import Any, Final
 
-from aish.vocab.deltas import StreamNotice, TextPiece, Usage
+from aish.core.deltas import StreamNotice, TextPiece, Usage
 from aish.wire.choice import Choice
 from aish.wire.error_body import find_error
 from aish.wire.errors import LimitError, MalformedToolCallError

@@ -6,7 +6,7 @@ Made from where the call stands, never at random: replay depends on it.
 from collections.abc import Container
 from typing import Final
 
-from aish.vocab.event_parts import Place
+from aish.core.events import Place
 
 LENGTH: Final = 9
 """Nine letters and digits: the strictest endpoint takes exactly that (quirk 42)."""

@@ -7,8 +7,8 @@ extras and the finish come from `close` alone, once the answer is known to be wh
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
-from aish.vocab.deltas import Delta
-from aish.vocab.event_parts import Place
+from aish.core.deltas import Delta
+from aish.core.events import Place
 from aish.wire.answer import Answer, plain_text
 from aish.wire.ending import Setting, last_deltas
 from aish.wire.error_body import in_band_error

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.messages import History
-from aish.vocab.protocols import AnswerSchema, ModelRequest
-from aish.vocab.tools import Tool
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.messages import History
+from aish.core.protocols import AnswerSchema, ModelRequest
+from aish.core.tools import Tool
 from aish.wire.json_text import dump
 from aish.wire.strict_schema import fits_strict
 from aish.wire.transcript import Transcript

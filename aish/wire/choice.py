@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import Any, Final
 
-from aish.vocab.deltas import StreamNotice
+from aish.core.deltas import StreamNotice
 from aish.wire.content import REASONING_FIELDS, content_pieces, reasoning_text
 from aish.wire.errors import MalformedToolCallError
 from aish.wire.extras import merge_field

@@ -7,10 +7,10 @@ import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from aish.vocab.deltas import Delta, Extras, Finish, FinishReason
-from aish.vocab.event_parts import Place
-from aish.vocab.frozen import frozen
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Delta, Extras, Finish, FinishReason
+from aish.core.events import Place
+from aish.core.frozen import frozen
+from aish.core.tools import ToolCall
 from aish.wire.answer import Answer
 from aish.wire.arguments import is_whole
 from aish.wire.call_ids import made_id

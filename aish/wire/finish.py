@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from aish.vocab.deltas import FinishReason
+from aish.core.deltas import FinishReason
 
 _REASONS: Final[Mapping[str, FinishReason]] = {
     "stop": "stop",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
-from aish.text import for_line
+from aish.core.text import for_line
 
 DONE: Final = "[DONE]"
 """The marker that ends a stream."""

@@ -3,8 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from aish.vocab.messages import AssistantTurn
-from aish.vocab.tools import Media, ToolCall
+from aish.core.messages import AssistantTurn
+from aish.core.tools import Media, ToolCall
 from aish.wire.arguments import legal_arguments
 
 Message = dict[str, Any]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Final
 
-from aish.vocab.deltas import Delta, ReasoningPiece, TextPiece
+from aish.core.deltas import Delta, ReasoningPiece, TextPiece
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"

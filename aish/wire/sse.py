@@ -7,7 +7,7 @@ grow with what already waits.
 
 from typing import Final
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 from aish.wire.errors import LimitError
 
 MAX_LINE: Final = 1024 * 1024

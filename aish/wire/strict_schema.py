@@ -6,7 +6,7 @@ endpoints that enforce by grammar do so either way.
 
 from collections.abc import Mapping, Sequence
 
-from aish.vocab.json import JsonValue
+from aish.core.json import JsonValue
 
 
 def fits_strict(schema: JsonValue) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import field
 from typing import Any, Final
 
-from aish.vocab.frozen import frozen, slotted
+from aish.core.frozen import frozen, slotted
 from aish.wire.arguments import as_text, canonical, is_whole, sent_once
 from aish.wire.extras import merge_field
 

@@ -9,8 +9,8 @@ from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import assert_never
 
-from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.tools import Media
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.tools import Media
 from aish.wire.call_ids import numbered_id, short_id
 from aish.wire.content import REASONING_FIELDS
 from aish.wire.json_text import dump

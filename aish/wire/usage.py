@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping
 from typing import Any, Final
 
-from aish.vocab.deltas import Usage
+from aish.core.deltas import Usage
 
 _COUNTS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "input": (("prompt_tokens",), ("input_tokens",)),

@@ -14,10 +14,10 @@ from typing import Any, cast
 import anyio
 
 from aish.config.server_entry import ProtocolChoice, ServerEntry, ServerTimeout
+from aish.core.tools import Tool, ToolName
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
 from aish.system.children import Reaper
-from aish.vocab.tools import Tool, ToolName
 
 ALIAS = "suite"
 TIMEOUT = ServerTimeout(connect=10, call=20)

@@ -9,7 +9,7 @@ import pytest
 from e2e_project import PATIENCE, ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, text_reply, tool_reply
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.sinks.journal import open_journal
 from aish.sinks.journal_reader import read_journal
 

@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
 from aish.api import Result, RunFailedError, arun, run
-from aish.errors import AishError, PipelineError, UsageError
+from aish.core.errors import AishError, PipelineError, UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "result.schema.json").read_text("utf-8"))

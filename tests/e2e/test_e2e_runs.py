@@ -19,10 +19,9 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.events import Event, Exit, Notice, Place, Stamped, StepStarted
+from aish.core.text import for_ci_log, for_terminal
 from aish.sinks.journal import open_journal
-from aish.text import for_ci_log, for_terminal
-from aish.vocab.event_parts import Exit, Place
-from aish.vocab.events import Event, Notice, Stamped, StepStarted
 
 FIRST, SECOND, THIRD, FOURTH = (
     f"2026110{day}T120640Z-nightly-{end}"

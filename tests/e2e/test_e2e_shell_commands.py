@@ -12,8 +12,8 @@ from model_endpoint import Gate, ModelEndpoint, Recorded, Reply, json_reply, tex
 from shell_scene import obedient, piped, told, with_servers
 from shell_terminal import answered, leave, session_journal, sitting
 
+from aish.core.json import JsonValue
 from aish.sinks.journal_reader import read_journal
-from aish.vocab.json import JsonValue
 
 pytestmark = pytest.mark.requirement("S5")
 

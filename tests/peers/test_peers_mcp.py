@@ -12,9 +12,9 @@ from mcp_peers import free_port, listening, npm_server, python_server
 from mcp_rosters import RosterScene, roster
 from mcp_scenes import Scene, command, http, play, registry
 
-from aish.errors import StepFailedError
+from aish.core.errors import StepFailedError
+from aish.core.json import JsonObject
 from aish.mcp.connection import ServerConnection
-from aish.vocab.json import JsonObject
 
 pytestmark = [pytest.mark.peers, pytest.mark.requirement("M13")]
 

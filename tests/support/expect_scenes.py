@@ -8,16 +8,16 @@ import anyio
 
 from aish.config.expected import Expectation
 from aish.config.loader import load_pipeline
+from aish.core.deltas import Usage
+from aish.core.events import Verdict
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import ResultKind
 from aish.loop.equipment import UsedCall
 from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import Subject, run_subject
 from aish.run.records import StepRecord
 from aish.system.schema import SchemaProblem, check_any
 from aish.system.schema_client import SchemaWorker
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Verdict
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import ResultKind
 
 CONTEXT: Mapping[str, JsonValue] = {
     "inputs": {"since": "v1"},

@@ -5,10 +5,18 @@ from typing import Any
 
 from scripted_events import START, run_finished, run_started
 
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import Event, ItemFinished, ItemStarted, Stamped, StepFinished, StepStarted
-from aish.vocab.json import JsonValue
+from aish.core.deltas import Usage
+from aish.core.events import (
+    Event,
+    Failure,
+    ItemFinished,
+    ItemStarted,
+    Place,
+    Stamped,
+    StepFinished,
+    StepStarted,
+)
+from aish.core.json import JsonValue
 
 STEP = "each"
 

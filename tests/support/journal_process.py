@@ -14,10 +14,9 @@ from pathlib import Path
 
 from scripted_events import START, run_started, step_finished
 
+from aish.core.events import Event, Place, Stamped, StepStarted
 from aish.sinks.journal import open_journal
 from aish.system.durable import Disk
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Stamped, StepStarted
 
 WRITES = ("before-write", "half-written", "after-write")
 SYNCS = ("before-sync", "after-sync")

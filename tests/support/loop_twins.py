@@ -7,18 +7,18 @@ from dataclasses import dataclass, field
 import anyio.lowlevel
 
 from aish.config.steps import LoopLimits, OnDenied
+from aish.core.deltas import Delta, Finish, FinishReason, TextPiece, Usage
+from aish.core.events import Event
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.protocols import Answer as Said
+from aish.core.protocols import ModelRequest, Progress, Question, Sampler
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Tool, ToolCall, ToolName, ToolResult
 from aish.loop.equipment import Equipment
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.system.schema import SchemaProblem, check
-from aish.vocab.deltas import Delta, Finish, FinishReason, TextPiece, Usage
-from aish.vocab.events import Event
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.protocols import Answer as Said
-from aish.vocab.protocols import ModelRequest, Progress, Question, Sampler
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Tool, ToolCall, ToolName, ToolResult
 
 Answer = Sequence[Sequence[Delta] | Exception]
 Handler = Callable[[JsonObject], Awaitable[ToolResult]]

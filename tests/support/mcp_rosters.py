@@ -8,11 +8,11 @@ from typing import Any
 
 from mcp_scenes import Notices, Scene
 
+from aish.core.events import ServerInfo
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.roster import Roster, open_roster
 from aish.system.children import Reaper
-from aish.vocab.run_parts import ServerInfo
 
 
 @dataclass

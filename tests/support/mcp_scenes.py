@@ -10,12 +10,12 @@ from typing import Any
 import anyio
 
 from aish.config.server_entry import ServerEntry, ServerTimeout
+from aish.core.protocols import Progress, Sampler
+from aish.core.tools import ToolName, ToolResult
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
 from aish.system.children import Reaper, child_environment
-from aish.vocab.protocols import Progress, Sampler
-from aish.vocab.tools import ToolName, ToolResult
 
 STDIO_SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 HTTP_SERVER = Path(__file__).with_name("mcp_http_server.py")

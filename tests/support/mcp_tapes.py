@@ -17,13 +17,13 @@ from aish.cassettes.matching import Matching
 from aish.cassettes.places import NOWHERE
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
+from aish.core.events import ServerInfo
+from aish.core.protocols import Progress
 from aish.mcp.connection import ServerConnection
 from aish.mcp.tape_border import TapeBorder
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets import Secrets
-from aish.vocab.protocols import Progress
-from aish.vocab.run_parts import ServerInfo
 
 _PICTURE = "iVBORw0KGgo*"
 """How a PNG begins: to who looks for secrets it is random."""

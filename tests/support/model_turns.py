@@ -7,16 +7,16 @@ from typing import Any
 import anyio
 
 from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
+from aish.core.deltas import Delta, ReasoningPiece, TextPiece
+from aish.core.events import Place
+from aish.core.json import JsonObject
+from aish.core.messages import History, UserTurn
+from aish.core.protocols import Model, ModelRequest
+from aish.core.tools import Tool, ToolName
 from aish.models.client import ChatModel, open_model
 from aish.models.pace import Pace
 from aish.models.throttle import Throttles
 from aish.system.secrets import Secrets
-from aish.vocab.deltas import Delta, ReasoningPiece, TextPiece
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import History, UserTurn
-from aish.vocab.protocols import Model, ModelRequest
-from aish.vocab.tools import Tool, ToolName
 
 PLACE = Place(step="ask", turn=1)
 

@@ -12,14 +12,15 @@ from typing import Any
 
 from scripted_events import START, decided, run_finished, run_started, turn_finished
 
-from aish.reports.gathering import Budget, Gathering
-from aish.reports.page import page
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Asked, Exit, Failure, Place
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
+    Asked,
     Event,
+    Exit,
+    Failure,
     ItemFinished,
     ItemStarted,
+    Place,
     RunFinished,
     Stamped,
     StepFinished,
@@ -28,6 +29,8 @@ from aish.vocab.events import (
     ToolStarted,
     TurnStarted,
 )
+from aish.reports.gathering import Budget, Gathering
+from aish.reports.page import page
 
 RUN = "20261118T120640Z-triage-a1b2"
 MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;<!-- \u202egnp\x00"

@@ -7,16 +7,25 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Asked, Exit, Failure, Place
-from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
+    EVENT_TYPES,
+    Asked,
+    CassetteInfo,
+    CassetteUse,
     Event,
+    Exit,
     ExpectChecked,
+    Failure,
+    Fallback,
+    ModelInfo,
     Notice,
+    Place,
     Retry,
+    RuleInfo,
     RunFinished,
     RunStarted,
+    ServerInfo,
     Stamped,
     StepFinished,
     StepStarted,
@@ -29,9 +38,7 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import CassetteInfo, CassetteUse, ModelInfo, RuleInfo, ServerInfo
-from aish.vocab.turn_events import Fallback
+from aish.core.json import JsonObject, JsonValue
 
 START = 1_795_000_000.25
 # Clears the screen, sets the title, rings, overwrites the line, turns the text around, and asks a

@@ -11,6 +11,9 @@ from loop_twins import Person, Ticks, check_here
 
 from aish.config.shell import PLATFORM_SHELL
 from aish.config.steps import LoopLimits
+from aish.core.events import EVENT_TYPES, Event, ToolDecided, ToolOutput
+from aish.core.protocols import Meter
+from aish.core.rules import RuleEntry, RuleLists
 from aish.loop.conversation import Buffer
 from aish.loop.equipment import Equipment
 from aish.policy.gate import Gate
@@ -21,10 +24,6 @@ from aish.run.tools import AllTools
 from aish.shell.local.deciding import Reaction, Said
 from aish.shell.local.shell import LocalShell
 from aish.system.children import Reaper
-from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Event, ToolDecided, ToolOutput
-from aish.vocab.protocols import Meter
-from aish.vocab.rules import RuleEntry, RuleLists
 
 T = TypeVar("T")
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}

@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from aish.core.json import JsonObject
+from aish.core.tools import ToolName
 from aish.policy.lock import ServerPin
 from aish.run.staging.call import StagedCall, StagedHead, sealed
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import ToolName
 
 HEAD = StagedHead("20261121T153101Z-notes-9kq2", "notes", "notes.yaml", "0" * 64)
 PACK = ServerPin("pack", ("fs",), {})

@@ -7,11 +7,10 @@ from collections.abc import Iterable, Sequence
 import pyte
 from scripted_events import START
 
+from aish.core.events import Event, Place, Stamped, TextDelta, ToolOutput
 from aish.sinks.look import Look
 from aish.sinks.screen import Screen
 from aish.sinks.talk.talk import Talk
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Stamped, TextDelta, ToolOutput
 
 LINE = Place("line-1", turn=1)
 RUN = Place("run-1", call="run-1-1")

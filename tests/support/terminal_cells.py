@@ -6,8 +6,8 @@ else fails the test: only these may reach a terminal (X3).
 
 import re
 
+from aish.core.text import for_terminal
 from aish.sinks.look import cells
-from aish.text import for_terminal
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])")
 

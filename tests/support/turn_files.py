@@ -1,6 +1,6 @@
 """The files of a run's folder, in memory, for turns that have images."""
 
-from aish.vocab.tools import Media
+from aish.core.tools import Media
 
 IMAGE = Media("image/png", b"\x89PNG\r\n")
 

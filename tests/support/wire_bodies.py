@@ -4,10 +4,10 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from aish.vocab.json import JsonValue
-from aish.vocab.messages import History, ToolTurn, Turn
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import Media, Tool, ToolCall, ToolName
+from aish.core.json import JsonValue
+from aish.core.messages import History, ToolTurn, Turn
+from aish.core.protocols import ModelRequest
+from aish.core.tools import Media, Tool, ToolCall, ToolName
 from aish.wire.chat_encode import Dialect, Encoder
 
 ORIGIN = "https://here.example"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aish.vocab.deltas import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
-from aish.vocab.event_parts import Place
+from aish.core.deltas import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
+from aish.core.events import Place
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.errors import StreamError
 

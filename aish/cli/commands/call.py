@@ -26,13 +26,13 @@ from aish.cli.options import (
 )
 from aish.cli.outlets import manner_for
 from aish.cli.printing import print_json
+from aish.core.json import JsonObject
+from aish.core.text import safe_utf8
 from aish.loop.equipment import UsedCall
 from aish.loop.wording import NO_OUTPUT
 from aish.run.direct_call import direct_call
 from aish.run.tool_steps import MEANING
 from aish.terminal.approver import TerminalApprover
-from aish.text import safe_utf8
-from aish.vocab.json import JsonObject
 
 
 def command(

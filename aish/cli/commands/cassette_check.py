@@ -9,12 +9,12 @@ import typer
 from aish.cassettes.file import shown
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.json import JsonObject
+from aish.core.text import counted, for_line
 from aish.run.cassette_check.check import Checked, check
 from aish.run.cassette_check.search import subjects
 from aish.run.plan import load_checked
-from aish.text import counted, for_line
-from aish.vocab.json import JsonObject
 
 
 def command(

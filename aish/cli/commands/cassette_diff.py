@@ -11,7 +11,7 @@ from aish.cassettes.file import load
 from aish.cassettes.trajectory import Comparison, compare
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
 from aish.run.taping.trajectories import sent
 
 

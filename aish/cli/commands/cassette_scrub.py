@@ -13,10 +13,10 @@ from aish.cli.boundary import say
 from aish.cli.loading import read_stdin
 from aish.cli.options import CassetteArgument, VerboseOption
 from aish.cli.printing import print_text
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.text import counted, for_line
 from aish.system.files import atomic_write
 from aish.system.secrets import Secrets
-from aish.text import counted, for_line
 
 _HISTORY = "what was committed or sent before still has it: replace the secret itself"
 

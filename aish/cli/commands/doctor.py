@@ -8,9 +8,9 @@ import typer
 
 from aish.cli.options import VerboseOption
 from aish.cli.printing import print_text
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.text import for_line
 from aish.run.checkup import Finding, check_machine, check_pipeline
-from aish.text import for_line
 
 
 def command(

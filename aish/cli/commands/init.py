@@ -9,11 +9,11 @@ from typing import Annotated
 import typer
 
 from aish.cli.boundary import say
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.text import for_line
 from aish.run.folder import hidden_folder
 from aish.system.files import write_private
 from aish.system.paths import schema_text
-from aish.text import for_line
 
 DEFAULT = Path("aish.yaml")
 SCHEMA = Path(".aish") / "pipeline.schema.json"

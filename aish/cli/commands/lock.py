@@ -21,15 +21,15 @@ from aish.cli.options import (
 )
 from aish.cli.printing import print_json, print_text
 from aish.config.pipeline import Pipeline
-from aish.errors import ExitCode, LockDiffersError, UsageError
+from aish.core.errors import ExitCode, LockDiffersError, UsageError
+from aish.core.json import JsonObject
+from aish.core.text import counted
 from aish.policy.lock import Difference, Lock
 from aish.run.lock_taking import Taken, take_lock
 from aish.run.locks.file import is_ignored, lock_path, read_lock, write_lock
 from aish.run.locks.words import difference_lines, difference_row, named
 from aish.run.options import RunOptions
 from aish.system.secrets import Secrets
-from aish.text import counted
-from aish.vocab.json import JsonObject
 
 
 class _Way(Enum):

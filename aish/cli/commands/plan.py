@@ -31,15 +31,15 @@ from aish.cli.options import (
 from aish.cli.plan_graph import mermaid_lines
 from aish.cli.plan_text import plan_lines
 from aish.cli.printing import print_json, print_text
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
+from aish.core.json import JsonObject
+from aish.core.text import counted
 from aish.run.looking import MANY_TOOLS, Look, look_at_lock
 from aish.run.order import lacks_stdin
 from aish.run.plan import make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.plan_view import plan_view
 from aish.run.resources import missing_server
-from aish.text import counted
-from aish.vocab.json import JsonObject
 
 
 class PlanReport(StrEnum):

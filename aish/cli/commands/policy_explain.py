@@ -18,7 +18,9 @@ from aish.cli.options import (
 )
 from aish.cli.printing import print_json, print_text
 from aish.config.documents import parse_json
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject
+from aish.core.tools import Tool
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
 from aish.run.checks.locked import locked_misfits
@@ -26,8 +28,6 @@ from aish.run.locks.file import lock_of
 from aish.run.locks.pins import locked_tool_named
 from aish.run.plan import load_checked
 from aish.run.presumed import presumed_tool
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Tool
 
 
 def command(

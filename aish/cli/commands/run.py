@@ -16,7 +16,7 @@ from aish.cli.option_groups import (
 from aish.cli.options import FileArgument
 from aish.cli.running import Asked, Film, run_pipeline
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 
 @grouped

@@ -11,11 +11,11 @@ from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOpti
 from aish.cli.printing import print_json, print_text
 from aish.cli.runs_text import bytes_text
 from aish.config.quantities import duration
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
+from aish.core.json import JsonObject
+from aish.core.text import counted, for_line
 from aish.run.past.cleaning import Cleaned, clean, to_clean
 from aish.run.past.shelf import open_shelves
-from aish.text import counted, for_line
-from aish.vocab.json import JsonObject
 
 _WHICH = "`--keep 20` keeps the newest 20, `--older-than 30d` deletes what is older"
 

@@ -26,7 +26,10 @@ from aish.cli.options import (
 from aish.cli.printing import print_json, print_text
 from aish.cli.tables import check_kind
 from aish.cli.writable import check_reports, check_writable
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
+from aish.core.json import JsonObject
+from aish.core.text import for_line
 from aish.reports.make import ReportFiles, make_reports
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import PastJournal, events, find, open_past
@@ -35,9 +38,6 @@ from aish.sinks.items.file import ItemsFile, open_items_file
 from aish.sinks.items.outlet import step_of, write_table
 from aish.sinks.items.table import ALL_RAW, WRITERS
 from aish.system.secrets import Secrets
-from aish.text import for_line
-from aish.vocab.events import ItemFinished, ItemStarted, Stamped, StepStarted
-from aish.vocab.json import JsonObject
 
 _IN_FOLDER = "report.html"
 

@@ -10,7 +10,10 @@ import typer
 from aish.cli.folding import folded
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption, completes
 from aish.cli.printing import print_text
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted, for_ci_log, for_line
 from aish.run.folder import kept_file
 from aish.run.past.messages import Request, Wanted, requests
 from aish.run.past.shelf import Shelf, open_shelves
@@ -19,10 +22,6 @@ from aish.sinks.items.file import open_items_file
 from aish.sinks.json_text import json_text
 from aish.sinks.plain import Plain
 from aish.sinks.result import Fold, result_pieces
-from aish.text import counted, for_ci_log, for_line
-from aish.vocab.event_parts import TurnPurpose
-from aish.vocab.events import RunFinished, TurnFinished, TurnStarted
-from aish.vocab.json import JsonObject, JsonValue
 
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "turn",

@@ -25,13 +25,13 @@ from aish.cli.options import (
     VerboseOption,
     completes,
 )
+from aish.core.frozen import frozen, slotted
 from aish.run.options import RunOptions
 from aish.shell.outlets import Told
 from aish.shell.place import session_file
 from aish.shell.stage import Wanted
 from aish.shell.start import run_shell
 from aish.sinks.fanout import Sink
-from aish.vocab.frozen import frozen, slotted
 
 
 @frozen

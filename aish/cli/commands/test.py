@@ -16,7 +16,7 @@ from aish.cli.printing import print_json
 from aish.cli.testing_report import session_json, tell_github, write_junit
 from aish.cli.testing_text import CaseLines, manners_for
 from aish.cli.writable import check_writable
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
 from aish.run.testing.files import find_files
 from aish.run.testing.outcome import exit_code
 from aish.run.testing.selection import parse_selection

@@ -19,12 +19,12 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.printing import print_json, print_text
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line, suspicious
 from aish.run.looking import Look, ToolView
 from aish.run.resources import missing_server
 from aish.system.secrets import Secrets
-from aish.text import for_line, suspicious
-from aish.vocab.json import JsonObject, JsonValue
 
 _WIDTH = 80
 

@@ -16,15 +16,15 @@ from aish.config.loader import lookup_position, read_pipeline
 from aish.config.nodes import in_file_order
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PipelineStep
-from aish.errors import ExitCode, Problem
+from aish.core.errors import ExitCode, Problem
+from aish.core.json import JsonValue
+from aish.core.text import counted
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
 from aish.run.credentials import unset_references
 from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool
 from aish.run.plan_checks import check_file, is_wrong, lock_check, row_check, wildcard_check
-from aish.text import counted
-from aish.vocab.json import JsonValue
 
 _OF_POLICY_TESTS = (
     *("policy_tests", "lock", "mcp.servers", "mcp.auto_approve", "mcp.ask", "mcp.deny"),

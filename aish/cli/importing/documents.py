@@ -11,7 +11,7 @@ from typing import Any
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
 from aish.config.source import MAX_DEPTH, parse_yaml
 from aish.config.text_file import UnreadableError, read_text
-from aish.errors import PipelineError, Position, Problem
+from aish.core.errors import PipelineError, Position, Problem
 
 LIMIT = 1024 * 1024
 

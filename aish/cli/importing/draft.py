@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import TypeVar
 
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
-from aish.errors import Position, Problem
+from aish.core.errors import Position, Problem
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
 from aish.system.secrets import is_everywhere
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonValue
 
 _Wanted = TypeVar("_Wanted", str, bool, float)
 _KINDS: Mapping[type, str] = {str: "a text", bool: "true or false", float: "a number"}

@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 
 from aish.cli.importing.draft import Draft
-from aish.errors import Position
-from aish.vocab.json import JsonValue
+from aish.core.errors import Position
+from aish.core.json import JsonValue
 
 # Address, and the variable that holds the key by custom.
 _ENDPOINTS: Mapping[str, tuple[str, str | None]] = {

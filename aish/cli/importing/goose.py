@@ -8,8 +8,8 @@ from aish.cli.importing.endpoints import model_entry
 from aish.cli.importing.servers import alias_near, as_list, of_goose
 from aish.cli.importing.templates import free_names, renamed
 from aish.config.nodes import to_data
-from aish.errors import UsageError
-from aish.vocab.json import JsonValue
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 
 _INSTEAD: Final = {
     "activities": "left out: they are for the desktop program",

@@ -11,11 +11,11 @@ from aish.cli.importing.goose import from_recipe, is_recipe
 from aish.cli.importing.promptfoo import from_configuration, is_configuration
 from aish.cli.importing.servers import of_codex, of_json
 from aish.config.nodes import MappingNode, in_file_order
-from aish.errors import PipelineError, Position, Problem
+from aish.core.errors import PipelineError, Position, Problem
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import for_line
 from aish.sinks.yaml_text import yaml_text
-from aish.text import for_line
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 _ORDER = (
     *("description", "inputs", "secrets", "models", "model", "mcp", "steps"),

@@ -14,9 +14,9 @@ from aish.cli.importing.servers import literal
 from aish.cli.importing.templates import free_names, renamed
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
 from aish.config.text_file import UnreadableError, read_text, reason
-from aish.errors import Position, UsageError
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonValue
+from aish.core.errors import Position, UsageError
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
 
 _MOST_CASES = 1000
 _INSTEAD: Final = {

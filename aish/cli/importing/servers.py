@@ -14,9 +14,9 @@ from aish.cassettes.scan import scan_text
 from aish.cli.importing.draft import Draft, Section, as_section, as_text, variable_name
 from aish.config.environment import variables
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, to_data
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.system.secrets import SHORTEST, names_credential
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 Convert = Callable[[str, Section, str], str]
 """A text of the source with its references as ours; told where it stands."""

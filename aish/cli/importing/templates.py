@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.templates.references import references
 
 _QUIET = frozenset({"whitespace", "comment_begin", "comment", "comment_end"})

@@ -9,10 +9,10 @@ import stat
 from collections.abc import Iterator, Mapping
 from typing import TextIO
 
+from aish.core.events import AnnotationLevel
+from aish.core.frozen import frozen
+from aish.core.text import for_terminal
 from aish.system.secrets import Secrets
-from aish.text import for_terminal
-from aish.vocab.event_parts import AnnotationLevel
-from aish.vocab.frozen import frozen
 
 _LONGEST = 4000
 

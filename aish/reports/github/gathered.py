@@ -5,12 +5,8 @@ Bounded however many items there are: of those that went well only the number is
 
 from dataclasses import field
 
-from aish.reports.units import Unit, Units
-from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
-from aish.sinks.annotations import Annotations
-from aish.sinks.tally import Tally
-from aish.vocab.deltas import Usage
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
     ExpectChecked,
     Notice,
     RunFinished,
@@ -18,8 +14,12 @@ from aish.vocab.events import (
     Stamped,
     ToolDecided,
 )
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
+from aish.reports.units import Unit, Units
+from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
+from aish.sinks.annotations import Annotations
+from aish.sinks.tally import Tally
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})

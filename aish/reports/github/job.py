@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import TextIO
 
+from aish.core.frozen import frozen
 from aish.reports.github.commands import in_github
 from aish.reports.github.page import LIMIT
-from aish.vocab.frozen import frozen
 
 _VARIABLE = "GITHUB_STEP_SUMMARY"
 

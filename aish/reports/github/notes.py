@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from itertools import islice
 
+from aish.core.events import AnnotationLevel
 from aish.reports.github.commands import Spot, annotation
 from aish.reports.github.gathered import WELL, Gathered, Row
-from aish.vocab.event_parts import AnnotationLevel
 
 FileName = Callable[[str], str]
 """A file as GitHub names it."""

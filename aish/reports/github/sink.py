@@ -2,12 +2,12 @@
 
 from collections.abc import Mapping
 
+from aish.core.events import Stamped
 from aish.reports.github.commands import Spot
 from aish.reports.github.gathered import Gathered
 from aish.reports.github.job import Job
 from aish.reports.github.notes import FileName, annotations
 from aish.reports.github.summary import summary
-from aish.vocab.events import Stamped
 
 
 class GitHub:

@@ -3,15 +3,15 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from aish.core.events import AnnotationLevel
+from aish.core.json import JsonValue
+from aish.core.text import counted
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.gathered import FIRST, WELL, Gathered, Row
 from aish.reports.github.page import LIMIT, Page, code, pre, value, within
 from aish.reports.markup import Markup, joined, tag
 from aish.reports.verdicts import WORDS, Reason, State
 from aish.sinks.annotations import LEVELS, place_text
-from aish.text import counted
-from aish.vocab.event_parts import AnnotationLevel
-from aish.vocab.json import JsonValue
 
 _SIGNS: dict[State, str] = {
     "ok": "✅",

@@ -2,25 +2,26 @@
 
 from urllib.parse import urlsplit
 
-from aish.reports.otel import names
-from aish.reports.otel.span import Value, told
-from aish.sinks.json_text import json_text
-from aish.vocab.event_parts import Failure
-from aish.vocab.events import (
+from aish.core.events import (
     ExpectChecked,
+    Failure,
+    Fallback,
     ItemFinished,
+    ModelInfo,
     Notice,
     Retry,
     RunFinished,
     RunStarted,
+    ServerInfo,
     StepFinished,
     ToolDecided,
     ToolFinished,
     TurnFinished,
 )
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import ModelInfo, ServerInfo
-from aish.vocab.turn_events import Fallback
+from aish.core.json import JsonValue
+from aish.reports.otel import names
+from aish.reports.otel.span import Value, told
+from aish.sinks.json_text import json_text
 
 Facts = dict[str, Value]
 Remark = Retry | Fallback | Notice | ExpectChecked

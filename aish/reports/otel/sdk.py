@@ -5,7 +5,7 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from aish import __version__
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.reports.otel import names
 from aish.reports.otel.shipping import Exporter
 from aish.reports.otel.span import Span

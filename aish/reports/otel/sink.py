@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
+from aish.core.events import Stamped
+from aish.core.text import counted
 from aish.reports.otel.sdk import Converter
 from aish.reports.otel.shipping import PATIENCE, Exporter, Shipping
 from aish.reports.otel.span import Span
 from aish.reports.otel.spans import Spans
-from aish.text import counted
-from aish.vocab.events import Stamped
 
 
 class Traces:

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from dataclasses import field
 from typing import Literal
 
-from aish.text import safe_utf8
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import safe_utf8
 
 Value = str | bool | int | float | tuple[str, ...]
 Attributes = Mapping[str, Value]

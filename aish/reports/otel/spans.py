@@ -7,23 +7,13 @@ messages, item keys) is in them only where it was asked for.
 from collections.abc import Iterator
 from dataclasses import field
 
-from aish.reports.otel import facts, names
-from aish.reports.otel.span import (
-    Attributes,
-    Span,
-    SpanEvent,
-    SpanKind,
-    span_id,
-    text,
-    told,
-    trace_id,
-)
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.events import (
     ExpectChecked,
+    Fallback,
     ItemFinished,
     ItemStarted,
     Notice,
+    Place,
     Retry,
     RunFinished,
     RunStarted,
@@ -36,8 +26,18 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.frozen import slotted
-from aish.vocab.turn_events import Fallback
+from aish.core.frozen import slotted
+from aish.reports.otel import facts, names
+from aish.reports.otel.span import (
+    Attributes,
+    Span,
+    SpanEvent,
+    SpanKind,
+    span_id,
+    text,
+    told,
+    trace_id,
+)
 
 _GONE = "it has no end"
 _CUT_OFF: Attributes = {names.ERROR_TYPE: "interrupted"}

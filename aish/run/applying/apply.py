@@ -12,7 +12,12 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
-from aish.errors import AishError, ExitCode, InternalError, StepFailedError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, ExitCode, InternalError, StepFailedError
+from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, StepStarted
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Emit
+from aish.core.tools import Tool
 from aish.loop.dispatch import dispatch, propose
 from aish.loop.equipment import UsedCall
 from aish.run.applying.fitness import require_definition
@@ -29,12 +34,6 @@ from aish.run.staging.call import StagedCall
 from aish.run.surroundings import Surroundings
 from aish.run.tool_steps import output_of, tool_record
 from aish.system.secrets import Secrets
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Exit, Place
-from aish.vocab.events import Event, RunFinished, StepFinished, StepStarted
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Emit
-from aish.vocab.tools import Tool
 
 GRACE = 10.0
 """Seconds that a call in flight has after the first Ctrl-C (B14)."""

@@ -2,11 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 
-from aish.errors import AishError, UsageError, did_you_mean
+from aish.core.errors import AishError, UsageError, did_you_mean
+from aish.core.frozen import frozen
+from aish.core.text import counted
 from aish.run.applying.log import State
 from aish.run.staging.call import StagedCall
-from aish.text import counted
-from aish.vocab.frozen import frozen
 
 _SHOWN = 5
 _UNSETTLED: tuple[tuple[State, str, str], ...] = (

@@ -6,7 +6,9 @@ Asked of the file before a server is started, and of the servers before a call i
 from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import Pipeline
-from aish.errors import ExitCode, LockDiffersError
+from aish.core.errors import ExitCode, LockDiffersError
+from aish.core.frozen import frozen
+from aish.core.tools import Tool
 from aish.policy.decide import forbidden
 from aish.policy.lock import address_difference
 from aish.policy.rules import Policy
@@ -15,8 +17,6 @@ from aish.run.locks.pins import known_tool, locked_tool_named, pin_now
 from aish.run.locks.words import summary
 from aish.run.staging.call import StagedCall, pins_of
 from aish.system.secrets import Secrets
-from aish.vocab.frozen import frozen
-from aish.vocab.tools import Tool
 
 _AGAIN = "run the pipeline again, so that what is called now is staged and reviewed"
 

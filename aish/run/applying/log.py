@@ -9,7 +9,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Literal, Self
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
+from aish.core.protocols import Clock
+from aish.core.tools import ResultKind
 from aish.run.staging.call import StagedCall
 from aish.sinks.journal_reader import read_journal
 from aish.sinks.journal_record import sealed
@@ -19,9 +22,6 @@ from aish.sinks.lines import VERSION, rfc3339
 from aish.system.durable import THE_DISK, Disk, DurableFile
 from aish.system.files import open_append
 from aish.system.one_writer import take
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import Clock
-from aish.vocab.tools import ResultKind
 
 State = Literal["open", "applied", "failed", "unknown"]
 ENDING = ".applied.jsonl"

@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 
+from aish.core.events import Place
+from aish.core.json import JsonObject
+from aish.core.tools import Tool
 from aish.policy.digest import canonical
 from aish.run.staging.call import StagedCall
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Tool
 
 
 class ReviewedCalls:

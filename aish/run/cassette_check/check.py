@@ -10,10 +10,10 @@ from aish.cassettes.redact import SENSITIVE
 from aish.cassettes.scan import scan, scan_text
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
 from aish.run.case_rows import with_rows
 from aish.run.cassette_check.staleness import Staleness, staleness
-from aish.vocab.frozen import frozen
 
 PARTIAL = ".partial"
 """How the names of recordings end that are not complete."""

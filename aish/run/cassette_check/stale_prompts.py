@@ -11,8 +11,8 @@ from itertools import chain
 from aish.cassettes.conversation_parts import ModelTurn
 from aish.cassettes.places import Places
 from aish.config.steps import Prompt, PromptStep
+from aish.core.frozen import frozen
 from aish.run.order import systems_of
-from aish.vocab.frozen import frozen
 
 _VALUE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SYSTEM = ("system", "developer")

@@ -15,7 +15,8 @@ from aish.cassettes.server_messages import is_to_server, server_of
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.config.steps import CallStep, PromptStep, RunStep
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
 from aish.models import smollm2
 from aish.policy.explain import tool_name
 from aish.run.cassette_check.stale_prompts import stale_prompts
@@ -23,7 +24,6 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
 from aish.run.taping.recorded_answer import read_answer
 from aish.run.taping.reel import Reel, TapeChoice
-from aish.vocab.frozen import frozen
 
 
 @frozen

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import get_args
 
 from aish.config.pipeline import Pipeline
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
+from aish.core.events import AnnotationLevel
 from aish.run.checks.complaint import Complaint, within
 from aish.run.checks.expressions import expression_complaints
 from aish.templates.plain import is_template
-from aish.vocab.event_parts import AnnotationLevel
 
 _LEVELS = get_args(AnnotationLevel)
 

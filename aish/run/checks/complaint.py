@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 
 from aish.config.nodes import UNREADABLE, join
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 _UNREADABLE = join("", UNREADABLE)
 _INDICES = re.compile(r"\[\d+\]")

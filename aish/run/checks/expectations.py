@@ -8,7 +8,8 @@ from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.inputs import fits
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Step
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.json import JsonValue
 from aish.run.checks.complaint import Complaint, within
 from aish.run.checks.expressions import no_expression
 from aish.run.checks.reading import undefined, unknown_output
@@ -22,7 +23,6 @@ from aish.run.order import in_order, lacks_stdin
 from aish.system.schema import check_schema, spell_path
 from aish.templates.plain import is_template
 from aish.templates.references import references, references_of_expression
-from aish.vocab.json import JsonValue
 
 OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")
 OF_RUN = (*OF_STEP, "outputs")

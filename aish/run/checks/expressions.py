@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.checks.complaint import Complaint
 from aish.run.checks.reading import undefined
 from aish.templates.references import references_of_expression

@@ -6,7 +6,7 @@ from pathlib import Path
 from aish.config.inputs import fits
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PipelineStep
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
 from aish.run.checks.complaint import Complaint, within
 from aish.run.order import reads, texts
 from aish.templates.plain import is_template

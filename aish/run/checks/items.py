@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Foreach
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.run.checks.complaint import Complaint, within
 from aish.run.checks.expressions import expression_complaints
 from aish.run.checks.reading import ROOTS

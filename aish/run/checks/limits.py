@@ -5,12 +5,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Limits, PromptStep, Step
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.models.pricing import has_list, is_priced
 from aish.run.checks.complaint import Complaint
 from aish.run.free_models import is_free
 from aish.run.judges import judges_of
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 from aish.wire.chat_encode import answer_limit
 
 _BY = (

@@ -4,7 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import CallStep, PromptStep
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool, ToolName
 from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.globs import split_glob
 from aish.policy.lock import Lock, address_differences, stale_differences
@@ -17,9 +20,6 @@ from aish.system.globs import matches_word
 from aish.system.schema_problem import SchemaProblem, spell_path
 from aish.system.secrets import Secrets
 from aish.templates.plain import is_template
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Tool, ToolName
 
 Path = tuple[str | int, ...]
 _KEYS = frozenset({"required", "additionalProperties"})

@@ -7,7 +7,7 @@ from aish.config.environment import variables
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PromptStep
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
 from aish.models.headers import check_endpoint
 from aish.run.checks.complaint import STEPS, Complaint, step_path, within
 from aish.run.order import needs_of

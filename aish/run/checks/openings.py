@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import Prompt, PromptStep, ServerPrompt
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
 from aish.run.checks.complaint import STEPS, Complaint, step_path, within
 from aish.run.uris import is_uri
 from aish.templates.plain import is_template

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PromptStep, RunStep, Step
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
+from aish.core.json import JsonObject, JsonValue
 from aish.run.checks.complaint import STEPS, Complaint
 from aish.system.schema_subset import resolve
-from aish.vocab.json import JsonObject, JsonValue
 
 ROOTS = ("inputs", "env", "steps", "stdin")
 STEP_FIELDS = ("status", "text", "output", "tool_calls", "usage")

@@ -5,12 +5,12 @@ from itertools import islice
 
 from aish.config.expected import Case
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.json import JsonValue
 from aish.run.case_rows import cases_of
 from aish.run.checks.complaint import Complaint
 from aish.run.checks.reading import METHODS
 from aish.run.expectations.names import all_names_read
-from aish.vocab.json import JsonValue
 
 _MOST = 5
 

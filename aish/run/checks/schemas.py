@@ -5,11 +5,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from aish.config.inputs import fits
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PromptStep
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
+from aish.core.json import JsonObject, JsonValue
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.system.schema import SchemaProblem, check_schema, spell_path
 from aish.system.schema_subset import TYPES
-from aish.vocab.json import JsonObject, JsonValue
 
 
 def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:

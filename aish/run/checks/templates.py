@@ -14,13 +14,13 @@ from aish.config.steps import (
     ServerPrompt,
     Step,
 )
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.expressions import expression_complaints
 from aish.run.checks.reading import METHODS, undefined
 from aish.run.order import expressions, names_expected
 from aish.templates.references import references, references_of_expression
-from aish.vocab.json import JsonValue
 
 
 def template_complaints(pipeline: Pipeline) -> Iterator[Complaint]:

@@ -7,7 +7,9 @@ from aish.config.environment import variables
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
 from aish.config.steps import CallStep, PromptStep
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.rules import RuleEntry
+from aish.core.tools import ToolName
 from aish.packs.catalogue import PACKS
 from aish.policy.commands import is_command_tool
 from aish.policy.globs import is_exact, split_glob
@@ -16,8 +18,6 @@ from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.names import RESERVED, alias_complaints
 from aish.system.globs import matches_word
 from aish.system.secrets import SHORTEST
-from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import ToolName
 
 WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"

@@ -5,8 +5,8 @@ from ipaddress import ip_address
 from itertools import starmap
 from pathlib import Path
 
-from aish.errors import UsageError
-from aish.vocab.frozen import frozen
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
 
 MOST_WORKERS = 256
 _LAST_PORT = 65535

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import anyio
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 _CLOSING = 5.0
 INSTALL = "pip install 'aish-pipelines[dask]'"

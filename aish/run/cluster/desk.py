@@ -2,7 +2,9 @@
 
 from dataclasses import dataclass, field
 
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import NOWHERE, Notice, Place, ToolStarted
+from aish.core.protocols import Meter
 from aish.policy.gate import Decision, Proposal
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.letters import (
@@ -23,9 +25,6 @@ from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.run.resources import Resources
 from aish.run.resuming.repeatable import RepeatableTools
-from aish.vocab.event_parts import NOWHERE, Place
-from aish.vocab.events import Notice, ToolStarted
-from aish.vocab.protocols import Meter
 
 
 @dataclass(slots=True)

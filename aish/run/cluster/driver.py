@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from anyio.abc import TaskGroup
 
 from aish.config.steps import Step
-from aish.errors import InternalError
+from aish.core.errors import InternalError
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.letters import Answer, Cancel, Scene, Start, Unit
 from aish.run.cluster.losses import after_loss, told_again

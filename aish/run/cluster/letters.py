@@ -6,17 +6,16 @@ lead to a plan.
 
 from collections.abc import Mapping
 
-from aish.errors import AishError
+from aish.core.deltas import Finish
+from aish.core.errors import AishError
+from aish.core.events import Event, Place
+from aish.core.frozen import frozen
 from aish.policy.gate import Decision, Proposal
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.spending import Used
 from aish.run.stage import ItemScope
-from aish.vocab.deltas import Finish
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event
-from aish.vocab.frozen import frozen
 
 Path = tuple[str, ...]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from distributed import Scheduler, Security
 
-from aish.errors import UnavailableError
+from aish.core.errors import UnavailableError
 from aish.run.cluster.dask import ended_in_order
 from aish.run.cluster.scopes import Scopes
 from aish.run.together import together

@@ -1,14 +1,13 @@
 """What becomes of an item whose worker was lost (B3, B7)."""
 
 from aish.config.steps import Step
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.events import Failure, Retry
+from aish.core.text import counted
 from aish.run.cluster.errand import Errand
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 from aish.run.unit import failed
-from aish.text import counted
-from aish.vocab.event_parts import Failure
-from aish.vocab.events import Retry
 
 MOST = 3
 """An item that was on so many workers that were lost is not given to another one."""

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
-from aish.errors import UnavailableError
+from aish.core.errors import UnavailableError
 from aish.run.cluster.address import ClusterAddress
 from aish.run.cluster.dask import ended_in_order, quiet
 from aish.run.folder import RunFolder

@@ -9,6 +9,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 from aish.config.steps import Limits
+from aish.core.deltas import Finish
+from aish.core.events import Event, Place, ReasoningDelta, TextDelta, TextWithdrawn, ToolOutput
 from aish.models.pricing import Pricing
 from aish.policy.gate import Decision, Gate, Proposal
 from aish.policy.rules import Policy
@@ -29,9 +31,6 @@ from aish.run.plan import Plan
 from aish.run.resources import Resources
 from aish.run.spending import Spending
 from aish.terminal.unattended import Unattended
-from aish.vocab.deltas import Finish
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ReasoningDelta, TextDelta, TextWithdrawn, ToolOutput
 
 # Answers come whole from workers: piece by piece they are for who watches one answer.
 _PIECES = (TextDelta, ReasoningDelta, TextWithdrawn, ToolOutput)

@@ -10,7 +10,7 @@ from anyio.abc import TaskGroup
 from distributed import Client, Queue
 
 from aish import __version__
-from aish.errors import UnavailableError
+from aish.core.errors import UnavailableError
 from aish.run.cluster.clerk import Clerk
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.letters import Close, Hello, Opening, Orders, Parcel, Scene

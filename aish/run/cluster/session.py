@@ -15,7 +15,8 @@ import anyio
 from distributed import Client, Queue, Worker
 
 from aish import __version__
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.events import Event, Notice
 from aish.run.cluster.at_home import as_client, at_home
 from aish.run.cluster.item_runs import ItemRuns
 from aish.run.cluster.letters import (
@@ -38,7 +39,6 @@ from aish.run.resources import open_resources, parts, require_lock, require_serv
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event, Notice
 
 SILENCE = 30.0
 """Seconds without a word of the driver after which it is gone."""

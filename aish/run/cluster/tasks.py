@@ -9,7 +9,7 @@ import anyio
 from anyio.abc import TaskGroup
 from distributed import Client, Future, KilledWorker
 
-from aish.errors import UnavailableError
+from aish.core.errors import UnavailableError
 from aish.run.cluster.errand import Errand, Group
 from aish.run.cluster.letters import Load
 from aish.run.cluster.names import task_of

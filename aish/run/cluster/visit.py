@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from aish.core.protocols import Hold
 from aish.run.cluster.letters import GATHERING, Orders, ToWorker
 from aish.run.cluster.pickles import packed
 from aish.run.cluster.scopes import Scopes
-from aish.vocab.protocols import Hold
 
 HEARTBEAT = 2.0
 """Seconds after which a session is told that the driver is still there."""

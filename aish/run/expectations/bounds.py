@@ -1,8 +1,8 @@
 """Expectations about how much it took (F12)."""
 
 from aish.config.expected import Expectation
+from aish.core.text import dollars
 from aish.run.expectations.subject import Subject
-from aish.text import dollars
 
 
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:

@@ -7,14 +7,14 @@ may not even have been asked for: a call that was denied or had bad arguments co
 from collections.abc import Sequence
 
 from aish.config.expected import Expectation, ToolMatch
+from aish.core.json import JsonValue
+from aish.core.tools import ToolName
 from aish.loop.equipment import UsedCall
 from aish.policy.rules import matches_tool
 from aish.policy.texts import LONGEST, Fit, same_json
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.words import short
 from aish.system.globs import matches_path
-from aish.vocab.json import JsonValue
-from aish.vocab.tools import ToolName
 
 _MOST_SHOWN = 8
 _NEVER_RAN = frozenset({"denied", "bad_arguments"})

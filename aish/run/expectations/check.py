@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
 from aish.config.expected import Expectation, ExpectKind
+from aish.core.frozen import frozen
 from aish.loop.equipment import CheckArguments
 from aish.run.expectations.bounds import max_cost_usd, max_seconds, max_tokens, max_tool_calls
 from aish.run.expectations.calls import tool_called, tool_not_called, tool_sequence
@@ -23,7 +24,6 @@ from aish.run.expectations.subject import Subject
 from aish.run.expectations.texts import contains, equals, expression, matches, not_contains, schema
 from aish.run.expectations.words import Mask, about, as_text
 from aish.templates.explain import TemplateError
-from aish.vocab.frozen import frozen
 
 Grade = Callable[[Expectation, str], Awaitable[tuple[bool, str]]]
 """What a judge says of a text: whether it passes, and why."""

@@ -13,11 +13,11 @@ from pathlib import Path
 
 from aish.config.expected import Expectation, ToolMatch
 from aish.config.nodes import at, join
+from aish.core.json import JsonValue
 from aish.run.expectations.words import Mask, short
 from aish.templates.plain import is_template
 from aish.templates.render import Context, render, render_tree
 from aish.templates.values import text_of
-from aish.vocab.json import JsonValue
 
 _BOUNDS = frozenset({"max_tool_calls", "max_tokens", "max_cost_usd", "max_seconds"})
 _TEXTS = frozenset({"contains", "not_contains", "matches", "judge", "snapshot"})

@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 
-from aish.errors import did_you_mean
+from aish.core.errors import did_you_mean
+from aish.core.json import JsonValue
 from aish.system.schema_problem import spell_path
-from aish.vocab.json import JsonValue
 
 ResultPath = tuple[str | int, ...]
 

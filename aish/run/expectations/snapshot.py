@@ -10,15 +10,15 @@ from pathlib import Path
 
 from aish.config.expected import Expectation
 from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
+from aish.core.text import safe_utf8
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.words import Mask, about, instead
 from aish.system.files import atomic_write
 from aish.templates.context import ProjectNames
 from aish.templates.plain import is_template
-from aish.text import safe_utf8
-from aish.vocab.json import JsonValue
 
 _RENEW = "`aish test --update-snapshots`"
 _MARKS = (".git", ".hg", "pyproject.toml", "package.json")

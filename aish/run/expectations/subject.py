@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping
 
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
 from aish.loop.equipment import UsedCall
 from aish.run.expectations.result_path import find, parse_path
 from aish.run.expectations.words import Mask
@@ -15,9 +18,6 @@ from aish.run.records import (
     usage_view,
 )
 from aish.templates.context import ProjectNames
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 
 @frozen

@@ -1,7 +1,8 @@
 """Expectations about a text or a value, and about an expression (F12)."""
 
 from aish.config.expected import Expectation
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.json import JsonValue
 from aish.loop.equipment import CheckArguments
 from aish.policy.texts import same_json
 from aish.run.expectations.result_path import NotThereError, find, kind_of
@@ -12,7 +13,6 @@ from aish.system.schema_problem import SchemaProblem
 from aish.templates.references import references_of_expression
 from aish.templates.render import evaluate
 from aish.templates.values import text_of
-from aish.vocab.json import JsonValue
 
 _MOST_NAMES = 3
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from aish.config.documents import parse_json
 from aish.config.pipeline import Pipeline
 from aish.config.text_file import UnreadableError, read_text
-from aish.errors import Position, Problem, UsageError
+from aish.core.errors import Position, Problem, UsageError
 from aish.policy.lock import Difference, Lock
 
 LIMIT = 16 * 1024 * 1024

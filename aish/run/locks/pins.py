@@ -8,6 +8,8 @@ from typing import Protocol
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
 from aish.config.steps import Prompt, PromptStep, ServerPrompt
+from aish.core.json import JsonValue
+from aish.core.tools import Tool, ToolName
 from aish.packs.catalogue import OLDER_NAMES
 from aish.policy.digest import canonical
 from aish.policy.lock import (
@@ -23,8 +25,6 @@ from aish.policy.lock_file import can_be_kept
 from aish.run.presumed import presumed_tool
 from aish.system.globs import matches_word
 from aish.system.secrets import Secrets
-from aish.vocab.json import JsonValue
-from aish.vocab.tools import Tool, ToolName
 
 
 class Offering(Protocol):

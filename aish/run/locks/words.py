@@ -6,9 +6,9 @@ The words hold a stranger's text; who prints them makes it harmless, line by lin
 import json
 from collections.abc import Iterator, Sequence
 
+from aish.core.json import JsonValue
+from aish.core.text import for_line, suspicious
 from aish.policy.lock import Difference, FieldChange
-from aish.text import for_line, suspicious
-from aish.vocab.json import JsonValue
 
 _SHORT = 160
 _MOST_NAMES = 5

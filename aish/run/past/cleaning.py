@@ -5,11 +5,11 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
 from aish.run.past.shelf import Shelf, newest_first
 from aish.run.past.telling import began
 from aish.system.one_writer import writer
-from aish.vocab.frozen import frozen
 
 # Between its folder and its journal a run reads its cassette and opens its output.
 _BEGINNING = 3600.0

@@ -6,25 +6,25 @@ Told from their journals alone, so that it does not matter on which machine each
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import (
+    ItemFinished,
+    ItemStarted,
+    RunFinished,
+    RunStarted,
+    Shard,
+    Stamped,
+    StepFinished,
+    StepStarted,
+)
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import counted
 from aish.items.shards import holds
 from aish.run.past.shelf import Shelf
 from aish.run.past.telling import events, open_past
 from aish.sinks.items.file import ItemsFile
 from aish.sinks.items.outlet import came_through, step_of
-from aish.text import counted
-from aish.vocab.events import (
-    ItemFinished,
-    ItemStarted,
-    RunFinished,
-    RunStarted,
-    Stamped,
-    StepFinished,
-    StepStarted,
-)
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import Shard
 
 _SHOWN = 5
 _SHARD = "--shard"

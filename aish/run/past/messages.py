@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import field
 
-from aish.vocab.event_parts import TurnPurpose
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
+    HistoryReplaced,
     ItemFinished,
     ItemStarted,
     Retry,
@@ -13,12 +13,13 @@ from aish.vocab.events import (
     StepFinished,
     StepStarted,
     ToolFinished,
+    TurnAdded,
     TurnFinished,
+    TurnPurpose,
     TurnStarted,
 )
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.turn_events import HistoryReplaced, TurnAdded
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject, JsonValue
 
 ReadFile = Callable[[str], bytes | None]
 """A file that a message names -> its content; `None` where it is not there any more."""

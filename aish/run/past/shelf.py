@@ -11,7 +11,7 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.system.files import open_own
 
 JOURNAL = Path("events.jsonl")

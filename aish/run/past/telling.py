@@ -9,14 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.events import RunFinished, RunStarted, Stamped, StepFinished
+from aish.core.frozen import frozen
 from aish.run.past.shelf import JOURNAL, Shelf, newest_first, sessions_elsewhere
 from aish.sinks.event_reading import event_of
 from aish.sinks.journal_reader import JournalReading
 from aish.sinks.journal_record import JournalError
 from aish.system.one_writer import is_written, writer
-from aish.vocab.events import RunFinished, RunStarted, Stamped, StepFinished
-from aish.vocab.frozen import frozen
 
 State = Literal["ended", "running", "no_end", "unreadable"]
 """`no_end`: it was killed, and nobody is writing it any more."""

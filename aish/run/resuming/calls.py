@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from aish.core.frozen import slotted
+from aish.core.json import JsonObject, JsonValue
 from aish.loop.equipment import UsedCall
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonObject, JsonValue
 
 Repeatable = Callable[[str], bool]
 """Whether a tool, `alias__name`, may be called again without asking anybody."""

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import field
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Notice
+from aish.core.frozen import frozen
 from aish.run.records import StepRecord
 from aish.run.resuming.items import DoneItems
-from aish.vocab.events import Notice
-from aish.vocab.frozen import frozen
 
 
 class ResumeRefusedError(UsageError):

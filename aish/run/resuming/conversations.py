@@ -3,6 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from aish.core.events import Notice, Place
+from aish.core.json import JsonObject
+from aish.core.messages import Turn
 from aish.loop.recalled import HISTORY_REPLACED, history_of
 from aish.loop.turn_json import ReadFile
 from aish.run.continuing import continued
@@ -10,10 +13,6 @@ from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resuming.unknown import tags
 from aish.sinks.json_text import json_text
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import Turn
 
 _MASKED = (
     "a secret was in the conversation of this step; the journal has its name only, and so has what "

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 
 from aish.config.loader import lookup_position
 from aish.config.pipeline import Pipeline
+from aish.core.events import Notice, Place
 from aish.run.resuming.carried import ResumeRefusedError
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice
 
 _SHOWN = 20
 

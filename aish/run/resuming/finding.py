@@ -7,7 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Shard
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.run.folder import STDIN, RunsPlace, kept_file, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelves
 from aish.run.past.telling import find
@@ -16,9 +19,6 @@ from aish.run.resuming.starts import starts
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import JournalReading, read_journal
 from aish.system.files import open_own
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.run_parts import Shard
 
 LATEST = "latest"
 _ANEW = "`aish run` without `--resume` begins one; `aish runs list` shows what there is"

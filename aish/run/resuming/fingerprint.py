@@ -10,7 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from aish.config.steps import Foreach, PromptStep
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.json import JsonObject, JsonValue
 from aish.policy.digest import canonical
 from aish.run.context import template_context
 from aish.run.options import RunOptions
@@ -19,7 +20,6 @@ from aish.run.plan import Plan
 from aish.run.uris import is_uri
 from aish.system.computation import ComputationStoppedError
 from aish.templates.render import render
-from aish.vocab.json import JsonObject, JsonValue
 
 _SIZE = 16
 _BLOCK = 1 << 20

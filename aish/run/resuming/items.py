@@ -4,11 +4,11 @@ from array import array
 from collections.abc import Callable
 from hashlib import sha256
 
+from aish.core.deltas import Usage
+from aish.core.events import StepStatus
+from aish.core.frozen import frozen
 from aish.loop.usage import add_usage
 from aish.run.records import ItemRecord, StepRecord, may_be_mended
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import StepStatus
-from aish.vocab.frozen import frozen
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
 # A longer key is known by its hash, which takes less room than the key.

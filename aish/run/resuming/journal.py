@@ -4,6 +4,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from aish.core.events import Notice, Place
+from aish.core.json import JsonObject
+from aish.core.text import counted, safe_utf8
 from aish.loop.turn_json import ReadFile
 from aish.run.order import steps_read
 from aish.run.plan import Plan
@@ -14,10 +17,6 @@ from aish.run.resuming.repeatable import RepeatableTools
 from aish.run.resuming.scan import Rules, Scan
 from aish.run.resuming.unknown import check_calls, tags
 from aish.sinks.json_text import json_text
-from aish.text import counted, safe_utf8
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice
-from aish.vocab.json import JsonObject
 
 
 def carried(

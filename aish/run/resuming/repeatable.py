@@ -2,9 +2,9 @@
 
 from importlib import import_module
 
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.packs.catalogue import OLDER_NAMES, PACKS
 from aish.run.plan import Plan
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 
 class RepeatableTools:

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from aish.core.events import Stamped
+from aish.core.json import JsonObject
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.owners import owners
 from aish.sinks.event_reading import event_of
 from aish.sinks.journal_record import JournalError
-from aish.vocab.events import Stamped
-from aish.vocab.json import JsonObject
 
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})
 

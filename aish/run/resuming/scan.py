@@ -8,15 +8,15 @@ from collections.abc import Callable, Iterator, Mapping
 from sys import intern
 from typing import Any
 
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject
 from aish.loop.recalled import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.run.records import StepRecord
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.items import DoneItem, DoneItems
 from aish.run.resuming.owners import Unit, owners
 from aish.run.resuming.spending import Spending
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonObject
 
 # Statuses that say that something ended by itself, and with a result of its own.
 _WELL = frozenset({"ok", "skipped"})

@@ -3,10 +3,10 @@
 from calendar import timegm
 from time import strptime
 
+from aish.core.deltas import Usage
+from aish.core.frozen import slotted
 from aish.run.budget import scopes
 from aish.run.resuming.carried import SpentBefore
-from aish.vocab.deltas import Usage
-from aish.vocab.frozen import slotted
 
 
 @slotted

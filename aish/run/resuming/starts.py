@@ -4,10 +4,10 @@ import json
 import os
 from pathlib import Path
 
+from aish.core.json import JsonObject
 from aish.sinks.journal_reader import read_journal
 from aish.sinks.journal_record import JournalError, opened
 from aish.system.files import open_own
-from aish.vocab.json import JsonObject
 
 # `v`, `seq` and `time` stand before it.
 _TYPE = b'"type":"run.started"'

@@ -10,6 +10,10 @@ from pathlib import Path
 
 from aish.config.documents import parse_json
 from aish.config.pipeline import Pipeline
+from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
+from aish.core.json import JsonObject
+from aish.core.text import safe_utf8
+from aish.core.tools import Tool, ToolName
 from aish.policy.digest import canonical
 from aish.policy.lock import ServerPin
 from aish.policy.lock_file import can_be_kept
@@ -21,10 +25,6 @@ from aish.run.staging.file import StagedFile, open_staged
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import rfc3339
 from aish.system.secrets import Secrets
-from aish.text import safe_utf8
-from aish.vocab.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import Tool, ToolName
 
 NAME = "staged.json"
 PinsOf = Callable[[str | None], Mapping[str, ServerPin | None]]

@@ -5,14 +5,14 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aish.config.pipeline import Pipeline
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import ToolName
 from aish.policy.digest import canonical
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.run.locks.pins import declared
 from aish.system.secrets import Secrets
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import ToolName
 
 _SHORT = 8
 _LOCAL = "local"

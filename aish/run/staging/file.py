@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aish.config.documents import parse_json
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.staging.call import StagedCall, StagedHead, head_row, row_of
 from aish.run.staging.reading import (
     LIMIT,

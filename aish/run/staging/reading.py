@@ -7,11 +7,11 @@ from json import JSONDecodeError
 from pathlib import Path
 
 from aish.config.documents import parse_json
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 from aish.run.staging.call import StagedCall, StagedHead, call_of, is_whole
 from aish.system.files import read_capped
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 LIMIT = 256 * 1024 * 1024
 VERSION = 1

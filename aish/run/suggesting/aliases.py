@@ -11,13 +11,13 @@ from aish.cassettes.model_requests import chat_request, tool_names
 from aish.cassettes.server_messages import is_to_server, message_of, reply_to, server_of
 from aish.config.loader import load_pipeline
 from aish.config.pipeline import Pipeline
-from aish.errors import AishError
+from aish.core.errors import AishError
+from aish.core.tools import ToolName
 from aish.mcp.naming import wire_name
 from aish.policy.explain import tool_name
 from aish.policy.globs import SEPARATOR
 from aish.run.cassette_check.check import named_in
 from aish.run.yaml_files import SUFFIXES, is_pipeline
-from aish.vocab.tools import ToolName
 
 _FOLDERS = (Path(), Path("pipelines"))
 

@@ -2,11 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
+from aish.core.events import Event, Place, ToolDecided, ToolStarted
+from aish.core.frozen import frozen
+from aish.core.tools import ToolName
 from aish.policy.suggest_rules import Made
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ToolDecided, ToolStarted
-from aish.vocab.frozen import frozen
-from aish.vocab.tools import ToolName
 
 _YES = frozenset({"auto", "ask-yes"})
 _NO = frozenset({"deny", "ask-no"})

@@ -5,7 +5,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.past.shelf import JOURNAL, Shelf, open_project, open_shelves
 from aish.run.past.telling import events, find, open_past
 from aish.run.suggesting.calls import Calls, made_of_events

@@ -15,14 +15,14 @@ from aish.cassettes.interaction import Interaction
 from aish.cassettes.json_body import json_object, json_or_text
 from aish.cassettes.model_requests import chat_request, messages_of
 from aish.config.pipeline import Pipeline
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
+from aish.core.tools import ToolName
 from aish.policy.suggest_rules import Made
 from aish.run.suggesting.aliases import aliases_of, tool_of_wire, tools_of
 from aish.run.suggesting.calls import Calls
 from aish.run.taping.recorded_answer import read_answer
-from aish.text import for_line
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import ToolName
 
 _DENIED = "[aish] tool call denied"
 _LISTED = re.compile(r"^\[tool: [^\]\n]+\]\n(\[aish\] tool call denied)?", re.MULTILINE)

@@ -14,7 +14,11 @@ from aish.config.loader import lookup_position
 from aish.config.merge import parse_mapping
 from aish.config.nodes import MappingNode, to_data
 from aish.config.pipeline import Pipeline
-from aish.errors import PipelineError, Position, Problem, UsageError
+from aish.core.errors import PipelineError, Position, Problem, UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.rules import RuleEntry
+from aish.core.tools import Tool
 from aish.policy.decide import Ruling, decide
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import Policy, compile_policy
@@ -24,10 +28,6 @@ from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
 from aish.run.plan import load_checked
 from aish.run.presumed import presumed_tool
 from aish.system.files import read_capped
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import Tool
 
 _LIMIT = 4 * 1024 * 1024
 _PLACE = ("mcp", "auto_approve")

@@ -12,10 +12,10 @@ import anyio
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Request, Response
 from aish.cassettes.tape import LEFT, Tape
+from aish.core.json import JsonObject
+from aish.core.tools import ToolResult
 from aish.run.command_result import ended, not_started
 from aish.system.children import CUT_OFF, CommandResult
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import ToolResult
 
 _VERB = "EXEC"
 

@@ -11,16 +11,14 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import failed, partial, shown
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import kind_of
-from aish.errors import AishError, ExitCode
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import NOWHERE, CassetteUse, Event, Level, Notice
+from aish.core.frozen import frozen
+from aish.core.protocols import Emit
 from aish.run.final import NAMES, FinalState, decide_exit
 from aish.run.surroundings import AnyTape
 from aish.run.taping.borders import tape_of
 from aish.run.taping.reel import RunTape
-from aish.vocab.event_parts import NOWHERE, Level
-from aish.vocab.events import Event, Notice
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Emit
-from aish.vocab.run_parts import CassetteUse
 
 _CUT_OFF = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL})
 _SHOWN = 5

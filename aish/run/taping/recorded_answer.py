@@ -8,10 +8,10 @@ from aish.cassettes.interaction import Response
 from aish.cassettes.model_requests import tool_names
 from aish.cassettes.server_messages import left_or_broken
 from aish.cassettes.tape import LEFT
-from aish.vocab.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
+from aish.core.events import NOWHERE
+from aish.core.json import JsonObject
+from aish.core.tools import ToolCall
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.errors import StreamError
 

@@ -21,14 +21,13 @@ from aish.cassettes.take import Take
 from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.events import CassetteInfo, CassetteMode, Event
+from aish.core.frozen import frozen
+from aish.core.protocols import Clock, Emit
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.vocab.events import Event
-from aish.vocab.frozen import frozen
-from aish.vocab.protocols import Clock, Emit
-from aish.vocab.run_parts import CassetteInfo, CassetteMode
 
 Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records

@@ -22,14 +22,14 @@ from aish.cassettes.json_body import at, items, json_or_text, word
 from aish.cassettes.model_requests import chat_request, endpoint_of
 from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
 from aish.config.models import ModelEntry
+from aish.core.deltas import Usage
+from aish.core.events import Event, TurnFinished
+from aish.core.json import JsonValue
 from aish.loop.usage import add_cost, add_usage
 from aish.models.dialect import wire_name
 from aish.models.pricing import Pricing, pricing_of
 from aish.run.judges import OPENING
 from aish.run.taping.recorded_answer import read_answer
-from aish.vocab.deltas import Usage
-from aish.vocab.events import Event, TurnFinished
-from aish.vocab.json import JsonValue
 
 _OWN_KEYS: Final = frozenset({"model", "messages", "tools"})
 _ASIDE: Final = frozenset({"sampling", "judge"})

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, get_args
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue, strict_json
 from aish.run.testing.live import Cell, CellVerdict, Matrix
-from aish.strict_json import strict_json
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
 
 Change = Literal["worse", "better", "same", "new"]
 """Against the baseline; `new` where it knows nothing of the case on this model."""

@@ -14,7 +14,10 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import shown
 from aish.config.expected import Expectation
 from aish.config.inputs import complete_inputs
-from aish.errors import AishError, ExitCode, UsageError
+from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.events import Event
+from aish.core.json import JsonValue
+from aish.core.protocols import Clock
 from aish.policy.staging import Staging
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
@@ -29,9 +32,6 @@ from aish.run.testing.examiner import Examiner, without_snapshots
 from aish.run.testing.outcome import Job, Outcome, verdict_of
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import Clock
 
 _STDIN = "give the case a `stdin:`, or put `stdin: optional` in the file"
 _NO_CASSETTE = "the test has no cassette to run on"

@@ -6,6 +6,8 @@ from time import monotonic
 
 from aish.cassettes.file import shown
 from aish.config.expected import Expectation
+from aish.core.events import NOWHERE
+from aish.core.json import JsonValue
 from aish.run.expect_step import grader
 from aish.run.expectations.check import Checked, check_all
 from aish.run.expectations.rendering import UnusableError, rendered
@@ -15,8 +17,6 @@ from aish.run.expectations.subject import Subject, run_subject, step_subject, wi
 from aish.run.plan import Plan
 from aish.run.stage import Stage
 from aish.templates.explain import TemplateError
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.json import JsonValue
 
 
 class Examiner:

@@ -4,9 +4,9 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
 from aish.run.yaml_files import SUFFIXES, beginning, files_below, is_cassette, is_pipeline
-from aish.vocab.frozen import frozen
 
 USUAL = Path("pipelines")
 """Where pipelines are looked for if nothing is said and it is there."""

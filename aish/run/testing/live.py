@@ -14,7 +14,12 @@ from typing import Literal, NoReturn, Protocol
 import anyio
 
 from aish.config.steps import Limits
-from aish.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
+from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Approver, Clock
+from aish.core.text import dollars
 from aish.models.pricing import Pricing
 from aish.run.budget import Budget
 from aish.run.execute import execute
@@ -34,12 +39,6 @@ from aish.system.clock import SystemClock
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.turns import Turns
 from aish.terminal.unattended import Unattended
-from aish.text import dollars
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Exit, Place
-from aish.vocab.events import RunFinished, Stamped, StepFinished
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Approver, Clock
 
 CellVerdict = Literal["passed", "failed", "error", "unreachable", "not_run"]
 """`unreachable`: a model or server could not be asked, which says nothing of the case; `not_run`:

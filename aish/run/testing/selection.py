@@ -7,7 +7,7 @@ The simple form of pytest's: a word occurs in the name, whatever the case of its
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 Selection = Callable[[str], bool]
 """Whether the case of a name (`pipelines/notes.yaml::writes notes`) is meant."""

@@ -11,7 +11,9 @@ from types import FrameType
 from typing import NoReturn, Protocol
 
 from aish.cassettes.file import shown
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
+from aish.core.frozen import frozen
+from aish.core.text import counted
 from aish.run.case_rows import with_rows
 from aish.run.plan_checks import check_file, no_step, row_check
 from aish.run.testing.case import run_case
@@ -19,8 +21,6 @@ from aish.run.testing.files import Search, may_have_tests, orphans
 from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
 from aish.run.testing.selection import Selection, everything
 from aish.run.testing.workers import Workers
-from aish.text import counted
-from aish.vocab.frozen import frozen
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
 _STOPS = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})

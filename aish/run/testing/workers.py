@@ -13,9 +13,9 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import ForkProcess
 from typing import Self
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.frozen import slotted
 from aish.run.testing.outcome import Outcome
-from aish.vocab.frozen import slotted
 
 Run = Callable[[int], Outcome]
 """Runs the case of a number."""

@@ -3,18 +3,17 @@
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import NOWHERE, RuleAdded
+from aish.core.rules import RuleEntry
+from aish.core.text import counted, for_line
+from aish.core.tools import Tool
 from aish.policy.globs import split_glob
 from aish.policy.rules import LOCAL_COMMAND, Rule
 from aish.run.looking import view
 from aish.shell.command import Command
 from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session
-from aish.text import counted, for_line
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.rules import RuleEntry
-from aish.vocab.tools import Tool
-from aish.vocab.turn_events import RuleAdded
 
 _MOST = 8
 _NO_COMMANDS = "`CMD:` lines are approved by their words alone, which `shell.auto_approve` lists"

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from aish.config.steps import Attachment
-from aish.errors import StepFailedError, UsageError, did_you_mean
+from aish.core.errors import StepFailedError, UsageError, did_you_mean
+from aish.core.resources import PromptMessage, ServerPromptInfo
+from aish.core.text import counted, for_line
 from aish.run.attaching import Attached, attachment, refuse_long
 from aish.run.uris import is_uri
 from aish.shell.command import Command, Form
 from aish.shell.outgoing import Enclosure
 from aish.shell.session import Session
-from aish.text import counted, for_line
-from aish.vocab.resources import PromptMessage, ServerPromptInfo
 
 _FORM = "`:attach PATH`, `:attach RESOURCE` and `:attach ALIAS__PROMPT k=v …` are the forms"
 _SERVER = "server"

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.shell.command import Command, nearest
 from aish.shell.commands.approvals import APPROVALS, APPROVE, DENY
 from aish.shell.commands.attach import ATTACH

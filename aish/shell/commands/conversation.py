@@ -1,6 +1,8 @@
 """`:context`, `:clear` and `:compact`: how long the conversation is, and making it short."""
 
-from aish.errors import StepFailedError, UsageError
+from aish.core.errors import StepFailedError, UsageError
+from aish.core.messages import UserTurn
+from aish.core.text import counted, for_line
 from aish.loop.rounds import Parted, last_question, part, with_note
 from aish.loop.summary import Record, summarise
 from aish.loop.weight import Scales, weigh_rest
@@ -9,8 +11,6 @@ from aish.shell.command import Command
 from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session
 from aish.shell.steps import step
-from aish.text import counted, for_line
-from aish.vocab.messages import UserTurn
 
 _LONGEST_SUMMARY = 8 * 1024
 

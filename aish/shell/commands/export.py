@@ -3,10 +3,10 @@
 import os
 from pathlib import Path
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.text import counted, for_line
 from aish.shell.command import Command
 from aish.shell.session import Session
-from aish.text import counted, for_line
 
 
 async def _export(session: Session, rest: str) -> None:

@@ -1,6 +1,6 @@
 """`:help`, whose list is the catalogue, and `:quit`."""
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.shell.command import Command, nearest
 from aish.shell.session import Described, Session
 

@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import anyio
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.events import NOWHERE, Notice, ServerInfo
+from aish.core.text import counted, for_line
+from aish.core.tools import Tool, ToolName
 from aish.policy.globs import SEPARATOR, split_glob
 from aish.policy.rules import Rule, matches_tool
 from aish.run.looking import ToolView, view
@@ -24,11 +27,6 @@ from aish.shell.connecting import (
 from aish.shell.known import known_tools, servers_known, still_connecting
 from aish.shell.norris import RULE
 from aish.shell.session import Session
-from aish.text import counted, for_line
-from aish.vocab.event_parts import NOWHERE
-from aish.vocab.events import Notice
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.tools import Tool, ToolName
 
 _SHORT = 72
 _SOON = 1.0

@@ -5,14 +5,14 @@ from dataclasses import replace
 
 from aish.config.environment import expand, variables
 from aish.config.models import ModelEntry
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Notice
+from aish.core.text import counted
 from aish.run.opening import model_name, origin
 from aish.shell.command import Command, Form
 from aish.shell.models import known_model
 from aish.shell.norris import STEPS
 from aish.shell.session import Session
-from aish.text import counted
-from aish.vocab.events import Notice
 
 _RULES = "`:approve GLOB`, or `mcp.auto_approve` in the file, approves without one"
 _MOST_STEPS = 10_000

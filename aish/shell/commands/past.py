@@ -7,15 +7,15 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from aish.errors import AishError, UsageError
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, UsageError
+from aish.core.text import counted, dollars, for_line
 from aish.shell.command import Command
 from aish.shell.session import Session
 from aish.shell.shelf import find_session, past_sessions
 from aish.shell.totals import with_earlier
 from aish.shell.transcript import title, transcript
 from aish.system.files import atomic_write
-from aish.text import counted, dollars, for_line
-from aish.vocab.deltas import Usage
 
 
 async def _save(session: Session, rest: str) -> None:

@@ -8,7 +8,12 @@ from pathlib import Path
 
 from aish.config.inputs import collect_inputs
 from aish.config.pipeline import Pipeline
-from aish.errors import ExitCode, UsageError
+from aish.core.deltas import Usage
+from aish.core.errors import ExitCode, UsageError
+from aish.core.events import NOWHERE, Event, Failure, PipelineSpent, ToolStarted, TurnFinished
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.protocols import Emit
 from aish.run.execute import execute
 from aish.run.folder import RunsPlace, open_folder
 from aish.run.options import RunOptions
@@ -18,13 +23,6 @@ from aish.run.plan_checks import require_steps
 from aish.run.surroundings import Surroundings
 from aish.shell.command import Command
 from aish.shell.session import Session
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import NOWHERE, Failure
-from aish.vocab.events import Event, ToolStarted, TurnFinished
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.protocols import Emit
-from aish.vocab.turn_events import PipelineSpent
 
 _FORM = "`:run FILE [k=v …]` is the form"
 

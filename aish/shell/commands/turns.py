@@ -1,12 +1,12 @@
 """`:retry`, `:undo` and `:edit`: the last question once more, not at all, or another way."""
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.messages import ToolTurn
+from aish.core.text import for_line
 from aish.loop.rounds import last_question
 from aish.shell.asking import ask
 from aish.shell.command import Command
 from aish.shell.session import Session
-from aish.text import for_line
-from aish.vocab.messages import ToolTurn
 
 _NOTHING = "nothing was asked yet in this conversation"
 _SHOWN = 60

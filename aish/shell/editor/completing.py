@@ -10,8 +10,8 @@ import anyio.to_thread
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion
 from prompt_toolkit.document import Document
 
+from aish.core.text import for_line
 from aish.shell.lines import Words
-from aish.text import for_line
 
 MOST_SHOWN = 200
 _MOST_SCANNED = 20_000

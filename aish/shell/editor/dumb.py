@@ -7,9 +7,9 @@ from typing import TextIO
 
 import anyio
 
+from aish.core.text import for_line, for_terminal
 from aish.shell.editor.keyboard import Keyboard
 from aish.shell.lines import OnKey
-from aish.text import for_line, for_terminal
 
 _PIECE = 1 << 16
 _INTERRUPT = b"\x03"

@@ -15,6 +15,7 @@ from prompt_toolkit.output import ColorDepth
 from prompt_toolkit.shortcuts.prompt import PromptSession
 from prompt_toolkit.styles import Style
 
+from aish.core.text import for_line, safe_utf8
 from aish.shell.editor.completing import LineCompleter
 from aish.shell.editor.history import HistoryFile, Remembered
 from aish.shell.editor.keyboard import Keyboard
@@ -23,7 +24,6 @@ from aish.shell.editor.odd_text import OddText
 from aish.shell.editor.settings import Settings
 from aish.shell.editor.streams import AboveStream, Typing, Unasked
 from aish.shell.lines import OnKey
-from aish.text import for_line, safe_utf8
 
 _MENU = 8
 _BESIDE_MENU = 4

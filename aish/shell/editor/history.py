@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prompt_toolkit.history import History
 
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.shell.url_keys import without_keys
 from aish.system.files import atomic_write, open_append, open_own, private_folder
 

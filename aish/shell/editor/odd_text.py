@@ -7,14 +7,14 @@ from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
 from prompt_toolkit.layout.utils import explode_text_fragments
 
-from aish.text import for_terminal
+from aish.core.text import for_terminal
 
 _TAB = "    "
 _SELECTORS = frozenset("\ufe0e\ufe0f")
 
 
 class OddText(Processor):
-    """Shows what `aish.text` would show, one character at a time, so that the cursor is right."""
+    """Shows what `aish.core.text` would, one character at a time: the cursor stays right."""
 
     def apply_transformation(  # ruff: ignore[no-self-use] - what prompt_toolkit calls
         self, transformation_input: TransformationInput

@@ -3,8 +3,8 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from aish.core.frozen import frozen
 from aish.shell.lines import Words
-from aish.vocab.frozen import frozen
 
 
 def nothing() -> str:

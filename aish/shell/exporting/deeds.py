@@ -4,19 +4,22 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import field
 from typing import Any
 
-from aish.run.suggesting.calls import Calls, made_of_events
-from aish.sinks.event_reading import event_of
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
+    HistoryReplaced,
+    OutputWaits,
+    QuestionAsked,
     StepFinished,
     StepStarted,
     ToolDecided,
     ToolStarted,
+    TurnAdded,
     TurnFinished,
 )
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.json import JsonObject
-from aish.vocab.turn_events import HistoryReplaced, OutputWaits, QuestionAsked, TurnAdded
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject
+from aish.run.suggesting.calls import Calls, made_of_events
+from aish.sinks.event_reading import event_of
 
 # How `session.replace` says that the last question is not in the conversation any more.
 _UNANSWERED = "taken back"

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
 from aish.policy.suggest_yaml import rules_yaml
 from aish.shell.exporting.pipeline import Draft
 from aish.shell.exporting.steps import Step
 from aish.sinks.yaml_text import yaml_text
-from aish.text import for_line
-from aish.vocab.json import JsonObject, JsonValue
 
 _WIDEST = 100
 _IN_LINE = frozenset({"needs", "tools", "attach", "run", "tool_sequence"})

@@ -9,9 +9,9 @@ from aish.cassettes.file import load, partial
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.numbering import numbered
 from aish.cassettes.tape import kind_of
+from aish.core.frozen import frozen
 from aish.run.taping.recorded_answer import read_answer
 from aish.shell.exporting.deeds import Deeds, Said
-from aish.vocab.frozen import frozen
 
 _RAN = "exec://"
 

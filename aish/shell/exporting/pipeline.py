@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 from aish.config.server_entry import ServerEntry
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.policy.suggest import Suggestion, suggestion
 from aish.policy.suggest_rules import Made
 from aish.shell.exporting.deeds import Deeds, Line
 from aish.shell.exporting.servers import models_of, servers_of
 from aish.shell.exporting.steps import Step, Told, as_run, steps_of
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
 
 _RULES = ("ask", "deny", "stage", "parallel", "idempotent")
 _BOUNDS = ("max_tool_depth", "max_calls_per_turn", "result_limit")

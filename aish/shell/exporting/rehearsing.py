@@ -9,6 +9,8 @@ import anyio
 from aish.cassettes.interaction import Cassette, Head, Interaction
 from aish.cassettes.places import Places
 from aish.config.pipeline import Pipeline
+from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
+from aish.core.frozen import frozen
 from aish.policy.decide import Ruling, decide
 from aish.policy.digest import canonical
 from aish.policy.rules import compile_policy
@@ -28,9 +30,6 @@ from aish.shell.exporting.rehearsal import Rehearsal
 from aish.shell.exporting.servers import NotExportedError
 from aish.shell.session import Session
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, StepFinished, ToolDecided, ToolStarted
-from aish.vocab.frozen import frozen
 
 HINT = "what the session did is in its journal, which `:log` names; nothing was written"
 _SECONDS = 120.0

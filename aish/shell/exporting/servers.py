@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import AishError
-from aish.vocab.json import JsonObject
+from aish.core.errors import AishError
+from aish.core.json import JsonObject
 
 _FOLDERS = ("root", "cwd")
 

@@ -6,15 +6,15 @@ from pathlib import Path
 from typing import Any
 
 from aish.config.shell import PLATFORM_SHELL
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
 from aish.policy.suggest_rules import Made
 from aish.run.local_command import command_arguments
 from aish.run.uris import is_uri
 from aish.shell.exporting.deeds import Line, Waited
 from aish.shell.exporting.servers import NotExportedError
 from aish.shell.local.handing import handed_over_template, literal
-from aish.text import for_line
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
 
 # The line of `loop.cutting` in the place of what is left out.
 _CUT = re.compile(r"^\[aish\] \d+ of \d+ bytes left out here$", re.MULTILINE)

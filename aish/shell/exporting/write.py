@@ -9,7 +9,8 @@ from aish.cassettes.interaction import Head, Interaction
 from aish.cassettes.recording import Recording
 from aish.cassettes.redact import redact_head
 from aish.cassettes.refusal import refuse_secrets
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
+from aish.core.frozen import frozen
 from aish.run.taping.borders import tape_of
 from aish.shell.exporting.deeds import Deeds, deeds_of
 from aish.shell.exporting.layout import layout
@@ -22,7 +23,6 @@ from aish.shell.session import Session
 from aish.sinks.journal_reader import read_journal
 from aish.system.children import Reaper, run_command
 from aish.system.files import write_private
-from aish.vocab.frozen import frozen
 
 _READABLE = 0o644
 _SECONDS = 120.0

@@ -6,9 +6,9 @@ template that makes the same text of a `run` step's output.
 
 import json
 
+from aish.core.text import safe_utf8
 from aish.loop.wording import NO_OUTPUT
 from aish.templates.plain import is_template
-from aish.text import safe_utf8
 
 INTERRUPTED = "[aish] interrupted"
 

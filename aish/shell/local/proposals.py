@@ -7,7 +7,7 @@ CommonMark says, as far as it concerns whole lines at the margin.
 import re
 from collections.abc import Sequence
 
-from aish.text import counted, for_line
+from aish.core.text import counted, for_line
 
 _SHOWN = 80
 MARK = "CMD: "

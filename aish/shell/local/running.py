@@ -4,12 +4,11 @@ import codecs
 from collections.abc import Mapping
 
 from aish.config.pipeline import Pipeline
+from aish.core.events import Notice, Place, ToolOutput
+from aish.core.protocols import Emit
 from aish.run.local_command import OUTPUT_LIMIT, SHELL_RUN
 from aish.system.children import CommandResult, Stream
 from aish.system.secrets import Secrets
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, ToolOutput
-from aish.vocab.protocols import Emit
 
 _MIB = 1024 * 1024
 

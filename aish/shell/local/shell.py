@@ -9,7 +9,20 @@ from dataclasses import replace
 
 import anyio.lowlevel
 
-from aish.errors import AishError, ExitCode, UsageError
+from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.events import (
+    Event,
+    Failure,
+    Notice,
+    Place,
+    StepStarted,
+    StepStatus,
+    ToolFinished,
+    ToolStarted,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Answer, Clock, Emit
+from aish.core.tools import ResultKind, Tool
 from aish.loop.conversation import Buffer
 from aish.loop.cutting import cut
 from aish.loop.dispatch import call_tool, propose
@@ -25,11 +38,6 @@ from aish.shell.local.deciding import PROPOSED, Asking, Said, settle
 from aish.shell.local.handing import INTERRUPTED, cut_short, handed_over, not_run
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many
 from aish.shell.local.running import Output
-from aish.vocab.event_parts import Failure, Place, StepStatus
-from aish.vocab.events import Event, Notice, StepStarted, ToolFinished, ToolStarted
-from aish.vocab.frozen import frozen, slotted
-from aish.vocab.protocols import Answer, Clock, Emit
-from aish.vocab.tools import ResultKind, Tool
 
 
 @frozen

@@ -9,9 +9,9 @@ Numbers are left as they are.
 import json
 import re
 
+from aish.core.json import JsonValue
+from aish.core.text import safe_utf8
 from aish.sinks.json_text import json_text
-from aish.text import safe_utf8
-from aish.vocab.json import JsonValue
 
 # The wide forms count as the narrow ones where the system writes Japanese.
 _FORMULA = re.compile(r"'*[=+\-@\t\r\n\uff1d\uff0b\uff0d\uff20].", re.DOTALL)

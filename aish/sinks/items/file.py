@@ -14,13 +14,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
+from aish.core.events import ItemFinished, ItemStarted, Place, RunFinished, Stamped, StepStarted
+from aish.core.json import JsonObject, JsonValue
 from aish.sinks.items.index import MOST_ITEMS, ItemsIndex
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, plain
 from aish.system.files import open_append
-from aish.vocab.event_parts import Place
-from aish.vocab.events import ItemFinished, ItemStarted, RunFinished, Stamped, StepStarted
-from aish.vocab.json import JsonObject, JsonValue
 
 NAME = "results.jsonl"
 

@@ -4,12 +4,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 
-from aish.errors import ExitCode, UsageError
+from aish.core.errors import ExitCode, UsageError
+from aish.core.events import Place, RunFinished, Stamped, StepFinished
 from aish.sinks.items.file import ItemsFile
 from aish.sinks.items.table import WRITERS, Raw
 from aish.system.files import atomic_pieces
-from aish.vocab.event_parts import Place
-from aish.vocab.events import RunFinished, Stamped, StepFinished
 
 # The items are not through: what there is would take the place of something complete.
 _CUT_OFF = frozenset(

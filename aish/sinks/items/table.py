@@ -11,11 +11,11 @@ from functools import partial
 from io import StringIO
 from typing import Literal
 
+from aish.core.frozen import slotted
+from aish.core.json import JsonValue
 from aish.sinks.items.csv_cells import cell
 from aish.sinks.items.file import Row, public
 from aish.sinks.json_text import json_text
-from aish.vocab.frozen import slotted
-from aish.vocab.json import JsonValue
 
 Rows = Callable[[], Iterator[Row]]
 """Goes through all rows, each time from the first one."""

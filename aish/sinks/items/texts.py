@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import BinaryIO
 
+from aish.core.events import RunFinished, Stamped
+from aish.core.text import counted, safe_utf8
 from aish.sinks.items.file import ItemsFile, Row
 from aish.sinks.json_text import json_text
 from aish.sinks.text import DATA, Manner
-from aish.text import counted, safe_utf8
-from aish.vocab.events import RunFinished, Stamped
 
 
 class ItemTexts:

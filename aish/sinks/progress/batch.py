@@ -8,13 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from itertools import islice
 
+from aish.core.deltas import Usage
+from aish.core.events import ItemFinished, ItemStarted, StepStatus
+from aish.core.frozen import frozen, slotted
+from aish.core.text import dollars
 from aish.sinks.look import Look, cells
 from aish.sinks.tally import seconds_text, tokens_text
-from aish.text import dollars
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import StepStatus
-from aish.vocab.events import ItemFinished, ItemStarted
-from aish.vocab.frozen import frozen, slotted
 
 KEPT_CAUSES = 10
 LAST_FAILURES = 3

@@ -7,10 +7,9 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import field
 
+from aish.core.events import Event, ItemStarted, Notice, Place, Retry, StepStarted
+from aish.core.frozen import slotted
 from aish.sinks.progress.batch import Batch
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ItemStarted, Notice, Retry, StepStarted
-from aish.vocab.frozen import slotted
 
 TOLD = 3
 """How many notices of one kind are told; the others are counted."""

@@ -13,6 +13,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from aish.core.text import for_line
 from aish.sinks.look import Look, cells
 from aish.sinks.progress.batch import (
     Batch,
@@ -23,7 +24,6 @@ from aish.sinks.progress.batch import (
     trouble_parts,
 )
 from aish.sinks.tally import seconds_text
-from aish.text import for_line
 
 _LONGEST_KEY = 24
 _LONGEST_NAME = 30

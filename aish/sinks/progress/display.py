@@ -2,12 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 
-from aish.sinks.progress.batch import Batch, closing_parts, folded
-from aish.sinks.progress.batches import Batches
-from aish.sinks.progress.log import ItemLog
-from aish.sinks.screen import Screen
-from aish.text import for_line
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
     ItemFinished,
     ItemStarted,
@@ -15,6 +10,11 @@ from aish.vocab.events import (
     StepFinished,
     StepStarted,
 )
+from aish.core.text import for_line
+from aish.sinks.progress.batch import Batch, closing_parts, folded
+from aish.sinks.progress.batches import Batches
+from aish.sinks.progress.log import ItemLog
+from aish.sinks.screen import Screen
 
 
 class ItemDisplay:

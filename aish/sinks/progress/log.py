@@ -6,6 +6,7 @@ One at the start, one now and then, one for each failure up to a bound, and what
 from collections.abc import Iterator
 from dataclasses import field
 
+from aish.core.frozen import slotted
 from aish.sinks.progress.batch import (
     Batch,
     ItemFailure,
@@ -15,7 +16,6 @@ from aish.sinks.progress.batch import (
     spent_parts,
     trouble_parts,
 )
-from aish.vocab.frozen import slotted
 
 TOLD_FAILURES = 20
 _AT_LEAST = 10.0

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+from aish.core.text import for_terminal
 from aish.sinks.screen import Screen
 from aish.sinks.talk.blocks import Block, Blocks
 from aish.sinks.talk.cleaning import Cleaner
 from aish.sinks.talk.folding import folded
 from aish.sinks.talk.unended import Unended
-from aish.text import for_terminal
 
 _INDENT = " " * 4
 # Of the screen, for what has not ended.

@@ -9,9 +9,9 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Literal
 
+from aish.core.frozen import frozen
+from aish.core.text import for_terminal
 from aish.sinks.talk.lines import Line, LineAssembler
-from aish.text import for_terminal
-from aish.vocab.frozen import frozen
 
 _FENCE = re.compile(r"^( *)(`{3,}(?=[^`]*$)|~{3,})(.*)$")
 _HEADING = re.compile(r"^ {0,3}#{1,6}(?: |$)")

@@ -8,15 +8,14 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from aish.core.events import ToolDecided, Verdict
+from aish.core.json import JsonValue
+from aish.core.text import for_line, for_terminal
 from aish.sinks.frames import failure_rule
 from aish.sinks.json_text import json_text
 from aish.sinks.look import Look, cells
 from aish.sinks.talk.folding import folded
 from aish.sinks.tally import seconds_text
-from aish.text import for_line, for_terminal
-from aish.vocab.event_parts import Verdict
-from aish.vocab.events import ToolDecided
-from aish.vocab.json import JsonValue
 
 _READ_AT_MOST = 100_000
 _PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "kept for later by"}

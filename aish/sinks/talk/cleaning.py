@@ -4,7 +4,7 @@ r"""A stranger's text made fit for a terminal piece by piece, as if it had come 
 selectors of emoji are harmless after a symbol. Where a text is cut there, the end waits.
 """
 
-from aish.text import for_terminal
+from aish.core.text import for_terminal
 
 _SELECTORS = "\ufe0e\ufe0f"
 _WAITING = f"\r{_SELECTORS}"

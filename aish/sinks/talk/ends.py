@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
+from aish.core.events import RunFinished, RunStarted, TurnFinished
+from aish.core.text import counted, dollars, for_line
 from aish.sinks.look import Look
 from aish.sinks.sentences import parts_in_rows
 from aish.sinks.tally import seconds_text, tokens_text
-from aish.text import counted, dollars, for_line
-from aish.vocab.events import RunFinished, RunStarted, TurnFinished
 
 
 def opening_text(look: Look, event: RunStarted) -> str:

@@ -2,13 +2,12 @@
 
 from dataclasses import replace
 
+from aish.core.events import Place, StepFinished, ToolDecided, ToolFinished, ToolOutput
 from aish.sinks import frames
 from aish.sinks.look import Look
 from aish.sinks.screen import Screen
 from aish.sinks.talk import calls
 from aish.sinks.talk.output import OutputFrame
-from aish.vocab.event_parts import Place
-from aish.vocab.events import StepFinished, ToolDecided, ToolFinished, ToolOutput
 
 
 class Framing:

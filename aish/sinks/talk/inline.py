@@ -5,9 +5,9 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from markdown_it.tree import SyntaxTreeNode
 
+from aish.core.text import for_terminal
 from aish.sinks.look import Look
 from aish.sinks.talk.layout import Run
-from aish.text import for_terminal
 
 _CODES: Mapping[str, str] = {"strong": "1", "em": "3", "s": "9", "code_inline": "36"}
 _ENCODED = re.compile(r"%3C(secret:[^<>%\s]+)%3E")

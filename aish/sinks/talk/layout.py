@@ -3,8 +3,8 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from aish.core.frozen import frozen
 from aish.sinks.look import cells
-from aish.vocab.frozen import frozen
 
 _WORDS = re.compile(r" *[^ ]+")
 

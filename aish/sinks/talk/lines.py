@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Literal
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 LONGEST = 16_384
 

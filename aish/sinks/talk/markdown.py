@@ -15,13 +15,13 @@ from markdown_it.rules_inline import StateInline
 from markdown_it.token import Token
 from markdown_it.tree import SyntaxTreeNode
 
+from aish.core.text import for_terminal
 from aish.sinks.look import ASCII, Look
 from aish.sinks.talk.blocks import Block
 from aish.sinks.talk.folding import folded
 from aish.sinks.talk.inline import inline_runs
 from aish.sinks.talk.layout import Run, rows
 from aish.sinks.talk.tables import side_of, table_rows
-from aish.text import for_terminal
 
 _CODE_INDENT = "    "
 _NARROWEST = 10

@@ -3,12 +3,12 @@
 import re
 from collections.abc import Iterator, Sequence
 
+from aish.core.text import for_terminal
 from aish.sinks.look import Look, Style, cells
 from aish.sinks.screen import Screen
 from aish.sinks.talk.cleaning import Cleaner
 from aish.sinks.talk.folding import Folding, folded
 from aish.sinks.talk.lines import LONGEST, Line
-from aish.text import for_terminal
 
 _ENDS = re.compile(r"([\r\n])")
 

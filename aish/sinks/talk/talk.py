@@ -8,26 +8,17 @@ import re
 from contextlib import AbstractContextManager
 from typing import Literal, assert_never
 
-from aish.sinks.annotations import annotation_text
-from aish.sinks.console import Console
-from aish.sinks.look import Look, Style
-from aish.sinks.screen import Screen
-from aish.sinks.sentences import hint_rows, sentence
-from aish.sinks.talk.answer import Answer, Raw, Rendered
-from aish.sinks.talk.calls import is_command
-from aish.sinks.talk.ends import closing_rows, opening_text, turn_text
-from aish.sinks.talk.framing import Framing
-from aish.sinks.tally import lines_of, seconds_text
-from aish.sinks.waits import Waits
-from aish.text import for_line, for_terminal
-from aish.vocab.event_parts import Level, Place
-from aish.vocab.events import (
+from aish.core.events import (
     AnnotationAdded,
     Event,
     ExpectChecked,
+    Fallback,
     ItemFinished,
     ItemStarted,
+    JournalOnly,
+    Level,
     Notice,
+    Place,
     ReasoningDelta,
     Retry,
     RunFinished,
@@ -46,7 +37,18 @@ from aish.vocab.events import (
     TurnProgress,
     TurnStarted,
 )
-from aish.vocab.turn_events import Fallback, JournalOnly
+from aish.core.text import for_line, for_terminal
+from aish.sinks.annotations import annotation_text
+from aish.sinks.console import Console
+from aish.sinks.look import Look, Style
+from aish.sinks.screen import Screen
+from aish.sinks.sentences import hint_rows, sentence
+from aish.sinks.talk.answer import Answer, Raw, Rendered
+from aish.sinks.talk.calls import is_command
+from aish.sinks.talk.ends import closing_rows, opening_text, turn_text
+from aish.sinks.talk.framing import Framing
+from aish.sinks.tally import lines_of, seconds_text
+from aish.sinks.waits import Waits
 
 _LEVELS: dict[Level, Style] = {"info": "dim", "warning": "yellow", "error": "red"}
 

@@ -11,7 +11,7 @@ from aish.cassettes.interaction import Interaction, Request
 from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.store import Store
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 
 PLAIN = Matching()
 

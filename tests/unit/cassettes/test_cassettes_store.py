@@ -11,7 +11,7 @@ from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Interaction, Request
 from aish.cassettes.matching import Matching
 from aish.cassettes.store import Store
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
 
 RULES = Matching()
 

@@ -17,8 +17,8 @@ from aish.cassettes.trajectory import (
     Trajectory,
     compare,
 )
-from aish.vocab.deltas import Usage
-from aish.vocab.json import JsonValue
+from aish.core.deltas import Usage
+from aish.core.json import JsonValue
 
 
 def call(tool: str, *arguments: object, result: str | None = None) -> Call:

@@ -10,7 +10,7 @@ import pytest
 import typer
 
 from aish.cli.boundary import guarded, report
-from aish.errors import (
+from aish.core.errors import (
     AishError,
     BudgetError,
     PipelineError,

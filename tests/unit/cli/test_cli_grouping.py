@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from aish.cli.grouping import grouped
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 @frozen

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from aish.cli.problems import ProblemPrinter
-from aish.errors import Position, Problem
+from aish.core.errors import Position, Problem
 
 pytestmark = pytest.mark.requirement("F10")
 

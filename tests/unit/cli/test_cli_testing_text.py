@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from aish.cli.testing_text import CaseLines, Manners, manners_for, summary
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
 from aish.run.expectations.check import Checked
 from aish.run.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
 from aish.sinks.look import Look

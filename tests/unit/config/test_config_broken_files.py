@@ -4,7 +4,7 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 
 from aish.config.loader import load_pipeline
-from aish.errors import PipelineError, Problem
+from aish.core.errors import PipelineError, Problem
 from aish.run.plan_checks import check_file
 
 BROKEN = Path(__file__).parent / "broken"

@@ -5,7 +5,7 @@ import pytest
 
 from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.loader import load_pipeline
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
 
 GOOD = Path(__file__).parent / "good"
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from aish.config.inputs import as_typed, collect_inputs
 from aish.config.pipeline import Pipeline
-from aish.errors import ExitCode, UsageError
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.errors import ExitCode, UsageError
+from aish.core.json import JsonObject, JsonValue
 
 PIPELINE = Pipeline(
     file=Path("p.yaml"),

@@ -10,9 +10,9 @@ from aish.config.models import ModelTimeout
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerTimeout
 from aish.config.steps import CallStep, Limits, LoopLimits, Output, Prompt, PromptStep, RunStep
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
+from aish.core.rules import RuleEntry
 from aish.run.plan_checks import check_file, cross_check
-from aish.vocab.rules import RuleEntry
 
 GOOD = Path(__file__).parent / "good"
 

@@ -8,12 +8,12 @@ from aish.config.loader import load_pipeline
 from aish.config.pipeline import Pipeline
 from aish.config.shell import PLATFORM_SHELL
 from aish.config.steps import Attachment, PromptStep, ServerPrompt
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
+from aish.core.rules import RuleEntry
 from aish.run.options import RunOptions
 from aish.run.order import in_order
 from aish.run.plan import make_plan
 from aish.run.plan_checks import check_file, require_steps
-from aish.vocab.rules import RuleEntry
 
 HEAD = """aish: 1
 models: {a: {embedded: smollm2}}

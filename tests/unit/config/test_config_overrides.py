@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline, read_pipeline
 from aish.config.steps import PromptStep
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
 
 TEXT = """\
 aish: 1

@@ -30,8 +30,8 @@ from aish.config.steps import (
     ServerPrompt,
     StepRetry,
 )
+from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.system.schema import check, is_simple
-from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
 
 SCHEMA: Any = json.loads(json.dumps(pipeline_schema()))
 DEFS = SCHEMA["$defs"]

@@ -9,9 +9,9 @@ from aish.config.loader import load_pipeline
 from aish.config.nodes import MappingNode, positions_of, to_data
 from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, as_text
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
+from aish.core.json import JsonValue
 from aish.run.plan_checks import check_file
-from aish.vocab.json import JsonValue
 
 
 def data_of(text: str) -> JsonValue:

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from aish.core.json import JsonValue
 from aish.items.counting import count_of
 from aish.items.csv_rows import LONGEST_VALUE
 from aish.items.items import from_file
 from aish.items.source import LONGEST_ITEM, ItemsError
-from aish.vocab.json import JsonValue
 
 pytestmark = pytest.mark.requirement("F5")
 

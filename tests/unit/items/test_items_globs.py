@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from aish.core.json import JsonValue
 from aish.items.items import from_glob, from_list
 from aish.items.source import ItemsError
-from aish.vocab.json import JsonValue
 
 pytestmark = pytest.mark.requirement("F5")
 

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import KeySurvey, OnDuplicate, Shard
+from aish.core.json import JsonValue
 from aish.items.items import Item, from_file
 from aish.items.keys import LONGEST_KEY, Keys, key_text, survey
 from aish.items.shards import holds, parse_shard, shard_of
 from aish.items.source import ItemsError
-from aish.vocab.json import JsonValue
-from aish.vocab.run_parts import KeySurvey, OnDuplicate, Shard
 
 
 @pytest.mark.requirement("B4")

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.core.json import JsonObject, JsonValue
 from aish.loop.arguments import read_arguments
-from aish.vocab.json import JsonObject, JsonValue
 
 ANY: JsonObject = {"type": "object"}
 PATH: JsonObject = {

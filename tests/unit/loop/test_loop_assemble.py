@@ -7,9 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_twins import Answer, Talker, Ticks, asked, says
 
-from aish.errors import StepFailedError, UnavailableError
-from aish.loop.assemble import Assembled, Assembly, assemble
-from aish.vocab.deltas import (
+from aish.core.deltas import (
     Delta,
     Extras,
     FellBack,
@@ -21,19 +19,21 @@ from aish.vocab.deltas import (
     Usage,
     Withdrawn,
 )
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.events import (
     Event,
+    Fallback,
     Notice,
+    Place,
     ReasoningDelta,
     Retry,
     TextDelta,
     TextWithdrawn,
     TurnProgress,
 )
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import ToolCall
-from aish.vocab.turn_events import Fallback
+from aish.core.protocols import ModelRequest
+from aish.core.tools import ToolCall
+from aish.loop.assemble import Assembled, Assembly, assemble
 
 PLACE = Place(step="one", turn=1)
 END = Finish("stop", Usage(10, 2), raw="stop", model="twin")

@@ -1,5 +1,7 @@
 import pytest
 
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.tools import ToolCall
 from aish.loop.conversation import (
     Buffer,
     Conversation,
@@ -7,8 +9,6 @@ from aish.loop.conversation import (
     add_system,
     add_user,
 )
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.tools import ToolCall
 
 CALL = ToolCall("c1", "box__look", "{}")
 OTHER = ToolCall("c2", "box__look", "{}")

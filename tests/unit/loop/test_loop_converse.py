@@ -21,13 +21,14 @@ from loop_twins import (
 from work import work_of
 
 from aish.config.steps import LoopLimits
-from aish.errors import StepFailedError, UnavailableError
-from aish.loop.converse import Ask, Outcome, converse
-from aish.vocab.deltas import Delta, Extras, Finish, TextPiece, Usage
-from aish.vocab.event_parts import Asked, Failure, Place
-from aish.vocab.events import (
+from aish.core.deltas import Delta, Extras, Finish, TextPiece, Usage
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.events import (
+    Asked,
     Event,
+    Failure,
     Notice,
+    Place,
     TextDelta,
     TextWithdrawn,
     ToolDecided,
@@ -35,10 +36,11 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import AssistantTurn, History, ToolTurn, UserTurn
-from aish.vocab.protocols import AnswerSchema
-from aish.vocab.tools import Media, ToolCall, ToolResult
+from aish.core.json import JsonObject
+from aish.core.messages import AssistantTurn, History, ToolTurn, UserTurn
+from aish.core.protocols import AnswerSchema
+from aish.core.tools import Media, ToolCall, ToolResult
+from aish.loop.converse import Ask, Outcome, converse
 
 PLACE = Place(step="one")
 LOOK = tool("look")

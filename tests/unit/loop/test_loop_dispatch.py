@@ -6,15 +6,22 @@ import pytest
 from loop_twins import Box, Kit, Person, gives, tool
 
 from aish.config.steps import LoopLimits
+from aish.core.events import (
+    Event,
+    Notice,
+    Place,
+    ToolDecided,
+    ToolFinished,
+    ToolProgress,
+    ToolStarted,
+)
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress
+from aish.core.tools import Media, ResultKind, ToolResult
 from aish.loop.dispatch import Approved, call_tool, dispatch, propose
 from aish.loop.equipment import UsedCall
 from aish.loop.media import can_be_attached
 from aish.policy.gate import ApprovalError
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Notice, ToolDecided, ToolFinished, ToolProgress, ToolStarted
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Progress
-from aish.vocab.tools import Media, ResultKind, ToolResult
 
 PLACE = Place(step="one", turn=2, call="c1")
 LOOK = tool(

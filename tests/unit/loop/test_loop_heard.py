@@ -7,14 +7,14 @@ import pytest
 from loop_twins import Answer, Box, Kit, Talker, asked, asks, gives, says, tool, wants
 
 from aish.config.steps import Context, LoopLimits
-from aish.errors import UnavailableError
+from aish.core.deltas import TextPiece
+from aish.core.errors import UnavailableError
+from aish.core.json import JsonObject
+from aish.core.messages import History, ToolTurn, Turn
+from aish.core.tools import ToolResult
 from aish.loop.conversation import add_system, add_user
 from aish.loop.converse import Ask, converse
 from aish.loop.window import Window
-from aish.vocab.deltas import TextPiece
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import History, ToolTurn, Turn
-from aish.vocab.tools import ToolResult
 
 LOOK = tool("look")
 CALLS: list[Answer] = [asks(wants("box__look", "{}", f"c{n}")) for n in range(8)]

@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from loop_twins import Answer, Box, Kit, Person, Talker, asked, assert_legal, tool
 
 from aish.config.steps import LoopLimits
-from aish.errors import StepFailedError, UnavailableError
-from aish.loop.converse import Ask, Outcome, converse
-from aish.vocab.deltas import (
+from aish.core.deltas import (
     Delta,
     Extras,
     Finish,
@@ -23,11 +21,12 @@ from aish.vocab.deltas import (
     Usage,
     Withdrawn,
 )
-from aish.vocab.event_parts import Place
-from aish.vocab.events import ToolDecided, ToolFinished, ToolStarted, TurnFinished
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import AssistantTurn, ToolTurn
-from aish.vocab.tools import ToolCall, ToolResult
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.events import Place, ToolDecided, ToolFinished, ToolStarted, TurnFinished
+from aish.core.json import JsonObject
+from aish.core.messages import AssistantTurn, ToolTurn
+from aish.core.tools import ToolCall, ToolResult
+from aish.loop.converse import Ask, Outcome, converse
 
 SCHEMA: JsonObject = {
     "type": "object",

@@ -5,15 +5,14 @@ import pytest
 from turn_files import IMAGE, Files
 from work import Work, work_of
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event, Place, Stamped
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.tools import ToolCall
 from aish.loop.conversation import Conversation
 from aish.loop.recalled import history_of
 from aish.loop.turn_teller import TurnTeller
 from aish.sinks.lines import to_object
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Stamped
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.tools import ToolCall
 
 CALLS = (ToolCall("c1", "box__look", "{}"), ToolCall("c2", "box__look", '{"a": 1}'))
 UNANSWERED = "[aish] interrupted before this call was answered"

@@ -4,14 +4,13 @@ import anyio
 import pytest
 from loop_twins import Box, Kit, Person, gives, tool, wants
 
+from aish.core.events import Event, Place, ToolDecided, ToolFinished, ToolStarted
+from aish.core.json import JsonObject
+from aish.core.messages import ToolTurn
+from aish.core.protocols import Answer
+from aish.core.tools import ToolCall, ToolResult
 from aish.loop.legal import make_legal
 from aish.loop.round import Round
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ToolDecided, ToolFinished, ToolStarted
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import ToolTurn
-from aish.vocab.protocols import Answer
-from aish.vocab.tools import ToolCall, ToolResult
 
 PLACE = Place(step="one", turn=1)
 TOOLS = (tool("a"), tool("b"), tool("c"), tool("write"))

@@ -4,15 +4,14 @@ import anyio
 import pytest
 from loop_twins import Box, Kit, Talker, Ticks, asked, asks, says, tool, wants
 
-from aish.errors import StepFailedError
+from aish.core.deltas import Usage
+from aish.core.errors import StepFailedError
+from aish.core.events import Event, Notice, Place, TextDelta, TurnFinished, TurnStarted
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import AssistantTurn, SystemTurn, UserTurn
+from aish.core.tools import Media
 from aish.loop.converse import Ask, Outcome, converse
 from aish.loop.sampling import MAX_REQUESTS, Sampling
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, Notice, TextDelta, TurnFinished, TurnStarted
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.messages import AssistantTurn, SystemTurn, UserTurn
-from aish.vocab.tools import Media
 
 PLACE = Place(step="one")
 TEXT: JsonObject = {"type": "text", "text": "What is the capital of France?"}

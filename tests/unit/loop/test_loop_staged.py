@@ -6,16 +6,15 @@ import anyio
 import pytest
 from loop_twins import Box, Kit, Person, gives, tool
 
+from aish.core.events import Event, Place, ToolDecided, ToolFinished
+from aish.core.json import JsonObject
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Tool, ToolResult
 from aish.loop.dispatch import call_tool
 from aish.loop.equipment import Equipment, UsedCall
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.policy.staging import NOT_KEPT, STAGED
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ToolDecided, ToolFinished
-from aish.vocab.json import JsonObject
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Tool, ToolResult
 
 PLACE = Place(step="one", turn=2, call="c1")
 LOOK = tool("look", {"type": "object", "required": ["path"]})

@@ -10,14 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from loop_twins import Answer, Box, Kit, asked, asks, gives, says, tool, wants
 
+from aish.core.deltas import Delta
+from aish.core.events import Place
+from aish.core.messages import History
+from aish.core.protocols import ModelRequest
+from aish.core.tools import ToolCall, ToolResult
 from aish.loop.conversation import Buffer, add_system, add_user
 from aish.loop.converse import Ask, converse
 from aish.models.scripted import Scripted, ScriptedTurn
-from aish.vocab.deltas import Delta
-from aish.vocab.event_parts import Place
-from aish.vocab.messages import History
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import ToolCall, ToolResult
 from aish.wire.chat_encode import Dialect, Encoder
 
 TOOLS = (tool("look"), tool("rm"))

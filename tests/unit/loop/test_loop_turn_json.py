@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from turn_files import IMAGE, Files
 
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.tools import Media, ToolCall
 from aish.loop.turn_json import turn_from_json, turn_to_json
-from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.tools import Media, ToolCall
 
 TEXT = st.text(max_size=20)
 MEDIA = st.lists(st.builds(Media, st.sampled_from(["image/png", "x"]), st.binary()), max_size=2)

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_twins import tool
 
+from aish.core.deltas import Usage
+from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.protocols import AnswerSchema
+from aish.core.tools import Media, ToolCall
 from aish.loop.weight import Scales, weigh, weigh_rest
-from aish.vocab.deltas import Usage
-from aish.vocab.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.protocols import AnswerSchema
-from aish.vocab.tools import Media, ToolCall
 
 
 def scales(*turns: Turn) -> Scales:

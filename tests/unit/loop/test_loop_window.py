@@ -24,17 +24,16 @@ from loop_twins import (
 )
 
 from aish.config.steps import Context, LoopLimits
-from aish.errors import AishError, BudgetError, StepFailedError, UnavailableError
+from aish.core.deltas import Delta, Extras, Finish, TextPiece, Usage
+from aish.core.errors import AishError, BudgetError, StepFailedError, UnavailableError
+from aish.core.events import Notice, Place, TextDelta, TurnFinished, TurnStarted
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.protocols import ModelRequest
+from aish.core.tools import ToolCall, ToolResult
 from aish.loop.conversation import Buffer, add_system, add_user
 from aish.loop.converse import Ask, Outcome, converse
 from aish.loop.rounds import part
 from aish.loop.window import Window
-from aish.vocab.deltas import Delta, Extras, Finish, TextPiece, Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, TextDelta, TurnFinished, TurnStarted
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import ToolCall, ToolResult
 from aish.wire.chat_encode import Dialect, Encoder
 
 LOOK = tool("look")

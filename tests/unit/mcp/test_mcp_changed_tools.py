@@ -7,7 +7,7 @@ from mcp_emulators import Legacy, McpEndpoint, Modern, error
 from mcp_scenes import http, play, registry, stdio
 from model_endpoint import Recorded, Reply, json_reply
 
-from aish.vocab.tools import ToolName
+from aish.core.tools import ToolName
 
 NUMBER = {"name": "add", "inputSchema": {"type": "object", "properties": {"a": {}}}}
 REGION = {"type": "integer", "x-mcp-header": "Region"}

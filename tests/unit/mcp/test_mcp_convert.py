@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.core.tools import Annotations, Media
 from aish.mcp.convert import Reading, read_result, read_tools
-from aish.vocab.tools import Annotations, Media
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

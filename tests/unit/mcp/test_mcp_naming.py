@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.tools import ToolName
 from aish.mcp.naming import clash, wire_name
-from aish.vocab.tools import ToolName
 
 pytestmark = pytest.mark.requirement("M4")
 

@@ -12,10 +12,10 @@ from mcp_emulators import Legacy, McpEndpoint, Modern
 from mcp_scenes import http, play, registry, stdio
 from model_endpoint import json_reply
 
-from aish.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.resources import PromptArgument, PromptMessage, ServerPromptInfo
+from aish.core.tools import Media
 from aish.mcp.convert_offers import MAX_MESSAGES, MAX_TEXT, read_messages, read_prompts
-from aish.vocab.resources import PromptArgument, PromptMessage, ServerPromptInfo
-from aish.vocab.tools import Media
 
 pytestmark = pytest.mark.requirement("M12")
 

@@ -10,11 +10,11 @@ from mcp_scenes import Scene, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject
+from aish.core.tools import ToolName
 from aish.mcp.connection import ServerConnection
 from aish.mcp.naming import wire_name
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import ToolName
 
 EMPTY = {"type": "object", "properties": {}}
 

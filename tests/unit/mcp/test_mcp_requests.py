@@ -10,8 +10,8 @@ from mcp_emulators import Legacy, McpEndpoint, Modern, accepted, event, events
 from mcp_scenes import command, http, play, registry, stdio
 from model_endpoint import Gate, Part, Recorded, Reply
 
-from aish.errors import UnavailableError
-from aish.vocab.json import JsonObject
+from aish.core.errors import UnavailableError
+from aish.core.json import JsonObject
 
 pytestmark = pytest.mark.requirement("M11")
 

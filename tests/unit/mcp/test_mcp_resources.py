@@ -15,10 +15,10 @@ from mcp_rosters import roster
 from mcp_scenes import http, play, registry, stdio
 from model_endpoint import CUT, Gate, Recorded, Reply, json_reply
 
-from aish.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.resources import Part, Resource
+from aish.core.tools import Media
 from aish.mcp.convert_offers import MAX_MEDIA, MAX_PARTS, MAX_TEXT, read_contents, read_resources
-from aish.vocab.resources import Part, Resource
-from aish.vocab.tools import Media
 
 pytestmark = pytest.mark.requirement("M12")
 

@@ -10,7 +10,7 @@ from mcp_scenes import Scene, command, http, stdio
 from mcp_tapes import Reel
 from model_endpoint import Gate, Recorded
 
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.mcp.connection import ServerConnection
 
 pytestmark = pytest.mark.requirement("M12", "C1", "C2")

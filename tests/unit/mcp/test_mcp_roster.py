@@ -15,11 +15,11 @@ from mcp_scenes import command, http, play, stdio
 from model_endpoint import Gate, Recorded, Reply
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import AishError, UnavailableError, UsageError
+from aish.core.errors import AishError, UnavailableError, UsageError
+from aish.core.events import ServerInfo
+from aish.core.tools import ToolName
 from aish.mcp.connection import ServerConnection
 from aish.mcp.naming import wire_name
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.tools import ToolName
 
 pytestmark = pytest.mark.requirement("M5")
 

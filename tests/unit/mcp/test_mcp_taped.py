@@ -15,8 +15,8 @@ from mcp_tapes import Reel
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.tape import LEFT
 from aish.config.server_entry import ServerEntry
+from aish.core.json import JsonObject
 from aish.mcp.connection import ServerConnection
-from aish.vocab.json import JsonObject
 
 ERAS = pytest.mark.parametrize("era", ["both", "legacy", "modern"])
 GONE = command("/nonexistent/program")

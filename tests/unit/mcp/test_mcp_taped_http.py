@@ -23,7 +23,7 @@ from mcp_tapes import Reel, Seen
 from model_endpoint import CUT, Gate, Part, Recorded, Reply, json_reply
 
 from aish.cassettes.errors import CassetteMissError
-from aish.vocab.json import JsonObject
+from aish.core.json import JsonObject
 
 Handler = Callable[[Recorded], Reply]
 

@@ -23,13 +23,13 @@ from model_endpoint import (
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
 
 from aish.config.models import ModelEntry, RetryPolicy
-from aish.errors import AishError, StepFailedError, UnavailableError
+from aish.core.deltas import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
+from aish.core.errors import AishError, StepFailedError, UnavailableError
+from aish.core.json import JsonObject
+from aish.core.tools import ToolCall
 from aish.models.fallback import with_fallbacks
 from aish.models.throttle import Throttles
 from aish.system.secrets import Secrets
-from aish.vocab.deltas import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import ToolCall
 
 pytestmark = pytest.mark.anyio
 

@@ -16,15 +16,15 @@ import pytest
 from model_turns import a_model, a_request, a_tool, text_of, turn
 
 from aish.config.models import ModelEntry
-from aish.errors import UnavailableError
+from aish.core.deltas import Finish
+from aish.core.errors import UnavailableError
+from aish.core.json import JsonObject
+from aish.core.messages import AssistantTurn, History, ToolTurn, UserTurn
+from aish.core.protocols import AnswerSchema
+from aish.core.tools import ToolCall
 from aish.models import embedded, smollm2
 from aish.models.embedded import Embedded, model_file, start_embedded
 from aish.system.children import Reaper
-from aish.vocab.deltas import Finish
-from aish.vocab.json import JsonObject
-from aish.vocab.messages import AssistantTurn, History, ToolTurn, UserTurn
-from aish.vocab.protocols import AnswerSchema
-from aish.vocab.tools import ToolCall
 
 pytestmark = pytest.mark.anyio
 

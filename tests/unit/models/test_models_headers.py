@@ -4,7 +4,7 @@ import pytest
 
 import aish
 from aish.config.models import ModelEntry
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.models.headers import check_base_url, headers_of
 
 ENTRY = ModelEntry(alias="cloud", base_url="https://api.example.com/v1", key_env="CLOUD_KEY")

@@ -7,8 +7,8 @@ import pytest
 from model_turns import an_entry
 
 from aish.config.models import ModelEntry, Price
+from aish.core.deltas import Usage
 from aish.models.pricing import Listed, Rates, is_priced, pricing_of
-from aish.vocab.deltas import Usage
 
 pytestmark = pytest.mark.requirement("B10")
 
@@ -73,7 +73,7 @@ def test_without_the_list_its_prices_are_unknown_and_nothing_breaks() -> None:
     code = (
         "import sys; sys.modules['genai_prices'] = None\n"
         "from aish.models.pricing import Listed\n"
-        "from aish.vocab.deltas import Usage\n"
+        "from aish.core.deltas import Usage\n"
         f"assert Listed('{OPENAI}', 'gpt-4o').cost(Usage(1, 1)) is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

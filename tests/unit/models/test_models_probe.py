@@ -6,7 +6,7 @@ import pytest
 from model_endpoint import ModelEndpoint, json_reply
 from model_turns import an_entry
 
-from aish.errors import UnavailableError
+from aish.core.errors import UnavailableError
 from aish.models.probe import probe
 from aish.system.secrets import Secrets
 

@@ -5,13 +5,13 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from aish.errors import StepFailedError, UnavailableError
+from aish.core.deltas import Delta, FellBack, Finish, TextPiece, Usage, Withdrawn
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.messages import History, UserTurn
+from aish.core.protocols import Model, ModelRequest
+from aish.core.tools import ToolCall
 from aish.models.fallback import with_fallbacks
 from aish.models.scripted import Scripted, ScriptedTurn, says
-from aish.vocab.deltas import Delta, FellBack, Finish, TextPiece, Usage, Withdrawn
-from aish.vocab.messages import History, UserTurn
-from aish.vocab.protocols import Model, ModelRequest
-from aish.vocab.tools import ToolCall
 
 CALL = ToolCall("c1", "repo__file_read", "{}")
 

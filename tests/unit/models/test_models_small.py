@@ -5,10 +5,10 @@ from model_endpoint import Gate, ModelEndpoint, delta, json_reply, sse, stream_r
 from model_turns import a_model, a_request, a_tool, an_entry, text_of, turn
 
 from aish.config.models import ModelEntry
-from aish.errors import ExitCode, StepFailedError, UnavailableError
+from aish.core.deltas import Delta, Retrying, StreamNotice
+from aish.core.errors import ExitCode, StepFailedError, UnavailableError
+from aish.core.protocols import ModelRequest
 from aish.models import smollm2
-from aish.vocab.deltas import Delta, Retrying, StreamNotice
-from aish.vocab.protocols import ModelRequest
 
 pytestmark = pytest.mark.anyio
 

@@ -11,7 +11,7 @@ from aish.cassettes.http import taped
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import Tape
 from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
-from aish.errors import AishError
+from aish.core.errors import AishError
 from aish.models.client import open_model
 from aish.models.transport import open_client
 from aish.system.secrets import Secrets

@@ -26,12 +26,12 @@ from model_endpoint import (
 from model_turns import a_model, a_request, an_entry, text_of, turn
 
 from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
-from aish.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.deltas import Delta, Finish, TextPiece, Usage
+from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.models import transport
 from aish.models.client import open_model
 from aish.models.transport import open_client
 from aish.system.secrets import Secrets
-from aish.vocab.deltas import Delta, Finish, TextPiece, Usage
 
 pytestmark = pytest.mark.anyio
 

@@ -8,7 +8,7 @@ import anyio
 import pytest
 from pack_desk import PackDesk
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.packs.pack import open_packs
 
 

@@ -3,7 +3,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.packs.catalogue import PACKS
 from aish.packs.pack import Pack, UnknownToolError, open_packs
 

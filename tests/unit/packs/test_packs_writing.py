@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pack_desk import PackDesk, sha256
 
+from aish.core.json import JsonObject
 from aish.packs.changes import diff_of
 from aish.packs.denied import is_protected
 from aish.packs.encoding import decoded, encoded
 from aish.packs.pack import open_packs
-from aish.vocab.json import JsonObject
 
 PROTECTED = [
     ".git/config",

@@ -2,13 +2,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Tool, ToolName
 from aish.policy.commands import has_metacharacter
 from aish.policy.decide import decide
 from aish.policy.rules import compile_policy
-from aish.vocab.json import JsonObject
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Tool, ToolName
 
 SHELL = Tool(ToolName("shell", "run"), "shell__run", "", {}, trusted=True)
 

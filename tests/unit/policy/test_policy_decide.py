@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import decide, simple_fit
 from aish.policy.judge import judge
 from aish.policy.rules import Policy, compile_policy, unmatched_rules
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 
 def tool(name: str, *, destructive: bool | None = None, trusted: bool = False) -> Tool:

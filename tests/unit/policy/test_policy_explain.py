@@ -1,13 +1,13 @@
 import pytest
 import yaml
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonObject
+from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.explain import check_policy_tests, explain, tool_name
 from aish.policy.rules import compile_policy
 from aish.policy.texts import Fit
-from aish.vocab.json import JsonObject
-from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 POLICY = compile_policy(
     RuleLists(

@@ -3,13 +3,13 @@ from dataclasses import dataclass, field, replace
 import anyio
 import pytest
 
+from aish.core.events import Place
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Answer, Question
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Tool, ToolName
 from aish.policy.gate import ApprovalError, Decision, Gate, Proposal
 from aish.policy.rules import compile_policy
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Answer, Question
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Tool, ToolName
 
 
 @dataclass

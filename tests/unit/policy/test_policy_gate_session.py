@@ -5,14 +5,14 @@ from dataclasses import dataclass, field, replace
 import anyio
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Place
+from aish.core.json import JsonObject
+from aish.core.protocols import Answer, Question
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.gate import Decision, Gate, Proposal
 from aish.policy.rules import compile_policy
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Answer, Question
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 
 @dataclass

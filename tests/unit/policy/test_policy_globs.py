@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from work import work_of
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.tools import ToolName
 from aish.policy.globs import is_exact, split_glob
 from aish.policy.rules import matches_tool
 from aish.system.globs import matches_path, matches_word
-from aish.vocab.tools import ToolName
 
 ALIAS = st.from_regex(r"[A-Za-z0-9](-?[A-Za-z0-9]){0,6}", fullmatch=True)
 TOOL = st.text("ab_*?[.", min_size=1, max_size=8)

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.lock import (
     Difference,
     FieldChange,
@@ -19,7 +20,6 @@ from aish.policy.lock import (
     pin_of,
 )
 from aish.policy.lock_file import BadLockError, can_be_kept, lock_of_data, lock_schema, lock_text
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -7,17 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.core.events import Place, RuleInfo
+from aish.core.json import JsonObject
+from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import decide, forbidden
 from aish.policy.explain import check_policy_tests, explain
 from aish.policy.gate import ApprovalError, Decision, Gate, Proposal
 from aish.policy.rules import compile_policy, unmatched_rules
 from aish.policy.staging import STAGED
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
-from aish.vocab.rules import PolicyTest, RuleEntry, RuleLists
-from aish.vocab.run_parts import RuleInfo
-from aish.vocab.tools import Annotations, Tool, ToolName
 
 TOOL = Tool(ToolName("fs", "rm"), "fs__rm", "", {"type": "object"})
 CALL = Proposal(TOOL, {"path": "a"}, Place(step="one", turn=1, call="c1"))

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from aish.config.merge import parse_mapping
 from aish.config.nodes import to_data
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry, RuleLists
+from aish.core.text import for_ci_log
+from aish.core.tools import ToolName
 from aish.policy.decide import decide
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import DENIED, stand_in, suggest, suggestion
 from aish.policy.suggest_rules import Made
 from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
-from aish.text import for_ci_log
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.rules import RuleEntry, RuleLists
-from aish.vocab.tools import ToolName
 
 READ = ToolName("repo", "file_read")
 SHELL = ToolName("shell", "run")

@@ -23,6 +23,20 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.deltas import Usage
+from aish.core.events import (
+    AnnotationAdded,
+    Exit,
+    ExpectChecked,
+    Failure,
+    ItemFinished,
+    ItemStarted,
+    Place,
+    Stamped,
+    StepStarted,
+)
+from aish.core.json import JsonValue
+from aish.core.text import for_line, for_terminal
 from aish.reports.github.cases import case_annotations, cases_summary
 from aish.reports.github.commands import Spot, annotation, goes_to_the_runner, mask_commands
 from aish.reports.github.gathered import Gathered
@@ -33,18 +47,6 @@ from aish.reports.github.sink import GitHub
 from aish.reports.github.summary import summary
 from aish.sinks.junit import CaseResult, Suite, Trouble
 from aish.system.secrets import Secrets
-from aish.text import for_line, for_terminal
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Exit, Failure, Place
-from aish.vocab.events import (
-    AnnotationAdded,
-    ExpectChecked,
-    ItemFinished,
-    ItemStarted,
-    Stamped,
-    StepStarted,
-)
-from aish.vocab.json import JsonValue
 
 SPOTS = {
     "fix": Spot("pipelines/p.yaml", 12, 5),

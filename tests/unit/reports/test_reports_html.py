@@ -33,11 +33,10 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.deltas import Usage
+from aish.core.events import Failure, Place, Stamped, StepStarted, ToolFinished
+from aish.core.text import for_terminal
 from aish.reports.gathering import Budget
-from aish.text import for_terminal
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import Stamped, StepStarted, ToolFinished
 
 OURS = {
     "a", "body", "code", "dd", "del", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",

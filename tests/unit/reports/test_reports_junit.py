@@ -30,18 +30,19 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.reports.junit_report import JUnitReport
-from aish.text import for_xml
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
     Event,
     ExpectChecked,
+    Failure,
+    Place,
     Retry,
     Stamped,
     StepFinished,
     StepStarted,
 )
+from aish.core.text import for_xml
+from aish.reports.junit_report import JUnitReport
 
 # What the schema that most readers go by (Jenkins, `junit-10.xsd`) allows, of what we write.
 ATTRIBUTES = {

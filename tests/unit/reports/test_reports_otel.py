@@ -26,22 +26,22 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.errors import UsageError
-from aish.reports.otel import names
-from aish.reports.otel.sdk import credentials, open_exporter
-from aish.reports.otel.sink import Traces
-from aish.reports.otel.span import Span
-from aish.reports.otel.spans import Spans
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.errors import UsageError
+from aish.core.events import (
     ItemFinished,
     ItemStarted,
+    Place,
     RunFinished,
     Stamped,
     StepStarted,
     TurnStarted,
 )
+from aish.reports.otel import names
+from aish.reports.otel.sdk import credentials, open_exporter
+from aish.reports.otel.sink import Traces
+from aish.reports.otel.span import Span
+from aish.reports.otel.spans import Spans
 
 RUN = "20261118T120640Z-quickstart-a1b2"
 pytestmark = pytest.mark.requirement("B11")

@@ -17,17 +17,16 @@ from loop_twins import (
 )
 
 from aish.config.steps import LoopLimits
-from aish.errors import StepFailedError
+from aish.core.deltas import FinishReason, Usage
+from aish.core.errors import StepFailedError
+from aish.core.events import Failure, Notice, Place, TurnStarted
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import UserTurn
+from aish.core.protocols import AnswerSchema
+from aish.core.tools import Tool
 from aish.loop.converse import Ask
 from aish.run.answering import Answered, answer
 from aish.system.schema_problem import TOO_LONG, SchemaProblem
-from aish.vocab.deltas import FinishReason, Usage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import Notice, TurnStarted
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.messages import UserTurn
-from aish.vocab.protocols import AnswerSchema
-from aish.vocab.tools import Tool
 
 KIND = AnswerSchema(
     "sort_answer",

@@ -10,7 +10,8 @@ import pytest
 from model_turns import Ticking
 from staged_calls import a_call
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.tools import ResultKind
 from aish.run.applying.choice import (
     UnsettledError,
     Wish,
@@ -21,7 +22,6 @@ from aish.run.applying.choice import (
 from aish.run.applying.log import AppliedLog, State, log_path, states_in
 from aish.sinks.journal_record import JournalError
 from aish.system.durable import Disk
-from aish.vocab.tools import ResultKind
 
 ONE, TWO, THREE = a_call(1), a_call(2), a_call(3)
 

@@ -8,12 +8,12 @@ import anyio
 import pytest
 
 from aish.config.steps import Attachment, ServerPrompt
-from aish.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.messages import AssistantTurn, UserTurn
+from aish.core.resources import Capability, Part, PromptMessage, Resource
+from aish.core.tools import Media
 from aish.run.attaching import Attached, attachment
 from aish.run.server_prompts import Turns, prompt_turns
-from aish.vocab.messages import AssistantTurn, UserTurn
-from aish.vocab.resources import Capability, Part, PromptMessage, Resource
-from aish.vocab.tools import Media
 
 LIMIT = 32 * 1024
 PNG = b"\x89PNG\r\n\x1a\n" + bytes(20)

@@ -9,12 +9,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aish.config.steps import Limits
-from aish.errors import BudgetError
+from aish.core.deltas import Finish, Usage
+from aish.core.errors import BudgetError
+from aish.core.events import Place
 from aish.models.pricing import Rates
 from aish.run.budget import Budget, Need, Over, Reserved, Spent, Wait, scopes, tightest
 from aish.run.metering import RunMeter, limit_hint, limit_text
-from aish.vocab.deltas import Finish, Usage
-from aish.vocab.event_parts import Place
 
 pytestmark = pytest.mark.requirement("B8")
 

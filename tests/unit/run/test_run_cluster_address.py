@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.cluster.address import Certificates, ClusterAddress, cluster_address
 from aish.run.cluster.dask import require_dask
 

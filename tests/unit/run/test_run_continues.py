@@ -9,7 +9,9 @@ from scripted_events import run_started, stamped, step_finished
 from turn_files import IMAGE, Files
 from work import Work, work_of
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event, Failure, Place, Retry, StepStarted, TurnAdded
+from aish.core.messages import AssistantTurn, History, Turn, UserTurn
 from aish.loop.conversation import Conversation
 from aish.loop.turn_teller import TurnTeller
 from aish.run.folder import kept_file
@@ -19,10 +21,6 @@ from aish.run.resuming.carried import Carried
 from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
 from aish.sinks.lines import to_line
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import Event, Retry, StepStarted
-from aish.vocab.messages import AssistantTurn, History, Turn, UserTurn
-from aish.vocab.turn_events import TurnAdded
 
 RUN = "20261121T120000Z-p-abcd"
 CHAIN = """

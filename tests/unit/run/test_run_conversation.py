@@ -32,11 +32,10 @@ from aish.cassettes.conversation_parts import (
 )
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cli.conversation_text import head_lines, part_lines
+from aish.core.deltas import Usage
+from aish.core.events import NOWHERE, Asked, TurnFinished
 from aish.run.taping.recorded_answer import read_answer
 from aish.run.taping.trajectories import Following, asked_for, sent
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import NOWHERE, Asked
-from aish.vocab.events import TurnFinished
 
 SYSTEM, USER = ASKED
 

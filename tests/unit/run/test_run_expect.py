@@ -6,11 +6,11 @@ import anyio
 import pytest
 from expect_scenes import call, checked, expectation, record, run
 
+from aish.core.deltas import Usage
+from aish.core.json import JsonObject, JsonValue
 from aish.run.expectations.check import check_all
 from aish.run.expectations.subject import Subject
 from aish.templates.context import ProjectNames
-from aish.vocab.deltas import Usage
-from aish.vocab.json import JsonObject, JsonValue
 
 NOTES: JsonValue = {
     "markdown": "# Notes\n\nFixed the door.\n",

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from aish.errors import (
+from aish.core.errors import (
     AishError,
     BudgetError,
     ExitCode,
@@ -12,9 +12,9 @@ from aish.errors import (
     UnavailableError,
     UsageError,
 )
+from aish.core.events import Failure
 from aish.run.final import NAMES, PRECEDENCE, FinalState, decide_exit, status_of, weightiest
 from aish.run.records import StepRecord
-from aish.vocab.event_parts import Failure
 
 # As design 11 has them; usage errors stand where they can: nothing else happened then.
 IN_ORDER = [130, 143, 70, 2, 6, 7, 3, 4, 5, 1, 0]

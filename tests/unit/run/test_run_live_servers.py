@@ -12,7 +12,9 @@ import pytest
 from mcp_scenes import STDIO_SERVER, play
 
 from aish.config.server_entry import ServerEntry
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event, Notice, ServerInfo
+from aish.core.tools import ToolName
 from aish.run.credentials import ResolvedServer
 from aish.run.folder import RunFolder
 from aish.run.locks.pins import declared
@@ -25,9 +27,6 @@ from aish.run.tools import Servers
 from aish.system.children import Reaper
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
-from aish.vocab.events import Event, Notice
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.tools import ToolName
 
 pytestmark = pytest.mark.requirement("M5")
 

@@ -9,15 +9,13 @@ import pytest
 from item_events import STEP, item_failed, item_finished, item_started, numbered
 from scripted_events import run_finished, run_started
 
+from aish.core.deltas import Usage
+from aish.core.events import Event, Exit, Failure, Place, Shard, StepFinished, StepStarted
 from aish.items.shards import shard_of
 from aish.run.past.merging import MergeError, merge
 from aish.run.past.shelf import Shelf, open_shelf
 from aish.sinks.items.file import open_items_file
 from aish.sinks.journal import open_journal
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Exit, Failure, Place
-from aish.vocab.events import Event, StepFinished, StepStarted
-from aish.vocab.run_parts import Shard
 
 pytestmark = pytest.mark.requirement("B6")
 

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from aish.config.loader import load_pipeline
+from aish.core.tools import ToolName
 from aish.policy.decide import decide
 from aish.policy.rules import compile_policy
 from aish.run.presumed import presumed_tool
-from aish.vocab.tools import ToolName
 
 TEXT = """
 aish: 1

@@ -11,7 +11,21 @@ from hypothesis import strategies as st
 from scripted_events import decided, run_finished, run_started, stamped, step_finished
 from scripted_events import turn_finished as turn
 
-from aish.errors import UsageError
+from aish.core.deltas import Usage
+from aish.core.errors import UsageError
+from aish.core.events import (
+    Asked,
+    Event,
+    Failure,
+    ItemFinished,
+    ItemStarted,
+    Place,
+    Retry,
+    StepStarted,
+    ToolFinished,
+    ToolStarted,
+    TurnStarted,
+)
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.resuming.carried import Carried, ResumeRefusedError, SpentBefore
@@ -23,18 +37,6 @@ from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.starts import starts
 from aish.sinks.journal_record import JournalError, sealed
 from aish.sinks.lines import to_line
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Asked, Failure, Place
-from aish.vocab.events import (
-    Event,
-    ItemFinished,
-    ItemStarted,
-    Retry,
-    StepStarted,
-    ToolFinished,
-    ToolStarted,
-    TurnStarted,
-)
 
 RUN = "20261121T120000Z-p-abcd"
 READS = """
@@ -279,7 +281,7 @@ def test_a_run_without_a_beginning_is_refused(tmp_path: Path) -> None:
 @pytest.mark.requirement("B3")
 @pytest.mark.parametrize(("code", "ended"), [(0, True), (1, False)])
 def test_a_run_that_ended_well_is_known_as_ended(tmp_path: Path, code: int, ended: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - a row of a table
-    from aish.vocab.event_parts import Exit
+    from aish.core.events import Exit
 
     end = run_finished(exit=Exit(code, "x", retryable=False, reason=""))
 

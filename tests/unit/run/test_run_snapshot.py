@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from expect_scenes import checked, expectation, record, run
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.expectations.result_path import NotThereError
 from aish.run.expectations.snapshot import project_of, snapshot_text, write_snapshot
 from aish.run.expectations.subject import Subject

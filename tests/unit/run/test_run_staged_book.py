@@ -6,17 +6,16 @@ from typing import Any
 
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event, ItemStarted, Place, Retry, Stamped, StepStarted, ToolDecided
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import Tool, ToolName
 from aish.policy.lock import ServerPin
 from aish.run.staging.book import StagedBook
 from aish.run.staging.call import StagedHead
 from aish.run.staging.file import open_staged
 from aish.run.staging.reading import read_staged
 from aish.system.secrets import Secrets
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ItemStarted, Retry, Stamped, StepStarted, ToolDecided
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.tools import Tool, ToolName
 
 HEAD = StagedHead("20261121T153101Z-notes-9kq2", "notes", "notes.yaml", "0" * 64)
 TOOL = Tool(ToolName("repo", "write"), "repo__write", "Writes", {"type": "object"})

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from staged_calls import HEAD, HTTP, STDIO, a_call
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.tools import ToolName
 from aish.run.staging.call import StagedCall, StagedHead, is_whole, row_of
 from aish.run.staging.file import StagedFile, open_staged
 from aish.run.staging.reading import StagedError, read_staged, staged_of
 from aish.system.paths import schema_text
-from aish.vocab.tools import ToolName
 
 
 def written(path: Path, *calls: StagedCall) -> list[StagedCall]:

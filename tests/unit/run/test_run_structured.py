@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from loop_twins import check_here
 from work import work_of
 
+from aish.core.json import JsonObject, JsonValue
 from aish.run.structured import Judged, complaint, judge, parse_answer, parse_whole
 from aish.system.schema_problem import TOO_LONG, SchemaProblem
-from aish.vocab.json import JsonObject, JsonValue
 
 VALUE = '{"kind": "bug", "of": [1, {"a": "}"}]}'
 KINDS: JsonObject = {

@@ -10,14 +10,13 @@ from recorded_runs import asks, called, calls, command, read, rpc, says, session
 
 from aish.cassettes.interaction import Interaction, Request
 from aish.config.loader import load_pipeline
+from aish.core.events import Event, Place, ToolDecided, ToolStarted, Verdict
+from aish.core.json import JsonValue
+from aish.core.tools import ToolName
 from aish.mcp.naming import wire_name
 from aish.policy.suggest_rules import Made
 from aish.run.suggesting.calls import Calls, made_of_events
 from aish.run.suggesting.recorded import made_of_cassette
-from aish.vocab.event_parts import Place, Verdict
-from aish.vocab.events import Event, ToolDecided, ToolStarted
-from aish.vocab.json import JsonValue
-from aish.vocab.tools import ToolName
 
 ECHO = ToolName("s", "echo")
 READ = ToolName("files", "read")

@@ -13,13 +13,13 @@ from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, TapeRules, Way
+from aish.core.tools import ToolResult
 from aish.run.local_command import LocalCommands, command_arguments
 from aish.run.taping.reel import RunTape
 from aish.system.children import Reaper
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets import Secrets
-from aish.vocab.tools import ToolResult
 
 SECRET = "planted-secret-value-1"
 NOT_UTF_8 = ["printf", r"\377 and \303\244"]

@@ -12,7 +12,8 @@ from model_endpoint import ModelEndpoint, text_reply
 
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.interaction import Cassette, Head
-from aish.errors import PipelineError
+from aish.core.errors import PipelineError
+from aish.core.events import Event, Exit, RunFinished
 from aish.run.execute import execute
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
@@ -22,8 +23,6 @@ from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, open_tape
 from aish.system.clock import SystemClock
 from aish.system.offline import OfflineError
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Exit
-from aish.vocab.events import Event, RunFinished
 
 PIPELINE = """
 aish: 1

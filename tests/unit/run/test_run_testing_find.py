@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from aish.cassettes.file import shown
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.testing.files import find_files, may_have_tests, orphans
 
 PIPELINE = "aish: 1\nprompt: x\n"

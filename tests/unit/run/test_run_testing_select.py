@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.run.testing.selection import parse_selection
 
 NAME = "pipelines/notes.yaml::writes One section per type"

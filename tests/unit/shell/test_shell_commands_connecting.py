@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.shell.connecting import server_of_url
 
 pytestmark = pytest.mark.requirement("S5", "M4")

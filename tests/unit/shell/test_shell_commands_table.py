@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.shell import commands
 from aish.shell.command import Command
 from aish.shell.commands.catalogue import COMMANDS, ROWS, command_of

@@ -8,6 +8,7 @@ import yaml
 from work import Work, work_of
 
 from aish.config.server_entry import ServerEntry
+from aish.core.tools import ToolName
 from aish.policy.suggest_rules import Made
 from aish.shell.exporting.deeds import Line, Waited, deeds_of
 from aish.shell.exporting.layout import layout
@@ -15,7 +16,6 @@ from aish.shell.exporting.pipeline import Source, draft
 from aish.shell.exporting.servers import NotExportedError, models_of, moved, servers_of
 from aish.shell.exporting.steps import Told, as_run, steps_of
 from aish.templates.render import render
-from aish.vocab.tools import ToolName
 
 pytestmark = pytest.mark.requirement("S7")
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import anyio
 import pytest
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
 from aish.run.interrupt import interruptible
 from aish.shell.interrupts import Interrupts
 

@@ -6,12 +6,12 @@ from contextlib import asynccontextmanager
 import anyio
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event
 from aish.shell.early import EarlyLines
 from aish.shell.keeper import beside, open_keeper
 from aish.shell.late import Late
 from aish.shell.lines import PipedLines
-from aish.vocab.events import Event
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
 

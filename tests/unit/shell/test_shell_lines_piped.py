@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.shell.lines import LONGEST_LINE, PipedLines
 
 pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X6")]

@@ -15,22 +15,22 @@ from shell_local_scenes import ENVIRON, Scene, words
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
-from aish.errors import BudgetError, UsageError
-from aish.run.local_command import OUTPUT_LIMIT
-from aish.shell.local.running import Output, own_environment
-from aish.shell.local.shell import LocalShell, Ran
-from aish.system.secrets import Secrets
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.errors import BudgetError, UsageError
+from aish.core.events import (
     Event,
     Notice,
+    Place,
     StepFinished,
     ToolFinished,
     ToolOutput,
     ToolStarted,
 )
-from aish.vocab.protocols import Hold
-from aish.vocab.rules import RuleEntry
+from aish.core.protocols import Hold
+from aish.core.rules import RuleEntry
+from aish.run.local_command import OUTPUT_LIMIT
+from aish.shell.local.running import Output, own_environment
+from aish.shell.local.shell import LocalShell, Ran
+from aish.system.secrets import Secrets
 
 
 def typed(scene: Scene, command: str, *, hand_over: bool = True) -> Ran:

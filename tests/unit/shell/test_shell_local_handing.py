@@ -7,6 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from aish.core.json import JsonValue
 from aish.shell.local.handing import (
     cut_short,
     handed_over,
@@ -17,7 +18,6 @@ from aish.shell.local.handing import (
 from aish.templates.context import ProjectNames
 from aish.templates.references import references
 from aish.templates.render import render
-from aish.vocab.json import JsonValue
 
 TEXTS = st.text(
     st.sampled_from("{}%#\"'\\\n\r\t \x00\x1bé雪\u2028\U0001f600[]") | st.characters(codec="utf-8"),

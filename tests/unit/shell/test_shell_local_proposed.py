@@ -6,9 +6,9 @@ import anyio
 import pytest
 from shell_local_scenes import Desk, Scene, words
 
+from aish.core.events import Event, Notice, ToolDecided, ToolOutput, ToolStarted
+from aish.core.rules import RuleEntry
 from aish.shell.local.shell import LocalShell, Ran
-from aish.vocab.events import Event, Notice, ToolDecided, ToolOutput, ToolStarted
-from aish.vocab.rules import RuleEntry
 
 
 def proposed(scene: Scene, answer: str) -> tuple[Ran, ...]:

@@ -14,6 +14,7 @@ from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.config.shell import PLATFORM_SHELL
+from aish.core.tools import ToolResult
 from aish.run.local_command import LocalCommands, command_arguments
 from aish.run.taping.reel import RunTape
 from aish.shell.local.handing import handed_over
@@ -22,7 +23,6 @@ from aish.system.children import Reaper
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets import Secrets
-from aish.vocab.tools import ToolResult
 
 
 def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunTape:

@@ -3,15 +3,17 @@
 import pytest
 from scripted_events import run_started, stamped
 
-from aish.sinks.annotations import Annotations, annotation_rows
-from aish.vocab.event_parts import NOWHERE, AnnotationLevel, Place
-from aish.vocab.events import (
+from aish.core.events import (
+    NOWHERE,
     AnnotationAdded,
+    AnnotationLevel,
     Event,
     ItemStarted,
+    Place,
     Retry,
     StepStarted,
 )
+from aish.sinks.annotations import Annotations, annotation_rows
 
 SUB, ITEM = Place("sub"), Place("each", "a")
 

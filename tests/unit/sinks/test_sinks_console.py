@@ -17,13 +17,10 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.sinks.console import Console
-from aish.sinks.look import ASCII, Look
-from aish.sinks.screen import Screen
-from aish.text import for_terminal
-from aish.vocab.event_parts import Place, TurnPurpose
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
+    HistoryReplaced,
+    Place,
     ReasoningDelta,
     Retry,
     Stamped,
@@ -34,9 +31,14 @@ from aish.vocab.events import (
     ToolOutput,
     ToolProgress,
     ToolStarted,
+    TurnAdded,
+    TurnPurpose,
     TurnStarted,
 )
-from aish.vocab.turn_events import HistoryReplaced, TurnAdded
+from aish.core.text import for_terminal
+from aish.sinks.console import Console
+from aish.sinks.look import ASCII, Look
+from aish.sinks.screen import Screen
 
 TURN = Place("read", turn=1)
 CALL = Place("read", turn=1, call="c1")

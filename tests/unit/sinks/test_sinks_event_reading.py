@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from scripted_events import any_event, ordinary_run, run_started, stamped, troubled_run, unmet_run
 
+from aish.core.events import Stamped, ToolProgress
 from aish.sinks.event_reading import event_of
 from aish.sinks.lines import to_line
-from aish.vocab.events import Stamped, ToolProgress
 
 RUNS = (ordinary_run, troubled_run, unmet_run)
 

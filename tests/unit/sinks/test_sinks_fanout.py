@@ -9,22 +9,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_events import any_event, decided, run_finished, run_started, turn_finished
 
-from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.jsonl import JsonLines
-from aish.sinks.lines import to_line
-from aish.system.secrets import Secrets
-from aish.vocab.event_parts import Place
-from aish.vocab.events import (
+from aish.core.events import (
     Event,
+    HistoryReplaced,
     Notice,
+    Place,
     ReasoningDelta,
     Stamped,
     TextDelta,
     TextWithdrawn,
     ToolFinished,
     ToolOutput,
+    TurnAdded,
 )
-from aish.vocab.turn_events import HistoryReplaced, TurnAdded
+from aish.sinks.fanout import EventLog, Sink
+from aish.sinks.jsonl import JsonLines
+from aish.sinks.lines import to_line
+from aish.system.secrets import Secrets
 
 TURN = Place("read", turn=1)
 SECRET = "hunter2-and-then-some"

@@ -12,19 +12,14 @@ from scripted_events import HOSTILE, any_event, run_finished, run_started, step_
 from syrupy.assertion import SnapshotAssertion
 from terminal_cells import Cells
 
-from aish.sinks.console import Console
-from aish.sinks.look import ASCII, Look, cells, without_styles
-from aish.sinks.plain import Plain
-from aish.sinks.progress.batch import Batch, closing_parts, eta_text, rate_text
-from aish.sinks.screen import Screen
-from aish.text import for_terminal
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Failure, Place
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
     Event,
+    Failure,
     ItemFinished,
     ItemStarted,
     Notice,
+    Place,
     Retry,
     Stamped,
     StepStarted,
@@ -33,6 +28,12 @@ from aish.vocab.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.core.text import for_terminal
+from aish.sinks.console import Console
+from aish.sinks.look import ASCII, Look, cells, without_styles
+from aish.sinks.plain import Plain
+from aish.sinks.progress.batch import Batch, closing_parts, eta_text, rate_text
+from aish.sinks.screen import Screen
 
 NEVER = 1e6
 START = 1_795_000_000.0

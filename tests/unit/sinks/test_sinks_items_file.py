@@ -15,10 +15,9 @@ from hypothesis import strategies as st
 from item_events import STEP, item_failed, item_finished, item_started, numbered, run_of
 from scripted_events import HOSTILE
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Event, ItemStarted, Place, Stamped
 from aish.sinks.items.file import ItemsFile, open_items_file
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, ItemStarted, Stamped
 
 pytestmark = pytest.mark.requirement("B4")
 

@@ -9,19 +9,12 @@ import pytest
 from item_events import STEP, item_failed, item_finished, item_started
 from scripted_events import START, decided, run_started, turn_finished
 
-from aish.sinks.console import Console
-from aish.sinks.fanout import Sink
-from aish.sinks.jsonl import JsonLines
-from aish.sinks.look import Look
-from aish.sinks.plain import Plain
-from aish.sinks.result import Result
-from aish.sinks.screen import Screen
-from aish.sinks.text import FinalText
-from aish.vocab.event_parts import Asked, Place
-from aish.vocab.events import (
+from aish.core.events import (
+    Asked,
     Event,
     ExpectChecked,
     Notice,
+    Place,
     Retry,
     Stamped,
     StepStarted,
@@ -30,6 +23,14 @@ from aish.vocab.events import (
     ToolStarted,
     TurnStarted,
 )
+from aish.sinks.console import Console
+from aish.sinks.fanout import Sink
+from aish.sinks.jsonl import JsonLines
+from aish.sinks.look import Look
+from aish.sinks.plain import Plain
+from aish.sinks.result import Result
+from aish.sinks.screen import Screen
+from aish.sinks.text import FinalText
 
 
 class Nowhere(io.StringIO):

@@ -17,6 +17,8 @@ from item_events import STEP, item_failed, item_finished, item_started, numbered
 from jsonschema import Draft202012Validator
 from scripted_events import HOSTILE, decided, turn_finished
 
+from aish.core.events import Asked, Event, Exit, Failure, Place, Stamped, StepFinished, ToolFinished
+from aish.core.json import JsonValue
 from aish.items.csv_rows import csv_rows
 from aish.sinks.items.csv_cells import cell, guarded, unguarded
 from aish.sinks.items.file import ItemsFile, open_items_file
@@ -26,9 +28,6 @@ from aish.sinks.items.texts import ItemTexts
 from aish.sinks.result import Fold, Result
 from aish.sinks.text import CI_LOG
 from aish.system.paths import schema_text
-from aish.vocab.event_parts import Asked, Exit, Failure, Place
-from aish.vocab.events import Event, Stamped, StepFinished, ToolFinished
-from aish.vocab.json import JsonValue
 
 pytestmark = pytest.mark.requirement("B4")
 

@@ -14,16 +14,15 @@ from hypothesis import given
 from jsonschema import Draft202012Validator
 from scripted_events import any_event, ordinary_run, run_finished, run_started, stamped
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.events import Notice, Place, Stamped
+from aish.core.json import JsonObject
 from aish.sinks.journal import Journal, open_journal
 from aish.sinks.journal_reader import JournalReading, read_journal
 from aish.sinks.journal_record import JournalError, opened, sealed
 from aish.sinks.lines import to_line, to_object
 from aish.system.durable import Disk
 from aish.system.paths import schema_text
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, Stamped
-from aish.vocab.json import JsonObject
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))
 # Holds the journal of the folder that it is given until its stdin is closed.

@@ -12,10 +12,10 @@ import pytest
 from journal_process import FAILPOINTS, SYNCS, event
 from scripted_events import START
 
+from aish.core.events import Stamped
 from aish.sinks.journal import open_journal
 from aish.sinks.journal_reader import read_journal
 from aish.sinks.lines import to_object
-from aish.vocab.events import Stamped
 
 SEED = 20261121
 # A full disk is told, not died of.

@@ -1,7 +1,7 @@
 import pytest
 
+from aish.core.json import JsonValue
 from aish.sinks.json_text import structured
-from aish.vocab.json import JsonValue
 
 
 @pytest.mark.parametrize(

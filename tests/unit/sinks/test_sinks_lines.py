@@ -8,14 +8,12 @@ from jsonschema import Draft202012Validator
 from scripted_events import HOSTILE, any_event, ordinary_run, stamped, troubled_run
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.events import Fallback, Notice, Place, Stamped, TextDelta, ToolProgress
+from aish.core.json import JsonValue
+from aish.core.text import for_terminal
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import rfc3339, to_line, to_object
 from aish.system.paths import schema_text
-from aish.text import for_terminal
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Notice, Stamped, TextDelta, ToolProgress
-from aish.vocab.json import JsonValue
-from aish.vocab.turn_events import Fallback
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))
 

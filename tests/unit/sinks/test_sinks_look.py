@@ -6,9 +6,9 @@ from typing import TextIO
 
 import pytest
 
+from aish.core.deltas import Usage
 from aish.sinks.look import ASCII, Glyphs, Look, cells, look_of, wants_console
 from aish.sinks.tally import seconds_text, tokens_text
-from aish.vocab.deltas import Usage
 
 
 @pytest.fixture

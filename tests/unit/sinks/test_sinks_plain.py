@@ -14,11 +14,19 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.events import (
+    Event,
+    HistoryReplaced,
+    Place,
+    Stamped,
+    ToolOutput,
+    TurnAdded,
+    TurnProgress,
+    TurnPurpose,
+    TurnStarted,
+)
+from aish.core.text import for_terminal
 from aish.sinks.plain import Plain
-from aish.text import for_terminal
-from aish.vocab.event_parts import Place, TurnPurpose
-from aish.vocab.events import Event, Stamped, ToolOutput, TurnProgress, TurnStarted
-from aish.vocab.turn_events import HistoryReplaced, TurnAdded
 
 
 def written(run: list[Stamped]) -> str:

@@ -20,10 +20,9 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.events import Asked, Place, RunStarted, Stamped, StepStarted, ToolFinished
 from aish.sinks.result import Result
 from aish.system.paths import schema_text
-from aish.vocab.event_parts import Asked, Place
-from aish.vocab.events import RunStarted, Stamped, StepStarted, ToolFinished
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("result.schema.json")))
 CALL = Place("read", turn=1, call="c1")

@@ -8,12 +8,9 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 import pytest
 from schema_form import in_form
 
+from aish.core.events import EVENT_TYPES, Event, Fallback, Place, TurnAdded
+from aish.core.json import JsonValue
 from aish.system.paths import schema_text
-from aish.vocab.event_parts import Place
-from aish.vocab.event_types import EVENT_TYPES
-from aish.vocab.events import Event
-from aish.vocab.json import JsonValue
-from aish.vocab.turn_events import Fallback, TurnAdded
 
 EVENTS = json.loads(schema_text("events.schema.json"))
 RESULT = json.loads(schema_text("result.schema.json"))

@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 from scripted_events import run_finished, stamped, step_finished
 from talk_scenes import LINE, Scene
 
+from aish.core.events import Event, Exit, Failure, Notice, Retry
 from aish.sinks.console import Console
 from aish.sinks.look import Look, cells
 from aish.sinks.screen import Screen
 from aish.sinks.sentences import hint_rows, parts_in_rows, sentence
-from aish.vocab.event_parts import Exit, Failure
-from aish.vocab.events import Event, Notice, Retry
 
 MISSING = "mcp server dead is missing: http://127.0.0.1:9/mcp: All connection attempts failed"
 TOLD: list[Event] = [

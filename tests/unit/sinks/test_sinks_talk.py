@@ -14,15 +14,20 @@ from syrupy.assertion import SnapshotAssertion
 from talk_scenes import LINE, RUN, Scene
 from work import Work, work_of
 
-from aish.sinks.look import ASCII, Look, cells
-from aish.vocab.deltas import Usage
-from aish.vocab.event_parts import Asked, Exit, Failure, Place
-from aish.vocab.events import (
+from aish.core.deltas import Usage
+from aish.core.events import (
+    Asked,
     Event,
+    Exit,
     ExpectChecked,
+    Failure,
+    Fallback,
+    HistoryReplaced,
     Notice,
+    Place,
     ReasoningDelta,
     Retry,
+    ServerInfo,
     StepStarted,
     TextDelta,
     TextWithdrawn,
@@ -31,11 +36,11 @@ from aish.vocab.events import (
     ToolOutput,
     ToolProgress,
     ToolStarted,
+    TurnAdded,
     TurnStarted,
 )
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.run_parts import ServerInfo
-from aish.vocab.turn_events import Fallback, HistoryReplaced, TurnAdded
+from aish.core.json import JsonObject, JsonValue
+from aish.sinks.look import ASCII, Look, cells
 
 CALL = Place("line-1", turn=1, call="c1")
 OTHER = Place("line-1", turn=1, call="c2")

@@ -10,13 +10,13 @@ from scripted_events import HOSTILE, any_event, turn_finished
 from talk_scenes import LINE, Scene
 from terminal_cells import Cells
 
+from aish.core.events import Stamped
+from aish.core.text import for_terminal
 from aish.sinks.look import Look
 from aish.sinks.talk.blocks import Blocks
 from aish.sinks.talk.cleaning import Cleaner
 from aish.sinks.talk.lines import Line, LineAssembler
 from aish.sinks.talk.output import Overwritten
-from aish.text import for_terminal
-from aish.vocab.events import Stamped
 
 _PARTS = st.sampled_from(
     [

@@ -15,11 +15,10 @@ from scripted_events import (
     turn_finished,
 )
 
+from aish.core.events import Event, Place, TextDelta, TextWithdrawn
+from aish.core.json import JsonValue
 from aish.sinks.text import CI_LOG, DATA, TERMINAL, FinalText, Manner, manner_of
 from aish.sinks.yaml_text import yaml_text
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event, TextDelta, TextWithdrawn
-from aish.vocab.json import JsonValue
 
 TURN = Place("read", turn=1)
 

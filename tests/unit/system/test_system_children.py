@@ -10,7 +10,7 @@ from typing import TypeVar
 import anyio
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.system.child import STDERR_LIMIT
 from aish.system.children import (
     CHILD_ENV_NAMES,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
 from aish.system.files import (
     atomic_write,
     open_append,

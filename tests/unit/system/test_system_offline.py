@@ -15,7 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
 from aish.system.children import child_environment, run_command
 from aish.system.offline import OfflineError, offline, permitted
 from aish.system.reaper import Reaper

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from referencing import Registry
 from work import work_of
 
+from aish.core.json import JsonValue
 from aish.system.paths import schema_text
 from aish.system.schema import LOOP_STEPS, check, check_schema, is_simple
 from aish.system.schema_problem import SchemaProblem, spell_path
 from aish.system.schema_worker import evaluate
-from aish.vocab.json import JsonValue
 
 READ: Any = {
     "type": "object",

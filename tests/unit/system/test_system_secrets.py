@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aish.errors import UsageError
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
 from aish.system.secrets import Secrets, StreamMask
-from aish.vocab.json import JsonValue
 
 VALUE = 's3cr/et+"va lue\\é\n<&>?='
 AROUND = st.text('ab/+=% \n"\\é', max_size=8)

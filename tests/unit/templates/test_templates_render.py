@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.errors import ExitCode
+from aish.core.errors import ExitCode
+from aish.core.json import JsonValue
 from aish.templates.context import ProjectNames
 from aish.templates.explain import TemplateError
 from aish.templates.plain import rendered
 from aish.templates.render import evaluate, render, render_tree, render_value
 from aish.templates.sandbox import compiled
-from aish.vocab.json import JsonValue
 
 NAMES: dict[str, JsonValue] = {
     "inputs": {

@@ -14,14 +14,14 @@ import anyio
 import pexpect
 import pytest
 
+from aish.core.events import Place
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Answer, Question
+from aish.core.tools import Tool, ToolName
 from aish.system.secrets import Secrets
 from aish.terminal.approver import PROMPT, PROMPT_ALWAYS, UNSEEN, VIEW, TerminalApprover
 from aish.terminal.sight import cells
 from aish.terminal.unattended import Unattended
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.protocols import Answer, Question
-from aish.vocab.tools import Tool, ToolName
 
 BARS = ("  │ ", "  ┆ ")
 PAGER = "[Enter: next page, all: the rest, n: no]"
@@ -487,9 +487,9 @@ def test_nobody_says_no_at_once() -> None:
 SCRIPT = """
 import anyio
 from aish.terminal.approver import TerminalApprover
-from aish.vocab.event_parts import Place
-from aish.vocab.protocols import Answer, Question
-from aish.vocab.tools import Tool, ToolName
+from aish.core.events import Place
+from aish.core.protocols import Answer, Question
+from aish.core.tools import Tool, ToolName
 
 tool = Tool(ToolName("fs", "rm"), "fs__rm", "", {})
 approver = TerminalApprover()

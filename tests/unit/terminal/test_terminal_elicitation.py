@@ -5,8 +5,8 @@ import pytest
 from syrupy.assertion import SnapshotAssertion
 from terminal_person import PersonAtTerminal, person_at_terminal
 
+from aish.core.json import JsonObject
 from aish.terminal.elicitation import BEGIN, SEND, TerminalElicitor
-from aish.vocab.json import JsonObject
 
 FORM: JsonObject = {
     "mode": "form",

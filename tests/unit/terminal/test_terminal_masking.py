@@ -1,8 +1,8 @@
 import pytest
 
+from aish.core.json import JsonValue
 from aish.system.secrets import Secrets
 from aish.terminal.masking import Masks
-from aish.vocab.json import JsonValue
 
 SECRETS = {
     "TOKEN": "s3cr3t/of+the.house",

@@ -5,13 +5,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
+from aish.core.events import Place
+from aish.core.json import JsonObject
+from aish.core.protocols import Question
+from aish.core.tools import Tool, ToolName
 from aish.terminal.folding import field
 from aish.terminal.question import Sheet, sheet_of
 from aish.terminal.sight import cells, visible
-from aish.vocab.event_parts import Place
-from aish.vocab.json import JsonObject
-from aish.vocab.protocols import Question
-from aish.vocab.tools import Tool, ToolName
 
 BAR = "  │ "
 FOLD = "  ┆ "

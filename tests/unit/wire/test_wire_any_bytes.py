@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_streams import decoded, event
 
-from aish.vocab.deltas import Delta, Extras, Finish
-from aish.vocab.json import JsonValue
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Delta, Extras, Finish
+from aish.core.json import JsonValue
+from aish.core.tools import ToolCall
 from aish.wire.arguments import legal_arguments
 from aish.wire.errors import StreamError
 from aish.wire.json_text import is_cut

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from wire_bodies import READ, SCHEMA, body, dialect
 
-from aish.vocab.json import JsonValue
-from aish.vocab.messages import History, SystemTurn, UserTurn
-from aish.vocab.protocols import AnswerSchema, ModelRequest
-from aish.vocab.tools import Tool, ToolName
+from aish.core.json import JsonValue
+from aish.core.messages import History, SystemTurn, UserTurn
+from aish.core.protocols import AnswerSchema, ModelRequest
+from aish.core.tools import Tool, ToolName
 from aish.wire.chat_encode import Encoder
 
 

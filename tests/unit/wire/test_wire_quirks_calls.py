@@ -21,8 +21,8 @@ from wire_streams import (
 )
 from work import work_of
 
-from aish.vocab.deltas import Extras, StreamNotice, TextPiece
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Extras, StreamNotice, TextPiece
+from aish.core.tools import ToolCall
 from aish.wire.arguments import sent_once
 from aish.wire.call_ids import made_id
 from aish.wire.errors import (

@@ -19,8 +19,8 @@ from wire_streams import (
     said,
 )
 
-from aish.vocab.deltas import Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
+from aish.core.tools import ToolCall
 from aish.wire.errors import EmptyStreamError, InBandError, LimitError, UnreadableStreamError
 
 HELLO = (TextPiece("Hello"), finished())

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from wire_streams import LINE_ENDS, PLACE, decoded, finished
 
-from aish.vocab.deltas import Delta, Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
-from aish.vocab.tools import ToolCall
+from aish.core.deltas import Delta, Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
+from aish.core.tools import ToolCall
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.errors import InBandError, StreamError
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from wire_bodies import CALL, ORIGIN, PNG, READ, URL, dialect, messages, result
 from work import work_of
 
-from aish.vocab.messages import AssistantTurn, History, SystemTurn, Turn, UserTurn
-from aish.vocab.protocols import ModelRequest
-from aish.vocab.tools import Media, ToolCall
+from aish.core.messages import AssistantTurn, History, SystemTurn, Turn, UserTurn
+from aish.core.protocols import ModelRequest
+from aish.core.tools import Media, ToolCall
 from aish.wire.chat_encode import Encoder
 
 

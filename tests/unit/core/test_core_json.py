@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.strict_json import strict_json, writable
+from aish.core.json import strict_json, writable
 
 VALUES = st.recursive(
     st.none()

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from aish.vocab.frozen import frozen
-from aish.vocab.tools import Media
+from aish.core.frozen import frozen
+from aish.core.tools import Media
 
 Capability = Literal["resources", "prompts"]
 

@@ -7,7 +7,7 @@ an exit code. A failure that only the model should hear of is a tool result, not
 from collections.abc import Iterable
 from enum import IntEnum
 
-from aish.vocab.frozen import frozen
+from aish.core.frozen import frozen
 
 
 class ExitCode(IntEnum):

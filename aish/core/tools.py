@@ -3,8 +3,8 @@
 from dataclasses import field
 from typing import Literal
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 
 ResultKind = Literal[
     "ok",

@@ -7,9 +7,9 @@ each is legal where it stands; `models` encodes them.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonValue
-from aish.vocab.tools import Media, ToolCall
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.tools import Media, ToolCall
 
 
 @frozen

@@ -8,13 +8,12 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, Protocol
 
-from aish.vocab.deltas import Delta, Finish
-from aish.vocab.event_parts import Place
-from aish.vocab.events import Event
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject, JsonValue
-from aish.vocab.messages import History
-from aish.vocab.tools import Tool, ToolName, ToolResult
+from aish.core.deltas import Delta, Finish
+from aish.core.events import Event, Place
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import History
+from aish.core.tools import Tool, ToolName, ToolResult
 
 Emit = Callable[[Event], None]
 

@@ -4,7 +4,8 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 
-from aish.vocab.json import JsonValue
+JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
+JsonObject = Mapping[str, JsonValue]
 
 
 def strict_json(text: str) -> JsonValue:

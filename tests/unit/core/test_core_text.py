@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.text import (
+from aish.core.text import (
     for_ci_log,
     for_html,
     for_line,

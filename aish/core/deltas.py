@@ -8,9 +8,9 @@ is about to be tried again).
 
 from typing import Literal
 
-from aish.vocab.frozen import frozen
-from aish.vocab.json import JsonObject
-from aish.vocab.tools import ToolCall
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import ToolCall
 
 FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]
 

@@ -6,7 +6,7 @@ from dataclasses import FrozenInstanceError, dataclass, field, fields, is_datacl
 
 import pytest
 
-from aish.vocab.frozen import frozen, slotted
+from aish.core.frozen import frozen, slotted
 
 
 @frozen

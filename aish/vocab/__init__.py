@@ -1,1 +1,0 @@
-"""Words every room shares: frozen dataclasses and protocols without behaviour."""
