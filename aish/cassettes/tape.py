@@ -169,6 +169,10 @@ class Tape:
         """What comes next in the recording of all that is played, with its number."""
         return next(((number, one.request) for number, one in self._unused()), None)
 
+    def spans(self, text: str) -> Iterator[tuple[int, int, str]]:
+        """Where folders stand that have another name in the cassette: start, end, name."""
+        return self._places.spans(text)
+
     def shown(self, uri: str) -> str:
         """A uri as it stands in the cassette."""
         return self._secrets.mask(self._places.hide(uri))

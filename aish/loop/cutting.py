@@ -1,6 +1,6 @@
 """Long results, cut in the middle at a line boundary (L18)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from aish.core.frozen import frozen
 
@@ -16,33 +16,81 @@ class Cut:
     full: str | None = None
 
 
+Spans = Callable[[str], Iterable[tuple[int, int, str]]]
+"""Where paths stand in a text that differ from machine to machine: start, end, name."""
+
+
+def no_spans(_text: str) -> Iterable[tuple[int, int, str]]:
+    """Where there is no cassette, every path counts as it is."""
+    return ()
+
+
 def cut(
     text: str,
     limit: int,
     keep: Callable[[bytes], str | None],
     mask: Callable[[str], str] = str,
+    spans: Spans = no_spans,
 ) -> Cut:
     """`text` in at most `limit` bytes of UTF-8, a line in its middle saying what is missing.
 
     `keep` is given the whole where something is left out. A limit too small for that line gives
     the line alone. `mask` takes the secrets out of a text that is cut: half of one would not be
-    known for one later, and a replay, which has them masked, has to cut at the same place.
+    known for one later, and a replay, which has them masked, has to cut at the same place. For that
+    a path of `spans` counts as its name in the cassette does, however long it is here.
     """
     # A character is at most four bytes: most texts need not be encoded to be known short.
     if len(text) * 4 <= limit:
         return Cut(text)
     masked = mask(text)
-    data = masked.encode("utf-8", "replace")
+    whole = _text(masked.encode("utf-8", "replace"))
+    named = _Named(whole, spans(whole))
+    data = named.text.encode()
     if len(data) <= limit:
-        is_short = len(text.encode("utf-8", "replace")) <= limit
+        is_short = masked == text or len(text.encode("utf-8", "replace")) <= limit
         return Cut(text if is_short else masked)
-    full = keep(data)
+    full = keep(whole.encode())
     room = limit - len(_marker(len(data), len(data))) - 2
-    head = _head(data, max(room, 0) // 2)
-    tail = _tail(data, max(room, 0) - len(head))
+    first = named.before(len(_text(_head(data, max(room, 0) // 2))))
+    head = named.text[:first].encode()
+    last = named.behind(len(named.text) - len(_text(_tail(data, max(room, 0) - len(head)))))
+    tail = named.text[last:].encode()
     marker = _marker(len(data) - len(head) - len(tail), len(data))
-    parts = (_text(head), marker if not head or head.endswith(b"\n") else f"\n{marker}")
-    return Cut("".join(parts) + (f"\n{_text(tail)}" if tail else ""), full)
+    parts = (whole[: named.place(first)], marker if _ends_line(head) else f"\n{marker}")
+    return Cut("".join(parts) + (f"\n{whole[named.place(last) :]}" if tail else ""), full)
+
+
+class _Named:
+    """A text with names in place of paths, and where its places are in the text with paths."""
+
+    def __init__(self, whole: str, spans: Iterable[tuple[int, int, str]]) -> None:
+        parts: list[str] = []
+        self._names: list[tuple[int, int, int]] = []
+        """Of each name its start and end here, and how much further behind it is in the other."""
+        size = since = 0
+        for start, end, name in spans:
+            parts += (whole[since:start], name)
+            begin = size + start - since
+            size, since = begin + len(name), end
+            self._names.append((begin, size, end - size))
+        self.text = "".join((*parts, whole[since:])) if parts else whole
+
+    def before(self, place: int) -> int:
+        """The place, or the start of the name that it is in."""
+        return next((start for start, end, _ in self._names if start < place < end), place)
+
+    def behind(self, place: int) -> int:
+        """The place, or the end of the name that it is in."""
+        return next((end for start, end, _ in self._names if start < place < end), place)
+
+    def place(self, place: int) -> int:
+        """Where a place outside of names is in the text with paths."""
+        further = [more for _, end, more in self._names if end <= place]
+        return place + (further[-1] if further else 0)
+
+
+def _ends_line(head: bytes) -> bool:
+    return not head or head.endswith(b"\n")
 
 
 def _marker(missing: int, total: int) -> str:

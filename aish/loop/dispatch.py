@@ -6,7 +6,7 @@ Every path that runs a tool comes through here (P10): the loop, `call` and `run`
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import anyio
 
@@ -209,7 +209,7 @@ def _tell_cut_off(
     def keep(data: bytes) -> str | None:
         return _kept(f"{_file_stem(place)}.txt", data, equipment, place)
 
-    shown = cut(safe_utf8(said), equipment.limits.result_limit, keep, equipment.mask)
+    shown = _cut(safe_utf8(said), keep, equipment)
     equipment.emit(ToolFinished(place, name, kind, shown.text, shown.full, seconds))
 
 
@@ -262,7 +262,11 @@ def _shown(
     def keep(data: bytes) -> str | None:
         return _kept(f"{_file_stem(place)}.txt", data, equipment, place)
 
-    return cut(content or wording.NO_OUTPUT, equipment.limits.result_limit, keep, equipment.mask)
+    return _cut(content or wording.NO_OUTPUT, keep, equipment)
+
+
+def _cut(text: str, keep: Callable[[bytes], str | None], equipment: Equipment) -> Cut:
+    return cut(text, equipment.limits.result_limit, keep, equipment.mask, equipment.spans)
 
 
 def _text(result: ToolResult) -> str:

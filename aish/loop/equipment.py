@@ -14,6 +14,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
 from aish.core.tools import Media, ResultKind
 from aish.loop.conversation import Conversation
+from aish.loop.cutting import Spans, no_spans
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
 from aish.system.schema_problem import SchemaProblem
@@ -37,7 +38,8 @@ class Equipment:
     `long_texts` is what `loop.turn_teller.RequestTeller` remembers of a run; with `None` nobody
     is told of the messages that are sent. `tells_cut_off`: the end of a call that is cancelled is
     told too; a session says that in its own words. `mask` takes the secrets out of a text before it
-    is cut: of a secret that is cut in two, no half would be found later.
+    is cut: of a secret that is cut in two, no half would be found later. `spans` finds the paths
+    that a cassette has names for.
     """
 
     tools: Tools
@@ -54,6 +56,7 @@ class Equipment:
     long_texts: dict[str, str] | None = None
     tells_cut_off: bool = False
     mask: Mask = str
+    spans: Spans = no_spans
 
 
 class Bound(Protocol):

@@ -13,6 +13,7 @@ from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Meter, Model
+from aish.loop.cutting import no_spans
 from aish.loop.equipment import Equipment
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
@@ -221,6 +222,7 @@ def _equipment(
         keep=around.folder.keep,
         check_arguments=check,
         mask=plan.secrets.mask,
+        spans=no_spans if around.tape is None else around.tape.spans,
     )
 
 

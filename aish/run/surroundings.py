@@ -1,6 +1,6 @@
 """What a run is given from outside."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -27,6 +27,10 @@ class AnyTape(Protocol):
     @property
     def info(self) -> CassetteInfo:
         """For `run.started`."""
+        ...
+
+    def spans(self, text: str) -> Iterable[tuple[int, int, str]]:
+        """Where folders stand that have another name in the cassette: start, end, name."""
         ...
 
     def followed(self, emit: Emit) -> Emit:

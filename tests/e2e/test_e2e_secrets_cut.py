@@ -192,6 +192,34 @@ def test_half_a_secret_in_the_name_of_a_column_shows_up_nowhere(
     assert HALF not in project.everything_written() + done.stdout + done.stderr
 
 
+@pytest.mark.requirement("L18", "C4", "C6")
+def test_a_long_result_with_paths_is_cut_at_the_same_place_in_a_folder_with_a_longer_name(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    there = project.folder / "s"
+    text = "".join(f"{there}/a/{number}.txt\n" for number in range(200))
+    call = ("c1", "s__echo", json.dumps({"text": text}))
+    project.uses(model_endpoint([tool_reply([call]), text_reply("done")]))
+    project.pipeline(
+        f"""
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: ["s__*"]}}
+        steps: [{{id: say, prompt: Say it., result_limit: 2KiB}}]
+        """,
+        name="s/p.yaml",
+    )
+    recorded = project.aish("record", "s/p.yaml", "-o", "s/c.yaml")
+    longer = project.folder / "a-folder-with-a-name-that-is-much-longer" / "and-one-within-it"
+    longer.parent.mkdir()
+    there.rename(longer)
+    name = longer.relative_to(project.folder)
+    replayed = project.aish("run", f"{name}/p.yaml", "--replay", f"{name}/c.yaml")
+
+    assert recorded.code == 0, recorded.stderr
+    assert replayed.code == 0, replayed.stderr
+    kept = [path.read_text("utf-8") for path in project.folder.rglob("runs/*/files/*.txt")]
+    assert text.replace(str(there), str(longer)) in kept
+
+
 @pytest.mark.requirement("X4", "F15", "L18", "C6")
 def test_a_long_result_with_a_secret_is_cut_at_the_same_place_in_a_replay(
     project: Project, model_endpoint: ModelEndpoints

@@ -227,8 +227,8 @@ class LocalShell:
         return replace(self._equipment, tools=AllTools(None, commands), emit=emit)
 
     def _cut(self, text: str, full: str | None) -> str:
-        limit, mask = self._equipment.limits.result_limit, self._equipment.mask
-        return cut(text, limit, lambda _: full, mask).text
+        given = self._equipment
+        return cut(text, given.limits.result_limit, lambda _: full, given.mask, given.spans).text
 
 
 def _text(command: str, used: UsedCall) -> str:
