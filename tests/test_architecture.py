@@ -53,7 +53,7 @@ ALLOWED = {
     "sinks/talk/": {"markdown_it"},
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},
-    "system/schema_worker.py": {"jsonschema", "referencing"},
+    "system/schema/worker_process.py": {"jsonschema", "referencing"},
     "core/": set(),
 }
 # Who may read a clock in tests: to give up a wait for what never comes, and for a log of times.

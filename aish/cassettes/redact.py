@@ -7,7 +7,7 @@ from aish.cassettes.assembled import replaced
 from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.interaction import Head, Headers, Interaction, Request, Response
 from aish.cassettes.repeated import Repeated, masked
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 SENSITIVE = frozenset(
     {

@@ -15,7 +15,7 @@ from aish.cassettes.interaction import Headers, Interaction
 from aish.cassettes.layout import END, chunks_text, document
 from aish.cassettes.redact import redact
 from aish.core.frozen import frozen
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _TAG = "<secret:"
 

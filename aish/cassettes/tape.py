@@ -24,7 +24,7 @@ from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.store import Store
 from aish.cassettes.take import Take
 from aish.core.frozen import frozen
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 Kind = Literal["model", "mcp", "exec"]
 """Whose exchange it is: a model's, a tool server's (packs included), a local command's."""

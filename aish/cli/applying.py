@@ -36,7 +36,7 @@ from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.journal import open_journal
 from aish.sinks.plain import Plain
 from aish.system.clock import SystemClock, process_began
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
 
 WIDTH = 100

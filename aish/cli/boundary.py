@@ -13,7 +13,7 @@ import typer
 
 from aish.core.errors import AishError, ExitCode, PipelineError
 from aish.core.text import for_ci_log
-from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
 

@@ -15,7 +15,7 @@ from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
 from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
 
 

@@ -5,7 +5,7 @@ import sys
 from contextlib import suppress
 
 from aish.cli.boundary import say
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 def register_masks(secrets: Secrets, *, quiet: bool = False) -> None:

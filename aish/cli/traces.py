@@ -12,7 +12,7 @@ from aish.core.errors import UsageError
 from aish.reports.otel.sdk import credentials, open_exporter
 from aish.reports.otel.sink import Traces
 from aish.run.plan import Played
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 def check_traces(asked: Reporting, film: Played | None, secrets: Secrets) -> None:

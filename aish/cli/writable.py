@@ -11,7 +11,7 @@ from aish.core.errors import UsageError
 from aish.core.text import safe_utf8
 from aish.run.plan import Played
 from aish.sinks.text import DATA, manner_of
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _PIECE = 1 << 20
 

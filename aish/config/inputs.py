@@ -11,7 +11,7 @@ from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, read_text
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
-from aish.system.schema import SchemaProblem, check, is_simple, spell_path
+from aish.system.schema.check import SchemaProblem, check, is_simple, spell_path
 
 INPUT_LIMIT = 64 * 1024 * 1024
 _OPTION = "-i"
@@ -89,7 +89,7 @@ def fits(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
     """What is wrong with a value by a schema of the file, whose author is trusted."""
     if is_simple(schema):
         return check(schema, value)
-    from aish.system.schema_worker import evaluate
+    from aish.system.schema.worker_process import evaluate
 
     return tuple(evaluate(schema, value))
 

@@ -20,8 +20,8 @@ from aish.config.schema_place import SchemaPlace
 from aish.core.errors import Position, Problem, did_you_mean
 from aish.core.json import JsonObject
 from aish.system.paths import schema_text
-from aish.system.schema import SchemaProblem, check
-from aish.system.schema_problem import show
+from aish.system.schema.check import SchemaProblem, check
+from aish.system.schema.walk import show
 
 SCHEMA = "pipeline.schema.json"
 

@@ -23,8 +23,8 @@ from aish.loop.equipment import Equipment, UsedCall
 from aish.loop.media import can_be_attached, describe, what
 from aish.policy.gate import Decision, Proposal
 from aish.policy.staging import NOT_KEPT, STAGED
-from aish.system.children import CUT_OFF, CommandResult
-from aish.system.schema_problem import spell_path
+from aish.system.process.child import CUT_OFF, CommandResult
+from aish.system.schema.walk import spell_path
 
 # A server that reports without end is not listened to without end (X6).
 _MAX_PROGRESS = 1000

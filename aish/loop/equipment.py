@@ -17,7 +17,7 @@ from aish.loop.conversation import Conversation
 from aish.loop.cutting import Spans, no_spans
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
-from aish.system.schema_problem import SchemaProblem
+from aish.system.schema.walk import SchemaProblem
 
 Keep = Callable[[str, bytes], str | None]
 """A suggested file name and content -> the path shown in the reply; `None`: not kept."""

@@ -15,8 +15,8 @@ import httpx
 from aish import __version__
 from aish.mcp.failures import LeftError, TransportError
 from aish.mcp.transport import Headers
-from aish.system.absent import remember_absence
 from aish.system.addresses import unknown_host
+from aish.system.import_cache import remember_absence
 
 remember_absence("sniffio")
 

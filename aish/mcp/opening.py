@@ -16,8 +16,8 @@ from aish.mcp.inprocess import InProcess
 from aish.mcp.stdio import Stdio
 from aish.mcp.streamable import StreamableHttp
 from aish.mcp.transport import Transport
-from aish.system.children import Reaper
-from aish.system.secrets import Secrets
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
 
 Noise = Callable[[str], None]
 Notify = Callable[[str, str, str], None]

@@ -21,8 +21,8 @@ from aish.mcp.opening import Notify, Opening, Surroundings
 from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
 from aish.mcp.together import single, together
-from aish.system.children import Reaper
-from aish.system.secrets import Secrets
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
 
 Offer = TypeVar("Offer")
 

@@ -21,8 +21,8 @@ from aish.mcp.requests_from_server import Elicit
 from aish.mcp.server import Server
 from aish.mcp.stay import Stay
 from aish.mcp.together import single
-from aish.system.children import Reaper
-from aish.system.secrets import Secrets
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
 
 OnSettled = Callable[[ServerInfo], None]
 """Hears of each server that was begun in the background, once it is ready or has failed; and of

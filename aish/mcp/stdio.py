@@ -13,8 +13,9 @@ from aish.mcp.lines import MAX_LINE, Lines
 from aish.mcp.messages import Answer, NotAMessageError
 from aish.mcp.pending import Pending
 from aish.mcp.transport import Headers, Inbox, Outgoing, hears_already
-from aish.system.children import Child, Reaper, start_child
-from aish.system.secrets import Secrets
+from aish.system.process.child import Child, start_child
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
 
 GRACE_SECONDS = 0.5
 """How long a child may take to leave after its stdin is closed, and again after SIGTERM."""

@@ -20,7 +20,7 @@ from aish.models.retry import MAX_HINT, Advice, delay_before, is_malformed, judg
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.models.turn import Turn
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.wire.chat_decode import ChatDecoder
 from aish.wire.chat_encode import Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError

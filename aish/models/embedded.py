@@ -17,7 +17,8 @@ from aish.core.errors import UnavailableError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.models import smollm2
-from aish.system.children import Child, Reaper, child_environment, start_child
+from aish.system.process.child import Child, child_environment, start_child
+from aish.system.process.reaper import Reaper
 
 READY_SECONDS = 60.0
 CONTEXT_TOKENS = 8192

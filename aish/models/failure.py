@@ -6,7 +6,7 @@ from aish.config.models import ModelEntry
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, MALFORMED, Advice
 from aish.system.addresses import unknown_host
-from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _CREDENTIALS = frozenset({401, 403})
 _NOT_THERE = frozenset({404, 405})

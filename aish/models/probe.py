@@ -5,7 +5,7 @@ from aish.core.errors import UnavailableError
 from aish.models.failure import AttemptError, hint_for, origin_of
 from aish.models.headers import check_base_url, headers_of
 from aish.models.transport import ask_for
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _REFUSED = frozenset({401, 403})
 _OK = 200

@@ -21,7 +21,7 @@ from aish.models.intake import Intake
 from aish.models.reader import Reader
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
 from aish.models.watch import Watch
-from aish.system.absent import remember_absence
+from aish.system.import_cache import remember_absence
 
 remember_absence("sniffio")
 

@@ -13,7 +13,7 @@ from aish.packs.denied import is_denied
 from aish.packs.reading import ROOM
 from aish.packs.results import Answer, PackError
 from aish.packs.workplace import READS, Workplace, tool_of
-from aish.system.children import child_environment, run_command
+from aish.system.process.child import child_environment, run_command
 
 SECONDS = 20.0
 MOST_COMMITS = 200

@@ -15,8 +15,8 @@ from aish.packs.beneath import Folder
 from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
 from aish.packs.results import PackError, failure, success
 from aish.packs.workplace import PackTool, Workplace
-from aish.system.reaper import Reaper
-from aish.system.schema import check
+from aish.system.process.reaper import Reaper
+from aish.system.schema.check import check
 
 
 class UnknownToolError(Exception):

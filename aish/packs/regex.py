@@ -18,7 +18,7 @@ from aish.packs.searching import (
     texts,
 )
 from aish.packs.workplace import Workplace
-from aish.system.children import child_environment, run_command
+from aish.system.process.child import child_environment, run_command
 
 SECONDS = 5.0
 _OUTPUT_LIMIT = 4 * 1024 * 1024

@@ -5,7 +5,7 @@ import os
 from aish.core.json import JsonValue
 from aish.packs.results import TEXT_LIMIT, Answer, PackError
 from aish.packs.workplace import Marks, Workplace, tool_of
-from aish.system.children import CommandResult, child_environment, run_command
+from aish.system.process.child import CommandResult, child_environment, run_command
 
 LONGEST = 600
 _KEPT = TEXT_LIMIT // 2 - 1000

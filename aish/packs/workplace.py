@@ -8,7 +8,7 @@ from aish.core.json import JsonObject
 from aish.packs.beneath import Folder
 from aish.packs.results import Answer
 from aish.packs.signature import description_of, schema_of
-from aish.system.reaper import Reaper
+from aish.system.process.reaper import Reaper
 
 
 @frozen

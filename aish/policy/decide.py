@@ -30,7 +30,7 @@ class Ruling:
 def simple_fit(schema: JsonObject, arguments: JsonObject) -> bool | None:
     """Whether arguments fit a schema of the simple, bounded subset; `None` for any other."""
     # Here and not above: without a rule that has a schema nothing of it is needed.
-    from aish.system.schema import LOOP_STEPS, check, is_simple
+    from aish.system.schema.check import LOOP_STEPS, check, is_simple
 
     if not is_simple(schema):
         return None

@@ -24,7 +24,7 @@ from aish.policy.rules import THIS_SESSION, Policy, Rule, rule_of
 from aish.policy.staging import STAGED, Reviewed, Staging
 
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
-"""All that is wrong with a value; the bounded checker of `system.schema`."""
+"""All that is wrong with a value; the bounded checker of `system.schema.check`."""
 
 Withdrawn = Callable[[Tool], str | None]
 """The reply to a call of a tool that is not offered any more, or `None` (P8)."""

@@ -100,7 +100,7 @@ def _check_version(data: JsonValue) -> None:
 
 
 def _check_shape(data: JsonObject) -> None:
-    from aish.system.schema import check
+    from aish.system.schema.check import check
 
     problems = check(lock_schema(), data)
     if problems:

@@ -25,7 +25,7 @@ from aish.items.items import from_file
 from aish.items.keys import key_text
 from aish.items.source import ItemsError
 from aish.run.expectations.rendering import renamed
-from aish.system.schema_problem import spell_path
+from aish.system.schema.walk import spell_path
 from aish.templates.context import ProjectNames
 from aish.templates.plain import is_template
 from aish.templates.render import render, render_tree, render_value

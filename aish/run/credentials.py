@@ -13,7 +13,13 @@ from aish.core.errors import PipelineError, Position, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.models.headers import check_endpoint
 from aish.run.checks.tools import WEB_URL, WEB_URL_HINT
-from aish.system.secrets import SHORTEST, Secrets, is_everywhere, is_ordinary, names_credential
+from aish.system.secrets.secrets import (
+    SHORTEST,
+    Secrets,
+    is_everywhere,
+    is_ordinary,
+    names_credential,
+)
 
 
 @frozen
@@ -222,7 +228,7 @@ def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
 def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
     """`entry` ready to be opened."""
     # Children bring asyncio and anyio, and `aish validate` reads this file without opening any.
-    from aish.system.children import child_environment
+    from aish.system.process.child import child_environment
 
     path = f"mcp.servers.{entry.alias}"
     token = entry.auth_token or resolver.named(entry.auth_env, f"{path}.auth_env")

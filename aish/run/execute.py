@@ -49,7 +49,7 @@ from aish.run.stage import Examine, Inner, OpenCarrier, Stage
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.tools import AllTools
 from aish.system.computation import ComputationStoppedError
-from aish.system.descriptors import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 from aish.templates.render import render_tree
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})

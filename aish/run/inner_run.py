@@ -15,7 +15,7 @@ from aish.run.order import steps_read
 from aish.run.records import StepRecord, total_usage
 from aish.run.stage import Stage
 from aish.run.unit import CUT_OFF
-from aish.system.schema_problem import spell_path
+from aish.system.schema.walk import spell_path
 from aish.templates.render import render_tree
 
 _STATUSES: dict[ExitCode, StepStatus] = {ExitCode.DENIED: "denied", ExitCode.BUDGET: "budget"}

@@ -12,7 +12,8 @@ from aish.core.json import JsonObject
 from aish.core.tools import Annotations, Tool, ToolName, ToolResult
 from aish.run.command_result import ended, not_started
 from aish.run.surroundings import AnyTape
-from aish.system.children import CommandResult, Reaper, Stream, child_environment, run_command
+from aish.system.process.child import CommandResult, Stream, child_environment, run_command
+from aish.system.process.reaper import Reaper
 
 # A command that prints without end or never ends is stopped here (X6); a run's own limit is
 # usually tighter.

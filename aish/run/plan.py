@@ -34,7 +34,7 @@ from aish.run.locks.file import lock_of
 from aish.run.options import LockMode, RunOptions
 from aish.run.order import in_order
 from aish.run.plan_checks import check_file, limit_check
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 @frozen

@@ -27,9 +27,9 @@ from aish.run.metering import PlanMeter
 from aish.run.plan import Plan
 from aish.run.surroundings import Surroundings
 from aish.run.tools import AllTools, Servers, Watch
-from aish.system.children import Reaper
-from aish.system.schema import SchemaProblem, check_any
-from aish.system.schema_client import SchemaWorker
+from aish.system.process.reaper import Reaper
+from aish.system.schema.check import SchemaProblem, check_any
+from aish.system.schema.client import SchemaWorker
 
 _UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
 

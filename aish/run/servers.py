@@ -16,7 +16,7 @@ from aish.packs.pack import Pack, open_packs
 from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
 from aish.run.surroundings import AnyTape, Surroundings
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 from aish.shell.lines import Lines
 from aish.shell.local.deciding import Reaction
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.command_question import ask_command
 from aish.terminal.turns import Turns
 

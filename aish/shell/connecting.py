@@ -13,7 +13,7 @@ from aish.core.events import NOWHERE, ServerConnected, ServerInfo
 from aish.run.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.shell.session import Session
 from aish.shell.url_keys import keys_in
-from aish.system.secrets import SHORTEST, Secrets
+from aish.system.secrets.secrets import SHORTEST, Secrets
 
 _ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
 _LONGEST_ALIAS = 64

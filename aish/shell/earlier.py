@@ -26,7 +26,7 @@ from aish.sinks.event_reading import event_of
 from aish.sinks.fanout import Sink
 from aish.sinks.journal import HeldJournal, hold_journal
 from aish.sinks.journal_reader import read_journal, torn_tail
-from aish.system.one_writer import BeingWrittenError
+from aish.system.file_lock import BeingWrittenError
 
 _SECRET = re.compile(r"<secret:[^<>]*>")
 _ENDED = "[aish] interrupted: the session had ended"

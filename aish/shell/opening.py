@@ -40,7 +40,7 @@ from aish.shell.session import Opened, Out, OutletsFor, Session
 from aish.shell.taking import take_lines
 from aish.shell.totals import with_earlier
 from aish.shell.waiting import SessionBuffer
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 
 @frozen

@@ -21,7 +21,7 @@ from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.look import look_of
 from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.clock import process_began
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _USUAL = 80
 

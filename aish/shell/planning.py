@@ -5,7 +5,7 @@ from dataclasses import replace
 from aish.config.pipeline import Pipeline
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, make_plan
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 def session_plan(

@@ -15,7 +15,7 @@ from aish.shell.interrupts import Interrupts
 from aish.shell.keeper import beside
 from aish.shell.planning import session_plan
 from aish.shell.stage import Stage, Wanted, open_stage
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:

@@ -15,7 +15,7 @@ from aish.core.events import (
 )
 from aish.core.protocols import Clock
 from aish.sinks.masking import Piece, Pieces, masked
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 class Sink(Protocol):

@@ -15,8 +15,8 @@ from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFini
 from aish.sinks.journal_record import sealed
 from aish.sinks.lines import to_line
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
+from aish.system.file_lock import take
 from aish.system.files import open_append
-from aish.system.one_writer import take
 
 # What is begun, and what is decided, is written only: after a crash of the machine it may be
 # missing, and then nothing that it announces has a result either.

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from aish.core.events import Event, Place, ReasoningDelta, TextDelta, ToolOutput
-from aish.system.secrets import Secrets, StreamMask
+from aish.system.secrets.secrets import Secrets, StreamMask
 
 Piece = TextDelta | ReasoningDelta | ToolOutput
 Record = TypeVar("Record")

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from aish.core.protocols import Answer, Question
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.folding import field, words
 from aish.terminal.pages import show_pages
 from aish.terminal.question import Sheet, sheet_of

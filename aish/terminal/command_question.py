@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import YES
 from aish.terminal.folding import barred, words
 from aish.terminal.masking import Masks

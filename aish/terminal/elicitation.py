@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import counted
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import YES
 from aish.terminal.fields import Field, FieldError, value_of
 from aish.terminal.folding import barred_text, field, words

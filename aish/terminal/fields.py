@@ -171,7 +171,7 @@ def _check_pattern(field: Field, value: str) -> None:
     pattern = field.schema.get("pattern")
     if pattern is None:
         return
-    from aish.system.schema import LOOP_STEPS, check, is_simple
+    from aish.system.schema.check import LOOP_STEPS, check, is_simple
 
     schema: JsonObject = {"type": "string", "pattern": pattern}
     if not is_simple(schema):

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aish.core.json import JsonValue
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _HOST_KEYS = frozenset({"host", "hostname", "domain", "server", "address", "origin", "url", "uri"})
 _PATH_KEYS = re.compile(

@@ -7,7 +7,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue, writable
 from aish.core.protocols import Question
 from aish.core.text import counted, for_terminal, suspicious
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.folding import barred, field, words
 from aish.terminal.masking import Masks
 from aish.terminal.sight import visible

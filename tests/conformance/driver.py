@@ -17,7 +17,7 @@ from aish.config.server_entry import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.core.tools import Tool, ToolName
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 ALIAS = "suite"
 TIMEOUT = ServerTimeout(connect=10, call=20)

@@ -7,7 +7,7 @@ from e2e_project import ModelEndpoints, Project, http_server, stdio
 from mcp_emulators import Legacy, McpEndpoint
 from model_endpoint import text_reply
 
-from aish.system.secrets import is_ordinary, names_credential
+from aish.system.secrets.secrets import is_ordinary, names_credential
 
 UNSET = """
 aish: 1

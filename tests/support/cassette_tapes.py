@@ -14,7 +14,7 @@ from aish.cassettes.places import NOWHERE, Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.system.clock import SystemClock
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 HEAD = b"HTTP/1.1 200 OK\r\nconnection: close\r\ntransfer-encoding: chunked\r\n"
 OK = HEAD + b"\r\n"

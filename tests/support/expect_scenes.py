@@ -16,8 +16,8 @@ from aish.loop.equipment import UsedCall
 from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import Subject, run_subject
 from aish.run.records import StepRecord
-from aish.system.schema import SchemaProblem, check_any
-from aish.system.schema_client import SchemaWorker
+from aish.system.schema.check import SchemaProblem, check_any
+from aish.system.schema.client import SchemaWorker
 
 CONTEXT: Mapping[str, JsonValue] = {
     "inputs": {"since": "v1"},

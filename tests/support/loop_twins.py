@@ -18,7 +18,7 @@ from aish.core.tools import Tool, ToolCall, ToolName, ToolResult
 from aish.loop.equipment import Equipment
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
-from aish.system.schema import SchemaProblem, check
+from aish.system.schema.check import SchemaProblem, check
 
 Answer = Sequence[Sequence[Delta] | Exception]
 Handler = Callable[[JsonObject], Awaitable[ToolResult]]

@@ -12,7 +12,7 @@ from aish.core.events import ServerInfo
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.roster import Roster, open_roster
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 
 @dataclass

@@ -15,7 +15,8 @@ from aish.core.tools import ToolName, ToolResult
 from aish.mcp.border import Border
 from aish.mcp.connection import ServerConnection
 from aish.mcp.registry import Registry, open_registry
-from aish.system.children import Reaper, child_environment
+from aish.system.process.child import child_environment
+from aish.system.process.reaper import Reaper
 
 STDIO_SERVER = Path(__file__).with_name("mcp_stdio_server.py")
 HTTP_SERVER = Path(__file__).with_name("mcp_http_server.py")

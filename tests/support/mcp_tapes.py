@@ -23,7 +23,7 @@ from aish.mcp.connection import ServerConnection
 from aish.mcp.tape_border import TapeBorder
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _PICTURE = "iVBORw0KGgo*"
 """How a PNG begins: to who looks for secrets it is random."""

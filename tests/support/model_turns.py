@@ -16,7 +16,7 @@ from aish.core.tools import Tool, ToolName
 from aish.models.client import ChatModel, open_model
 from aish.models.pace import Pace
 from aish.models.throttle import Throttles
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 PLACE = Place(step="ask", turn=1)
 

@@ -23,7 +23,7 @@ from aish.run.surroundings import AnyTape
 from aish.run.tools import AllTools
 from aish.shell.local.deciding import Reaction, Said
 from aish.shell.local.shell import LocalShell
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 T = TypeVar("T")
 ENVIRON = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), "LANG": "C.UTF-8"}

@@ -40,7 +40,7 @@ from aish.run.applying.apply import Application
 from aish.run.applying.choice import Wish
 from aish.run.staging.reading import read_staged
 from aish.sinks.lines import plain
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 def _ids(flag: str, what: str) -> object:

@@ -16,7 +16,7 @@ from aish.cli.printing import print_text
 from aish.core.errors import UsageError
 from aish.core.text import counted, for_line
 from aish.system.files import atomic_write
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _HISTORY = "what was committed or sent before still has it: replace the secret itself"
 

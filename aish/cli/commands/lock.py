@@ -29,7 +29,7 @@ from aish.run.lock_taking import Taken, take_lock
 from aish.run.locks.file import is_ignored, lock_path, read_lock, write_lock
 from aish.run.locks.words import difference_lines, difference_row, named
 from aish.run.options import RunOptions
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 class _Way(Enum):

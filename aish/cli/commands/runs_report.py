@@ -37,7 +37,7 @@ from aish.sinks.fanout import Sink
 from aish.sinks.items.file import ItemsFile, open_items_file
 from aish.sinks.items.outlet import step_of, write_table
 from aish.sinks.items.table import ALL_RAW, WRITERS
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _IN_FOLDER = "report.html"
 

@@ -24,7 +24,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line, suspicious
 from aish.run.looking import Look, ToolView
 from aish.run.resources import missing_server
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _WIDTH = 80
 

@@ -11,7 +11,7 @@ from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join,
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
-from aish.system.secrets import is_everywhere
+from aish.system.secrets.secrets import is_everywhere
 
 _Wanted = TypeVar("_Wanted", str, bool, float)
 _KINDS: Mapping[type, str] = {str: "a text", bool: "true or false", float: "a number"}

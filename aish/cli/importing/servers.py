@@ -16,7 +16,7 @@ from aish.config.environment import variables
 from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, to_data
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.system.secrets import SHORTEST, names_credential
+from aish.system.secrets.secrets import SHORTEST, names_credential
 
 Convert = Callable[[str, Section, str], str]
 """A text of the source with its references as ours; told where it stands."""

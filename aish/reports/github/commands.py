@@ -12,7 +12,7 @@ from typing import TextIO
 from aish.core.events import AnnotationLevel
 from aish.core.frozen import frozen
 from aish.core.text import for_terminal
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _LONGEST = 4000
 

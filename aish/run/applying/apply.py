@@ -33,7 +33,7 @@ from aish.run.resources import Toolbox, lock_errors, open_toolbox, require_lock,
 from aish.run.staging.call import StagedCall
 from aish.run.surroundings import Surroundings
 from aish.run.tool_steps import output_of, tool_record
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 GRACE = 10.0
 """Seconds that a call in flight has after the first Ctrl-C (B14)."""

@@ -16,7 +16,7 @@ from aish.run.locks.file import lock_of
 from aish.run.locks.pins import known_tool, locked_tool_named, pin_now
 from aish.run.locks.words import summary
 from aish.run.staging.call import StagedCall, pins_of
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _AGAIN = "run the pipeline again, so that what is called now is staged and reviewed"
 

@@ -20,8 +20,8 @@ from aish.sinks.journal_tail import cut_torn_tail
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import VERSION, rfc3339
 from aish.system.durable import THE_DISK, Disk, DurableFile
+from aish.system.file_lock import take
 from aish.system.files import open_append
-from aish.system.one_writer import take
 
 State = Literal["open", "applied", "failed", "unknown"]
 ENDING = ".applied.jsonl"

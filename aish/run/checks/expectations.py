@@ -20,7 +20,7 @@ from aish.run.expectations.names import names_read, path_read
 from aish.run.expectations.rendering import template_sources
 from aish.run.expectations.result_path import parse_path
 from aish.run.order import in_order, lacks_stdin
-from aish.system.schema import check_schema, spell_path
+from aish.system.schema.check import check_schema, spell_path
 from aish.templates.plain import is_template
 from aish.templates.references import references, references_of_expression
 

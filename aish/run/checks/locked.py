@@ -17,8 +17,8 @@ from aish.run.locks.file import is_ignored
 from aish.run.locks.pins import declared, known_servers, locked_tool_named, names_of
 from aish.run.locks.words import summary
 from aish.system.globs import matches_word
-from aish.system.schema_problem import SchemaProblem, spell_path
-from aish.system.secrets import Secrets
+from aish.system.schema.walk import SchemaProblem, spell_path
+from aish.system.secrets.secrets import Secrets
 from aish.templates.plain import is_template
 
 Path = tuple[str | int, ...]
@@ -98,7 +98,7 @@ def _let_in(pipeline: Pipeline, lock: Lock, known: _Known) -> Iterator[Complaint
 
 def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:
     """In what arguments do not fit the schema of a locked tool, as far as that is told here."""
-    from aish.system.schema import check, is_simple
+    from aish.system.schema.check import check, is_simple
 
     if tool is None or not is_simple(tool.input_schema):
         return []
@@ -145,7 +145,7 @@ def _arguments(
     step: CallStep, name: ToolName, path: str, pipeline: Pipeline, lock: Lock
 ) -> Iterator[Complaint]:
     """What is wrong with arguments that are written out; templates may become anything."""
-    from aish.system.schema import check, is_simple
+    from aish.system.schema.check import check, is_simple
 
     tool = locked_tool_named(name, pipeline, lock)
     if tool is None or not is_simple(tool.input_schema):

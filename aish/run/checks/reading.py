@@ -7,7 +7,7 @@ from aish.config.steps import PromptStep, RunStep, Step
 from aish.core.errors import did_you_mean
 from aish.core.json import JsonObject, JsonValue
 from aish.run.checks.complaint import STEPS, Complaint
-from aish.system.schema_subset import resolve
+from aish.system.schema.subset import resolve
 
 ROOTS = ("inputs", "env", "steps", "stdin")
 STEP_FIELDS = ("status", "text", "output", "tool_calls", "usage")

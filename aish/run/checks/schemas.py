@@ -8,8 +8,8 @@ from aish.config.steps import PromptStep
 from aish.core.errors import did_you_mean
 from aish.core.json import JsonObject, JsonValue
 from aish.run.checks.complaint import Complaint, step_path, within
-from aish.system.schema import SchemaProblem, check_schema, spell_path
-from aish.system.schema_subset import TYPES
+from aish.system.schema.check import SchemaProblem, check_schema, spell_path
+from aish.system.schema.subset import TYPES
 
 
 def schema_complaints(pipeline: Pipeline) -> Iterator[Complaint]:

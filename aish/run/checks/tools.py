@@ -17,7 +17,7 @@ from aish.policy.rules import matches_tool
 from aish.run.checks.complaint import Complaint, step_path, within
 from aish.run.checks.names import RESERVED, alias_complaints
 from aish.system.globs import matches_word
-from aish.system.secrets import SHORTEST
+from aish.system.secrets.secrets import SHORTEST
 
 WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"

@@ -8,7 +8,7 @@ from distributed import Security, Worker
 
 from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
-from aish.system.children import CHILD_ENV_NAMES
+from aish.system.process.child import CHILD_ENV_NAMES
 
 
 def as_client(worker: Worker) -> Security:

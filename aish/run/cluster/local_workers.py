@@ -19,8 +19,8 @@ from aish.core.errors import UnavailableError
 from aish.run.cluster.dask import ended_in_order
 from aish.run.cluster.scopes import Scopes
 from aish.run.together import together
-from aish.system.process import Process, start_process
-from aish.system.reaper import Reaper
+from aish.system.process.group import Process, start_process
+from aish.system.process.reaper import Reaper
 
 _RESTARTS = 3
 _THREADS = 4

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from aish.core.errors import did_you_mean
 from aish.core.json import JsonValue
-from aish.system.schema_problem import spell_path
+from aish.system.schema.walk import spell_path
 
 ResultPath = tuple[str | int, ...]
 

@@ -9,7 +9,7 @@ from aish.run.expectations.result_path import NotThereError, find, kind_of
 from aish.run.expectations.subject import Subject
 from aish.run.expectations.words import Mask, about, as_text, instead, short
 from aish.run.structured import parse_whole
-from aish.system.schema_problem import SchemaProblem
+from aish.system.schema.walk import SchemaProblem
 from aish.templates.references import references_of_expression
 from aish.templates.render import evaluate
 from aish.templates.values import text_of

@@ -24,7 +24,7 @@ from aish.policy.lock import (
 from aish.policy.lock_file import can_be_kept
 from aish.run.presumed import presumed_tool
 from aish.system.globs import matches_word
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 class Offering(Protocol):

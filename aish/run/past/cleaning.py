@@ -9,7 +9,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.run.past.shelf import Shelf, newest_first
 from aish.run.past.telling import began
-from aish.system.one_writer import writer
+from aish.system.file_lock import writer
 
 # Between its folder and its journal a run reads its cassette and opens its output.
 _BEGINNING = 3600.0

@@ -16,7 +16,7 @@ from aish.run.past.shelf import JOURNAL, Shelf, newest_first, sessions_elsewhere
 from aish.sinks.event_reading import event_of
 from aish.sinks.journal_reader import JournalReading
 from aish.sinks.journal_record import JournalError
-from aish.system.one_writer import is_written, writer
+from aish.system.file_lock import is_written, writer
 
 State = Literal["ended", "running", "no_end", "unreadable"]
 """`no_end`: it was killed, and nobody is writing it any more."""

@@ -24,7 +24,7 @@ from aish.run.staging.call import StagedCall, StagedHead, pins_of, sealed
 from aish.run.staging.file import StagedFile, open_staged
 from aish.sinks.json_text import json_text
 from aish.sinks.lines import rfc3339
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 NAME = "staged.json"
 PinsOf = Callable[[str | None], Mapping[str, ServerPin | None]]

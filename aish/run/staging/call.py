@@ -12,7 +12,7 @@ from aish.policy.digest import canonical
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.run.locks.pins import declared
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 _SHORT = 8
 _LOCAL = "local"

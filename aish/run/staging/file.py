@@ -21,8 +21,8 @@ from aish.run.staging.reading import (
     read_staged,
 )
 from aish.sinks.json_text import json_text
+from aish.system.file_lock import take
 from aish.system.files import atomic_write, open_update, read_capped
-from aish.system.one_writer import take
 
 _END = b"\n]}\n"
 

@@ -121,7 +121,7 @@ def _schemas() -> tuple[JsonObject, JsonObject]:
 
 
 def _fits(schema: JsonObject, value: JsonValue, place: str) -> None:
-    from aish.system.schema import check
+    from aish.system.schema.check import check
 
     if problems := check(schema, value):
         raise StagedError(f"{place}: {problems[0]}", hint=_WHOLE)

@@ -17,7 +17,7 @@ from aish.cassettes.places import Places
 from aish.cassettes.tape import Kind, TapeRules
 from aish.run.taping.reel import Reel, RunTape, TapeChoice
 from aish.shell.exporting.matched import Matched
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 class Rehearsal(RunTape):

@@ -21,8 +21,9 @@ from aish.shell.exporting.servers import NotExportedError
 from aish.shell.recording import recordings
 from aish.shell.session import Session
 from aish.sinks.journal_reader import read_journal
-from aish.system.children import Reaper, run_command
 from aish.system.files import write_private
+from aish.system.process.child import run_command
+from aish.system.process.reaper import Reaper
 
 _READABLE = 0o644
 _SECONDS = 120.0

@@ -7,8 +7,8 @@ from aish.config.pipeline import Pipeline
 from aish.core.events import Notice, Place, ToolOutput
 from aish.core.protocols import Emit
 from aish.run.local_command import OUTPUT_LIMIT, SHELL_RUN
-from aish.system.children import CommandResult, Stream
-from aish.system.secrets import Secrets
+from aish.system.process.child import CommandResult, Stream
+from aish.system.secrets.secrets import Secrets
 
 _MIB = 1024 * 1024
 

@@ -11,7 +11,7 @@ from work import work_of
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.redact import redact
 from aish.cassettes.scan import scan
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 RANDOM = random.Random(7).randbytes(3000)
 CODED = base64.b64encode(RANDOM).decode()

@@ -16,7 +16,7 @@ from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.places import Places
 from aish.cassettes.redact import SENSITIVE, redact, redact_head
 from aish.cassettes.scan import scan, scan_text
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'
 TAG = "<secret:KEY>"

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from aish.cassettes.interaction import Request
 from aish.cassettes.redact import redact_request
 from aish.cassettes.repeated import Repeated
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42yz'
 LONG = "a line of what a tool gave back, as they are\n" * 400

@@ -11,7 +11,7 @@ from aish.cassettes.file import parse
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.layout import whole
 from aish.cassettes.scrub import Scrubbed, scrubbed
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'
 TAG = "<secret:KEY>"

@@ -11,7 +11,7 @@ from work import work_of
 
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.redact import redact
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 Way = Callable[[str], str]
 VALUES = ("sk-planted/0123", 'q"uo\\te\nnew+line=ü/x', "Bearer+/=&?x y~%41z", "<tag>&'quote'12🙂")

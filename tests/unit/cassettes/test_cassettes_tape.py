@@ -27,7 +27,7 @@ from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import LEFT, Kind, Tape, Way
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'
 TAG = "<secret:KEY>"

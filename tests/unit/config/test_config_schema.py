@@ -31,7 +31,7 @@ from aish.config.steps import (
     StepRetry,
 )
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
-from aish.system.schema import check, is_simple
+from aish.system.schema.check import check, is_simple
 
 SCHEMA: Any = json.loads(json.dumps(pipeline_schema()))
 DEFS = SCHEMA["$defs"]

@@ -8,7 +8,7 @@ import pytest
 from mcp_processes import is_alive, read_pid, until_gone
 from mcp_scenes import Scene, command, play, registry, stdio
 
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 pytestmark = pytest.mark.requirement("M10")
 

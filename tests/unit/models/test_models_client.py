@@ -29,7 +29,7 @@ from aish.core.json import JsonObject
 from aish.core.tools import ToolCall
 from aish.models.fallback import with_fallbacks
 from aish.models.throttle import Throttles
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
 

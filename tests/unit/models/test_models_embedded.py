@@ -24,7 +24,7 @@ from aish.core.protocols import AnswerSchema
 from aish.core.tools import ToolCall
 from aish.models import embedded, smollm2
 from aish.models.embedded import Embedded, model_file, start_embedded
-from aish.system.children import Reaper
+from aish.system.process.reaper import Reaper
 
 pytestmark = pytest.mark.anyio
 

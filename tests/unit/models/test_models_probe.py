@@ -8,7 +8,7 @@ from model_turns import an_entry
 
 from aish.core.errors import UnavailableError
 from aish.models.probe import probe
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
 

@@ -14,7 +14,7 @@ from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError
 from aish.models.client import open_model
 from aish.models.transport import open_client
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
 

@@ -31,7 +31,7 @@ from aish.core.errors import AishError, StepFailedError, UnavailableError, Usage
 from aish.models import transport
 from aish.models.client import open_model
 from aish.models.transport import open_client
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
 

@@ -46,7 +46,7 @@ from aish.reports.github.page import LIMIT, value
 from aish.reports.github.sink import GitHub
 from aish.reports.github.summary import summary
 from aish.sinks.junit import CaseResult, Suite, Trouble
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 SPOTS = {
     "fix": Spot("pipelines/p.yaml", 12, 5),

@@ -26,7 +26,7 @@ from aish.core.protocols import AnswerSchema
 from aish.core.tools import Tool
 from aish.loop.converse import Ask
 from aish.run.answering import Answered, answer
-from aish.system.schema_problem import TOO_LONG, SchemaProblem
+from aish.system.schema.walk import TOO_LONG, SchemaProblem
 
 KIND = AnswerSchema(
     "sort_answer",

@@ -24,8 +24,8 @@ from aish.run.resources import Toolbox, open_toolbox
 from aish.run.servers import LiveServers, open_live_servers
 from aish.run.surroundings import Surroundings
 from aish.run.tools import Servers
-from aish.system.children import Reaper
 from aish.system.clock import SystemClock
+from aish.system.process.reaper import Reaper
 from aish.terminal.unattended import Unattended
 
 pytestmark = pytest.mark.requirement("M5")

@@ -15,7 +15,7 @@ from aish.run.staging.book import StagedBook
 from aish.run.staging.call import StagedHead
 from aish.run.staging.file import open_staged
 from aish.run.staging.reading import read_staged
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 HEAD = StagedHead("20261121T153101Z-notes-9kq2", "notes", "notes.yaml", "0" * 64)
 TOOL = Tool(ToolName("repo", "write"), "repo__write", "Writes", {"type": "object"})

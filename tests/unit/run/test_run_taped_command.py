@@ -16,10 +16,10 @@ from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.core.tools import ToolResult
 from aish.run.local_command import LocalCommands, command_arguments
 from aish.run.taping.reel import RunTape
-from aish.system.children import Reaper
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
-from aish.system.secrets import Secrets
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
 
 SECRET = "planted-secret-value-1"
 NOT_UTF_8 = ["printf", r"\377 and \303\244"]

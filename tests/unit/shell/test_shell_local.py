@@ -30,7 +30,7 @@ from aish.core.rules import RuleEntry
 from aish.run.local_command import OUTPUT_LIMIT
 from aish.shell.local.running import Output, own_environment
 from aish.shell.local.shell import LocalShell, Ran
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 
 def typed(scene: Scene, command: str, *, hand_over: bool = True) -> Ran:

@@ -19,10 +19,10 @@ from aish.run.local_command import LocalCommands, command_arguments
 from aish.run.taping.reel import RunTape
 from aish.shell.local.handing import handed_over
 from aish.shell.local.shell import LocalShell
-from aish.system.children import Reaper
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
-from aish.system.secrets import Secrets
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
 
 
 def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunTape:

@@ -25,7 +25,7 @@ from aish.core.events import (
 from aish.sinks.fanout import EventLog, Sink
 from aish.sinks.jsonl import JsonLines
 from aish.sinks.lines import to_line
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 TURN = Place("read", turn=1)
 SECRET = "hunter2-and-then-some"

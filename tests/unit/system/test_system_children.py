@@ -11,16 +11,16 @@ import anyio
 import pytest
 
 from aish.core.errors import UsageError
-from aish.system.child import STDERR_LIMIT
-from aish.system.children import (
+from aish.system.process.child import (
     CHILD_ENV_NAMES,
+    STDERR_LIMIT,
     CommandResult,
     child_environment,
     kill_group,
     run_command,
     start_child,
 )
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 
 T = TypeVar("T")
 ENV = child_environment({}, os.environ)

@@ -16,10 +16,10 @@ import anyio.to_thread
 import pytest
 
 from aish.core.errors import ExitCode
-from aish.system.children import child_environment, run_command
 from aish.system.offline import OfflineError, offline, permitted
-from aish.system.reaper import Reaper
-from aish.system.schema_client import SchemaWorker
+from aish.system.process.child import child_environment, run_command
+from aish.system.process.reaper import Reaper
+from aish.system.schema.client import SchemaWorker
 
 pytestmark = pytest.mark.requirement("C6")
 TRUE = "/bin/true"

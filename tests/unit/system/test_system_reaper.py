@@ -8,7 +8,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aish.system.children import Reaper, child_environment, run_command, start_child
+from aish.system.process.child import child_environment, run_command, start_child
+from aish.system.process.reaper import Reaper
 
 ROOT = Path(__file__).parents[3]
 ENV = child_environment({}, os.environ)
@@ -21,7 +22,7 @@ STUBBORN = (
 
 PARENT = f"""
 import os, sys, anyio
-from aish.system.children import Reaper, child_environment, run_command, start_child
+from aish.system.process.child import Reaper, child_environment, run_command, start_child
 reaper = Reaper()
 env = child_environment({{}}, os.environ)
 async def main():
@@ -115,7 +116,7 @@ def test_a_command_does_not_outlive_its_killed_parent(tmp_path: Path, watched: l
     script = f"exec > {tmp_path / 'told'}; {STUBBORN}"
     code = f"""
 import os, anyio
-from aish.system.children import Reaper, child_environment, run_command
+from aish.system.process.child import Reaper, child_environment, run_command
 async def main():
     await run_command(["sh", "-c", {script!r}], cwd="/", env=child_environment({{}}, os.environ),
         timeout=None, limit_bytes=10, reaper=Reaper())
@@ -147,7 +148,7 @@ def test_the_signals_of_a_terminal_do_not_stop_the_reaper(watched: list[int]) ->
 def test_a_child_whose_group_was_not_yet_told_is_known_by_its_pipe(watched: list[int]) -> None:
     code = """
 import os, subprocess
-from aish.system.reaper import Reaper
+from aish.system.process.reaper import Reaper
 reaper = Reaper()
 reading, writing = os.pipe()
 reaper.expect({os.fstat(reading).st_ino})
@@ -167,8 +168,8 @@ os.kill(os.getpid(), 9)
 def test_a_child_is_known_by_any_of_its_pipes(kept: int, watched: list[int]) -> None:
     code = f"""
 import os, subprocess
-from aish.system.process import start_process
-from aish.system.reaper import Reaper
+from aish.system.process.group import start_process
+from aish.system.process.reaper import Reaper
 class Killed(Reaper):
     def register(self, pgid):
         print(pgid, flush=True)
@@ -193,7 +194,7 @@ def test_a_grandchild_that_left_the_group_is_known_by_its_pipe(watched: list[int
     )
     code = f"""
 import os, sys, anyio
-from aish.system.children import Reaper, child_environment, start_child
+from aish.system.process.child import Reaper, child_environment, start_child
 async def main():
     child = await start_child([sys.executable, "-I", "-S", "-c", '''{escape}'''], cwd="/",
         env=child_environment({{}}, os.environ), reaper=Reaper())

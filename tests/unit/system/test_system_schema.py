@@ -10,9 +10,9 @@ from work import work_of
 
 from aish.core.json import JsonValue
 from aish.system.paths import schema_text
-from aish.system.schema import LOOP_STEPS, check, check_schema, is_simple
-from aish.system.schema_problem import SchemaProblem, spell_path
-from aish.system.schema_worker import evaluate
+from aish.system.schema.check import LOOP_STEPS, check, check_schema, is_simple
+from aish.system.schema.walk import SchemaProblem, spell_path
+from aish.system.schema.worker_process import evaluate
 
 READ: Any = {
     "type": "object",

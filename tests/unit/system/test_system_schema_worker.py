@@ -10,9 +10,9 @@ import anyio
 import pytest
 from work import work_of
 
-from aish.system.reaper import Reaper
-from aish.system.schema import check_any
-from aish.system.schema_client import SchemaWorker
+from aish.system.process.reaper import Reaper
+from aish.system.schema.check import check_any
+from aish.system.schema.client import SchemaWorker
 
 NOT_TEXT: Any = {"not": {"type": "string"}}
 RUNAWAY: Any = {"pattern": "^(a+)+$"}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
-from aish.system.secrets import Secrets, StreamMask
+from aish.system.secrets.secrets import Secrets, StreamMask
 
 VALUE = 's3cr/et+"va lue\\é\n<&>?='
 AROUND = st.text('ab/+=% \n"\\é', max_size=8)

@@ -18,7 +18,7 @@ from aish.core.events import Place
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Answer, Question
 from aish.core.tools import Tool, ToolName
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import PROMPT, PROMPT_ALWAYS, UNSEEN, VIEW, TerminalApprover
 from aish.terminal.sight import cells
 from aish.terminal.unattended import Unattended

@@ -7,7 +7,7 @@ import anyio
 import pytest
 from terminal_person import PersonAtTerminal, person_at_terminal
 
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.command_question import CommandAnswer, ask_command
 
 

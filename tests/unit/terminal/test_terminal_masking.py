@@ -1,7 +1,7 @@
 import pytest
 
 from aish.core.json import JsonValue
-from aish.system.secrets import Secrets
+from aish.system.secrets.secrets import Secrets
 from aish.terminal.masking import Masks
 
 SECRETS = {

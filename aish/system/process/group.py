@@ -16,8 +16,8 @@ from pathlib import Path
 
 import anyio
 
-from aish.system.reaper import Reaper
-from aish.system.reaper_process import holders_of
+from aish.system.process.reaper import Reaper
+from aish.system.process.reaper_process import holders_of
 
 _KILLED_WITHIN = 5.0
 _POLL = 0.02

@@ -1,16 +1,15 @@
 """Does a value fit a JSON Schema? Answered without ever being stopped by the schema (L17, X7).
 
 Simple schemas are checked here, in a bounded number of steps. Every other is sent to a worker
-process (`schema_client`), which has a second and is then killed. Nothing is ever fetched.
+process (`client`), which has a second and is then killed. Nothing is ever fetched.
 """
 
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from aish.core.json import JsonObject, JsonValue
-from aish.system.schema_problem import TOO_LONG, SchemaProblem, spell_path
-from aish.system.schema_subset import is_bounded
-from aish.system.schema_walk import TooManyStepsError, Walk
+from aish.system.schema.subset import is_bounded
+from aish.system.schema.walk import TOO_LONG, SchemaProblem, TooManyStepsError, Walk, spell_path
 
 Schema = JsonObject | bool
 

@@ -175,7 +175,7 @@ class Secrets:
         """Where they stand with any of their letters escaped as in a URL."""
         if not _percent().search(text):
             return []
-        from aish.system.spellings import unquoted, unquoted_places
+        from aish.system.secrets.encodings import unquoted, unquoted_places
 
         if not self._compiled().search(unquoted(text)):
             return []
@@ -199,7 +199,7 @@ class Secrets:
         """The same, however single letters of a secret are escaped: slower, for what is kept."""
         if self._spellings is None:
             # Most runs keep nothing of which every spelling would have to be thought of.
-            from aish.system.spellings import Spellings
+            from aish.system.secrets.encodings import Spellings
 
             known = Spellings()
             for tag, value in self._values:
@@ -216,7 +216,7 @@ class Secrets:
         percent = text.find("%", near)
         if percent < 0 or not ("%" in text[-2:] or _percent().search(text, percent)):
             return place
-        from aish.system.spellings import percent_begun, unquoted_places
+        from aish.system.secrets.encodings import percent_begun, unquoted_places
 
         begun = percent_begun(text)
         tail = unquoted_places(text[near:begun])

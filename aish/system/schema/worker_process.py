@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from aish.system.schema_problem import (
+from aish.system.schema.walk import (
     Path,
     SchemaProblem,
     ambiguous,

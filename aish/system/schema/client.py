@@ -8,19 +8,18 @@ from typing import Any
 import anyio
 
 from aish.core.json import JsonValue
-from aish.system.child import Child, start_child
-from aish.system.children import child_environment
 from aish.system.offline import permitted
-from aish.system.reaper import Reaper
-from aish.system.schema import Schema
-from aish.system.schema_problem import TOO_LONG, SchemaProblem
+from aish.system.process.child import Child, child_environment, start_child
+from aish.system.process.reaper import Reaper
+from aish.system.schema.check import Schema
+from aish.system.schema.walk import TOO_LONG, SchemaProblem
 
 PATIENCE = 1.0
 _START_PATIENCE = 20.0
 _LONGEST_ANSWER = 1 << 20
 _WORKER = (
     "import sys, json; sys.path[:] = json.loads(sys.argv[1]);"
-    " from aish.system.schema_worker import main; main()"
+    " from aish.system.schema.worker_process import main; main()"
 )
 _ENDED = SchemaProblem((), "the schema checker has ended", "schema")
 

@@ -1,0 +1,450 @@
+"""Child processes (X8, M10): argv lists, a small environment, a group of their own, ended in time.
+
+`start_child` is for a process to talk to, `run_command` for one that is run to its end. Pipes are
+read and written without blocking, and without a buffer of our own (X6).
+"""
+
+import asyncio
+import codecs
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import anyio
+import anyio.lowlevel
+
+from aish.core.frozen import frozen
+from aish.system.files import open_append
+from aish.system.process.group import Process, start_process
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets, StreamMask
+
+CHUNK = 1 << 16
+
+
+class PipeReader:
+    """The reading end of a pipe; what is not asked for stays with the writer."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor: int | None = descriptor
+        self._ready = 0
+
+    async def read(self, most: int = CHUNK) -> bytes:
+        """Some bytes; none at the end, or after `close`."""
+        self._ready += 1
+        if self._ready % 16 == 0:  # a writer that never pauses must not hold the loop
+            await anyio.lowlevel.checkpoint()
+        while self._descriptor is not None:
+            try:
+                return os.read(self._descriptor, most)
+            except BlockingIOError:
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await anyio.wait_readable(self._descriptor)
+        return b""
+
+    def close(self) -> None:
+        """Close the pipe; who waits for it reads its end."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            anyio.notify_closing(descriptor)
+            os.close(descriptor)
+
+
+class PipeWriter:
+    """The writing end of a pipe."""
+
+    def __init__(self, descriptor: int) -> None:
+        os.set_blocking(descriptor, False)
+        self._descriptor: int | None = descriptor
+
+    async def write(self, data: bytes) -> None:
+        """Write everything; a write that is cancelled may have written a part.
+
+        Raises:
+            BrokenPipeError: nobody reads any more, or `close` was called.
+        """
+        rest = memoryview(data)
+        while rest:
+            if self._descriptor is None:
+                raise BrokenPipeError
+            try:
+                rest = rest[os.write(self._descriptor, rest) :]
+            except BlockingIOError:
+                with contextlib.suppress(anyio.ClosedResourceError):
+                    await anyio.wait_writable(self._descriptor)
+
+    def close(self) -> None:
+        """Close the pipe; the reader reads its end."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            anyio.notify_closing(descriptor)
+            os.close(descriptor)
+
+
+STDERR_LIMIT = 1 << 20
+_TAIL = 4096
+_CUT = b"\n[aish] the log ends here: the limit is reached\n"
+
+
+class Child:
+    """A running child; `stop` has to be called in the end, and may be called at any time."""
+
+    def __init__(
+        self, process: Process, stdin: PipeWriter, stdout: PipeReader, stderr: "StderrLog"
+    ) -> None:
+        self._process = process
+        self._stdin = stdin
+        self._stdout = stdout
+        self._stderr = stderr
+
+    @property
+    def pid(self) -> int:
+        """The number of the process and of its group."""
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it has ended, `None` while it runs; a signal is negative."""
+        return self._process.exit_code
+
+    @property
+    def stderr_tail(self) -> str:
+        """The end of what it wrote to standard error, masked."""
+        return self._stderr.tail
+
+    async def read(self, most: int = CHUNK) -> bytes:
+        """Some bytes of its output; none at the end."""
+        return await self._stdout.read(most)
+
+    async def write(self, data: bytes) -> None:
+        """Write all of `data`; one writer at a time.
+
+        A write that is cancelled may leave half a line behind: then stop the child.
+
+        Raises:
+            BrokenPipeError: it does not read any more.
+        """
+        await self._stdin.write(data)
+
+    def close_stdin(self) -> None:
+        """Let it read the end of its input."""
+        self._stdin.close()
+
+    async def wait(self) -> int:
+        """Wait for its end."""
+        return await self._process.wait()
+
+    async def stop(self, grace: float) -> int:
+        """End it and its whole group: the end of input, SIGTERM, SIGKILL, `grace` between them."""
+        with anyio.CancelScope(shield=True):
+            self._stdin.close()
+            if grace > 0:
+                with anyio.move_on_after(grace):
+                    await self._process.wait()
+            code = await self._process.stop(grace)
+            self._stdout.close()
+            self._stderr.close()
+        return code
+
+
+class StderrLog:
+    """Copies standard error to a file as it comes, masked, up to a limit; keeps the tail."""
+
+    def __init__(self, descriptor: int, path: Path | None, secrets: Secrets) -> None:
+        self._descriptor: int | None = descriptor
+        self._log = open_append(path) if path is not None else None
+        self._left = STDERR_LIMIT
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._mask = StreamMask(secrets)
+        self._tail = ""
+        os.set_blocking(descriptor, False)
+        asyncio.get_running_loop().add_reader(descriptor, self._drain)
+
+    @property
+    def tail(self) -> str:
+        """The end of what was said so far."""
+        self._drain()
+        return self._tail
+
+    def close(self) -> None:
+        """Take what is there and close the log."""
+        self._drain()
+        self._end()
+
+    def _drain(self) -> None:
+        """Take what is there, but no more than fits a pipe, so that the loop goes on."""
+        if self._descriptor is None:
+            return
+        try:
+            chunk = os.read(self._descriptor, CHUNK)
+        except BlockingIOError:
+            return
+        self._keep(self._mask.feed(self._decoder.decode(chunk)))
+        if not chunk:
+            self._end()
+
+    def _end(self) -> None:
+        if self._descriptor is not None:
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = None
+            rest = self._mask.feed(self._decoder.decode(b"", final=True))
+            self._keep(rest + self._mask.flush())
+        if self._log is not None:
+            os.close(self._log)
+            self._log = None
+
+    def _keep(self, text: str) -> None:
+        self._tail = (self._tail + text)[-_TAIL:]
+        if self._log is None or self._left <= 0 or not text:
+            return
+        data = text.encode("utf-8", "replace")
+        kept = data[: self._left] + (_CUT if len(data) >= self._left else b"")
+        self._left -= len(data)
+        with contextlib.suppress(OSError):  # a full disk is no reason to end the child
+            os.write(self._log, kept)
+
+
+async def start_child(
+    argv: Sequence[str],
+    *,
+    cwd: str | Path,
+    env: Mapping[str, str],
+    reaper: Reaper | None = None,
+    stderr_to: Path | None = None,
+    secrets: Secrets | None = None,
+) -> Child:
+    """Start a child in a group of its own, with nothing but its three streams.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    await anyio.lowlevel.checkpoint()
+    with contextlib.ExitStack() as ours, contextlib.ExitStack() as theirs:
+        pipes = [_pipe(ours, theirs, reverse=number == 0) for number in range(3)]
+        stderr = StderrLog(pipes[2][0], stderr_to, secrets or Secrets())
+        ours.pop_all()
+        stdin, stdout = PipeWriter(pipes[0][0]), PipeReader(pipes[1][0])
+        streams = (pipes[0][1], pipes[1][1], pipes[2][1])
+        try:
+            process = start_process(argv, cwd=cwd, env=env, streams=streams, reaper=reaper)
+        except BaseException:
+            stdin.close()
+            stdout.close()
+            stderr.close()
+            raise
+    return Child(process, stdin, stdout, stderr)
+
+
+def _pipe(
+    ours: contextlib.ExitStack, theirs: contextlib.ExitStack, *, reverse: bool
+) -> tuple[int, int]:
+    """Our end and the child's end of a pipe; `reverse` where we are the writer."""
+    reading, writing = os.pipe()
+    mine, other = (writing, reading) if reverse else (reading, writing)
+    ours.callback(os.close, mine)
+    theirs.callback(os.close, other)
+    return mine, other
+
+
+CHILD_ENV_NAMES = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
+_GRACE = 0.5
+_POLL = 0.02
+# For the last words of what a command's shell did not wait for.
+_LINGER = 0.2
+
+Stream = Literal["stdout", "stderr"]
+Hear = Callable[[Stream, bytes], None]
+"""Told each piece of output that is kept, as it comes."""
+
+
+def child_environment(
+    extra: Mapping[str, str | None], environ: Mapping[str, str]
+) -> dict[str, str]:
+    """What a child gets of `environ`: six names, and what `extra` says.
+
+    A value of `None` in `extra` passes that name on as it is, if it is there.
+    """
+    wanted: dict[str, str | None] = {**dict.fromkeys(CHILD_ENV_NAMES), **extra}
+    values = {name: environ.get(name) if v is None else v for name, v in wanted.items()}
+    return {name: value for name, value in values.items() if value is not None}
+
+
+@frozen
+class CommandResult:
+    """How a command ended and the beginning of what it printed; a signal is a negative code.
+
+    `stdout_bytes` and `stderr_bytes` count everything that was printed.
+    """
+
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+    timed_out: bool = False
+    truncated: bool = False
+    stdout_bytes: int = 0
+    stderr_bytes: int = 0
+
+
+CUT_OFF: ContextVar[list[CommandResult] | None] = ContextVar("CUT_OFF", default=None)
+"""Where a command that is cancelled leaves what it has printed, for who wants that."""
+
+
+async def run_command(
+    argv: Sequence[str],
+    *,
+    cwd: str | Path,
+    env: Mapping[str, str],
+    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - what was printed until then has to be returned
+    limit_bytes: int,
+    input: bytes | None = None,  # ruff: ignore[builtin-argument-shadowing] - named as in `subprocess.run`
+    reaper: Reaper | None = None,
+    hear: Hear | None = None,
+) -> CommandResult:
+    """Run a command to its end, or to the time-out, and its whole group with it.
+
+    What it leaves running in the background is killed when it ends. Of each stream the first
+    `limit_bytes` are kept, and told to `hear` meanwhile. Where it is cancelled, they are left in
+    `CUT_OFF`.
+
+    Raises:
+        OSError: it cannot be started.
+    """
+    with contextlib.ExitStack() as theirs:
+        stdin, feeding = _input(theirs, input)
+        (out, stdout), (err, stderr) = (
+            _captured(theirs, limit_bytes, hear and partial(hear, "stdout")),
+            _captured(theirs, limit_bytes, hear and partial(hear, "stderr")),
+        )
+        try:
+            streams = (stdin, stdout, stderr)
+            process = start_process(argv, cwd=cwd, env=env, streams=streams, reaper=reaper)
+        except BaseException:
+            _close(feeding, out, err)
+            raise
+    ends = (feeding, input or b"", out, err)
+    return await _followed(process, ends, timeout)
+
+
+async def _followed(
+    process: Process,
+    ends: tuple[PipeWriter | None, bytes, "_Capture", "_Capture"],
+    timeout: float | None,  # ruff: ignore[async-function-with-timeout] - what was printed until then has to be returned
+) -> CommandResult:
+    """A started command to its end, its streams fed and gathered meanwhile."""
+    feeding, data, out, err = ends
+    code: int | None = None
+    cancelled = True
+    try:
+        with anyio.move_on_after(timeout):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(_feed, feeding, data)
+                tasks.start_soon(out.gather)
+                tasks.start_soon(err.gather)
+                code = await process.wait()
+                await _ended(out, err, _LINGER)
+                process.signal(signal.SIGKILL)
+                await _ended(out, err, _GRACE)
+                tasks.cancel_scope.cancel()
+        cancelled = False
+    finally:
+        ended = await process.stop(_GRACE)
+        if code is None:
+            with anyio.move_on_after(_GRACE, shield=True):
+                await out.gather()
+                await err.gather()
+        _close(feeding, out, err)
+        result = CommandResult(
+            exit_code=ended if code is None else code,
+            stdout=bytes(out.kept),
+            stderr=bytes(err.kept),
+            timed_out=code is None,
+            truncated=out.total > len(out.kept) or err.total > len(err.kept),
+            stdout_bytes=out.total,
+            stderr_bytes=err.total,
+        )
+        left = CUT_OFF.get()
+        if cancelled and left is not None:
+            left.append(result)
+    return result
+
+
+async def kill_group(pgid: int, grace: float = _GRACE) -> None:
+    """End a process group that we have not started as a `Child`: SIGTERM, `grace`, SIGKILL."""
+    with anyio.CancelScope(shield=True), contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(pgid, signal.SIGTERM)
+        with anyio.move_on_after(grace):
+            while True:
+                await anyio.sleep(_POLL)
+                os.killpg(pgid, 0)
+        os.killpg(pgid, signal.SIGKILL)
+
+
+class _Capture:
+    """One output stream: its beginning, and how much there was."""
+
+    def __init__(self, descriptor: int, limit: int, hear: Callable[[bytes], None] | None) -> None:
+        self._reader = PipeReader(descriptor)
+        self._limit = limit
+        self._hear = hear
+        self.kept = bytearray()
+        self.total = 0
+        self.ended = anyio.Event()
+
+    async def gather(self) -> None:
+        while not self.ended.is_set():
+            chunk = await self._reader.read()
+            self.total += len(chunk)
+            piece = chunk[: self._limit - len(self.kept)]
+            self.kept += piece
+            if piece and self._hear is not None:
+                self._hear(piece)
+            if not chunk:
+                self.ended.set()
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+async def _ended(out: _Capture, err: _Capture, patience: float) -> None:
+    """Wait for the end of both streams, which a process in the background may keep open."""
+    with anyio.move_on_after(patience):
+        await out.ended.wait()
+        await err.ended.wait()
+
+
+def _input(theirs: contextlib.ExitStack, data: bytes | None) -> tuple[int, PipeWriter | None]:
+    if data is None:
+        reading = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+        theirs.callback(os.close, reading)
+        return reading, None
+    reading, writing = os.pipe()
+    theirs.callback(os.close, reading)
+    return reading, PipeWriter(writing)
+
+
+def _captured(
+    theirs: contextlib.ExitStack, limit: int, hear: Callable[[bytes], None] | None
+) -> tuple[_Capture, int]:
+    reading, writing = os.pipe()
+    theirs.callback(os.close, writing)
+    return _Capture(reading, limit, hear), writing
+
+
+def _close(*ends: PipeWriter | _Capture | None) -> None:
+    for end in ends:
+        if end is not None:
+            end.close()
+
+
+async def _feed(writer: PipeWriter | None, data: bytes) -> None:
+    if writer is not None:
+        with contextlib.suppress(BrokenPipeError):
+            await writer.write(data)
+        writer.close()

@@ -1,0 +1,1 @@
+"""JSON Schemas checked in bounded time."""
