@@ -8,12 +8,15 @@ import re
 from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
+from itertools import islice
 
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey, OnDuplicate
 from aish.core.json import JsonValue
 from aish.items.items import Item, Items
 from aish.items.source import ItemsError, shown
+from aish.system.computation import ComputationStoppedError, compute
 
 KeyOf = Callable[[Item], JsonValue]
 """What a `key` expression gives for an item."""
@@ -23,9 +26,15 @@ LONGEST_KEY = 256
 
 # What breaks a line or is no text: a key stands in logs, reports and names of test cases.
 _ODD = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
+_STAND_IN = re.compile(r"\[(?:0|[1-9][0-9]*)\]")
 _TABLES = 64
 _FIRST_SIZE = 8
 _BUCKETS = 256
+# How many keys are read until something else gets a turn.
+_READ_AT_ONCE = 256
+# How many are computed at once, whose items are all kept meanwhile, and for how long.
+_COMPUTED_AT_ONCE = 32
+_COMPUTED_SECONDS = 0.05
 _MOST_WANTED = 100_000
 
 
@@ -50,6 +59,8 @@ def key_text(value: JsonValue) -> str:
     if _ODD.search(text):
         said = "the key has a line end or another control character in it, or half a character"
         raise ItemsError(said, hint=_HINT)
+    if _STAND_IN.fullmatch(text):
+        raise StandInKeyError(text)
     return text
 
 
@@ -63,6 +74,15 @@ SAME_KEY = (
     "a key names one item: take a column in which all differ, "
     "or say `on_duplicate: first` or `on_duplicate: number`"
 )
+
+
+class StandInKeyError(ItemsError):
+    """The key is that of an item which has none of its own."""
+
+    def __init__(self, key: str) -> None:
+        said = f"the key `{key}` has the form of the names that items without a key go by"
+        super().__init__(said, hint="put a word before it, as in `key: \"'row ' ~ item.id\"`")
+        self.key = key
 
 
 class DuplicateKeyError(ItemsError):
@@ -153,20 +173,31 @@ class _Table:
         self._last, self._most = size - 1, size * 3 // 4
 
 
-def survey(items: Items, key_of: KeyOf, column: str | None = None) -> KeySurvey:
+def survey(
+    items: Items, key_of: KeyOf, column: str | None = None, *, is_computed: bool = True
+) -> Iterator[KeySurvey | None]:
     """Whether any key is there twice, and how many items have none; goes through all items.
 
-    `column` is the column that the key is, where it is no more than that. Of each key 8 bytes are
-    kept, so a million take 9 MiB; where one is there twice, the items are gone through once more.
+    That is the last one; before it, `None` where something else is to get a turn.
+
+    `column` is the column that the key is, where it is no more than that; `is_computed` says that
+    it takes a template to tell. Of each key 8 bytes are kept, so a million take 9 MiB; where one is
+    there twice, the items are gone through once more.
 
     Raises:
         ItemsError: the items cannot be read, or there is no such column.
+        ComputationStoppedError: a signal or the deadline of the task has stopped it.
     """
+    keys = partial(_keys, items, key_of, column, is_computed=is_computed)
     buckets = [array("q") for _ in range(_BUCKETS)]
     take = [bucket.append for bucket in buckets]
     rows = unusable = 0
     odd: str | None = None
-    for number, key, problem in _keys(items, key_of, column):
+    for found in keys():
+        if found is None:
+            yield None
+            continue
+        number, key, problem = found
         rows += 1
         if key is None:
             unusable += 1
@@ -180,27 +211,44 @@ def survey(items: Items, key_of: KeyOf, column: str | None = None) -> KeySurvey:
         if more and len(wanted) < _MOST_WANTED:
             wanted.update(mark for mark, times in Counter(bucket).items() if times > 1)
         repeated += more
-    twice = _twice(_keys(items, key_of, column), wanted) if repeated else None
+    twice: tuple[str, int, int] | None = None
+    for twice in _twice(keys(), wanted) if repeated else ():
+        if twice is None:
+            yield None
     file = None if items.file is None else shown(items.file)
-    return KeySurvey(rows, file, repeated if twice else 0, twice, unusable, odd)
+    yield KeySurvey(rows, file, repeated if twice else 0, twice, unusable, odd)
 
 
 _Found = tuple[int, str | None, str]
 """A line, or an index where there are no lines; the key; what is wrong where there is none."""
 
 
-def _keys(items: Items, key_of: KeyOf, column: str | None) -> Iterator[_Found]:
+def _keys(
+    items: Items, key_of: KeyOf, column: str | None, *, is_computed: bool
+) -> Iterator[_Found | None]:
+    """The keys, and `None` where something else is to get a turn."""
     cells = None if column is None else items.column(column)
-    if cells is None:
+    if cells is not None:
+        yield from _cells(cells)
+    elif is_computed:
+        yield from _computed(items, key_of)
+    else:
         for item in items:
-            number = item.index if item.line is None else item.line
-            try:
-                yield number, key_text(key_of(item)), ""
-            except AishError as error:
-                yield number, None, error.message
-        return
-    for line, text in cells:
-        if text.isascii() and text.isprintable() and 0 < len(text) <= LONGEST_KEY:
+            if item.index % _READ_AT_ONCE == 0:
+                yield None
+            yield _found(item, key_of)
+
+
+def _cells(cells: Iterable[tuple[int, str]]) -> Iterator[_Found | None]:
+    for index, (line, text) in enumerate(cells):
+        if index % _READ_AT_ONCE == 0:
+            yield None
+        if (
+            text.isascii()
+            and text.isprintable()
+            and 0 < len(text) <= LONGEST_KEY
+            and text[-1] != "]"
+        ):
             yield line, text, ""
             continue
         try:
@@ -209,13 +257,53 @@ def _keys(items: Items, key_of: KeyOf, column: str | None) -> Iterator[_Found]:
             yield line, None, error.message
 
 
-def _twice(keys: Iterable[_Found], wanted: Container[int]) -> tuple[str, int, int] | None:
-    """The first key that is there twice, and where; `None` if only its mark is the same."""
+def _computed(items: Iterable[Item], key_of: KeyOf) -> Iterator[_Found | None]:
+    """Many keys in one computation: to make one that can be stopped costs more than most keys.
+
+    Where they take long, each of the others is one of its own.
+    """
+    source = iter(items)
+    while block := list(islice(source, _COMPUTED_AT_ONCE)):
+        yield None
+        done: list[_Found] = []
+        rest = partial(_compute_rest, done, block, key_of)
+        try:
+            compute(rest, _COMPUTED_SECONDS)
+        except ComputationStoppedError as stopped:
+            if not stopped.is_late:
+                raise
+        yield from done
+        for item in block[len(done) :]:
+            yield None
+            yield _found(item, key_of)
+
+
+def _compute_rest(done: list[_Found], block: list[Item], key_of: KeyOf) -> None:
+    """Add what is not there yet: after a signal that changes nothing this is called again."""
+    done.extend(_found(item, key_of) for item in block[len(done) :])
+
+
+def _found(item: Item, key_of: KeyOf) -> _Found:
+    number = item.index if item.line is None else item.line
+    try:
+        return number, key_text(key_of(item)), ""
+    except AishError as error:
+        return number, None, error.message
+
+
+def _twice(
+    keys: Iterable[_Found | None], wanted: Container[int]
+) -> Iterator[tuple[str, int, int] | None]:
+    """The first key that is there twice, and where, if not only its mark is the same."""
     seen: dict[str, int] = {}
-    for number, key, _ in keys:
+    for found in keys:
+        if found is None:
+            yield None
+            continue
+        number, key, _ = found
         if key is None or hash(key) not in wanted:
             continue
         if key in seen:
-            return key, seen[key], number
+            yield key, seen[key], number
+            return
         seen[key] = number
-    return None

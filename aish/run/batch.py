@@ -5,7 +5,6 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcon
 from dataclasses import field, replace
 
 import anyio
-from anyio import to_thread
 from anyio.lowlevel import checkpoint
 
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
@@ -15,10 +14,11 @@ from aish.core.events import Failure, KeySurvey, Notice, StepStarted
 from aish.core.frozen import slotted
 from aish.core.text import counted
 from aish.items.items import Item, Items
-from aish.items.keys import DuplicateKeyError, KeyOf, Keys, key_text, place_key
+from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
 from aish.items.values import digest_of
 from aish.loop.usage import add_cost, add_usage
+from aish.run.course import CutOffError
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.item import Task, run_item
 from aish.run.item_source import count, given_parts, items_of, key_of, survey_keys
@@ -28,6 +28,7 @@ from aish.run.surroundings import AnyDone
 from aish.run.together import together
 from aish.run.tolerance import exceeds
 from aish.run.unit import KINDS, cut_off, ends_the_run, failed
+from aish.system.computation import ComputationStoppedError
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
@@ -42,12 +43,16 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
         StepFailedError: the items cannot be read.
     """
     context = stage.context()
-    items = items_of(foreach, context)
-    before = stage.carried.items.get(stage.name(step)) if stage.carried else None
-    keys = await _surveyed(step, foreach, items, stage)
-    known = await count(items, keys, foreach, stage)
-    done = before.ok + before.failed if before is not None else 0
     kind = KINDS[type(step)]
+    try:
+        items = items_of(foreach, context)
+        keys = await _surveyed(step, foreach, items, stage)
+        known = await count(items, keys, foreach, stage)
+    except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
+        stage.resources.equipment.emit(StepStarted(stage.place(step), kind))
+        raise
+    before = stage.carried.items.get(stage.name(step)) if stage.carried else None
+    done = before.ok + before.failed if before is not None else 0
     given = () if stage.prefix else given_parts(step, stage.plan)
     stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done, given))
     total = items.total if stage.options.shard is None else None
@@ -69,9 +74,11 @@ async def _surveyed(step: Step, foreach: Foreach, items: Items, stage: Stage) ->
     known = None if stage.within else stage.options.surveys.get(stage.name(step))
     if known is not None or not stage.options.key_check or stage.carried is not None:
         return known
-    if items.file is None:
-        return survey_keys(foreach, items, stage.context())
-    return await to_thread.run_sync(survey_keys, foreach, items, stage.context())
+    with stage.course.plain_unit():
+        for known in survey_keys(foreach, items, stage.context()):
+            if known is None:
+                await checkpoint()
+    return known
 
 
 @slotted
@@ -226,13 +233,27 @@ class _Batch:
 
     def _key(self, item: Item) -> str | None:
         """The key that the item goes by; none if it is left out."""
-        key = key_text(self.key_of(item))
+        try:
+            key = key_text(self.key_of(item))
+        except StandInKeyError as error:
+            # Runs of earlier versions had such keys; what is done there is done.
+            if not self._is_done(error.key, item):
+                raise
+            key = error.key
         if self.keys is None:
             return key
         name = self.keys.add(key, item.index)
-        if name != key:
-            self.repeated += 1
+        if name == key:
+            return key
+        self.repeated += 1
         return None if name is None else key_text(name)
+
+    def _is_done(self, key: str, item: Item) -> bool:
+        carried = self.stage.carried
+        before = carried.items.get(self.stage.name(self.step)) if carried else None
+        found = before.get(key) if before is not None else None
+        left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
+        return found is not None and found.index == item.index - left_out
 
     def _carry(self, key: str, digest: str, found: AnyDone) -> None:
         if found.digest != digest and not self.stage.options.force:

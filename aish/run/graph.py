@@ -190,7 +190,10 @@ async def _within_time(step: Step, stage: Stage, work: Awaitable[StepRecord]) ->
     """The end of a step, all of its items and attempts; `limits.time` of the step ends it (B8)."""
     limit = step.flow.limits.time
     with anyio.move_on_after(limit) as scope:
-        record = await work
+        try:
+            record = await work
+        except ComputationStoppedError:
+            await until_cancelled()
     if not scope.cancelled_caught:
         return record
     said = f"the time limit of the step, {limit:g} s, is over"

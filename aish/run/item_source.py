@@ -82,17 +82,27 @@ def _path_in_item(foreach: Foreach) -> Path:
             return ()
 
 
-def survey_keys(foreach: Foreach, items: Items, context: Context) -> KeySurvey:
+def survey_keys(foreach: Foreach, items: Items, context: Context) -> Iterator[KeySurvey | None]:
     """What the keys of all items are like; goes through all of them.
+
+    That is the last one; before it, `None` where something else is to get a turn.
 
     Raises:
         ItemsError: they cannot be read, or one key is there twice and that is to fail.
+        ComputationStoppedError: a signal or the deadline of the task has stopped it.
     """
-    found = survey(items, key_of(foreach, context), _column(foreach))
+    own_key, is_computed = key_of(foreach, context), not _path_in_item(foreach)
+    for found in survey(items, own_key, _column(foreach), is_computed=is_computed):
+        if found is not None:
+            _check(found, foreach)
+        yield found
+
+
+def _check(found: KeySurvey, foreach: Foreach) -> None:
     if found.items and found.unusable == found.items:
         raise ItemsError(f"no item has a key: {found.odd}")
     if found.twice is None or foreach.on_duplicate != "fail":
-        return found
+        return
     key, first, second = found.twice
     more = f"; {found.repeated:,} items repeat a key" if found.repeated > 1 else ""
     if found.file is None:
@@ -116,7 +126,8 @@ def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
     context = template_context(plan.pipeline, options, {}, plan.variables)
     for id, foreach, names in _known_before(_Known(plan, context)):
         try:
-            found[id] = survey_keys(foreach, items_of(foreach, names), names)
+            looks = survey_keys(foreach, items_of(foreach, names), names)
+            found[id] = next(survey for survey in looks if survey is not None)
         except AishError as error:
             where = error.where or f"step `{id}`"
             raise UsageError(error.message, where=where, hint=error.hint) from error

@@ -11,6 +11,9 @@ import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
+from aish.items.values import digest_of
+from aish.sinks.journal_record import sealed
+
 EACH = """
 foreach: {file: rows.csv}
 key: item.id
@@ -353,3 +356,57 @@ def test_what_is_to_become_of_equal_keys_is_checked_in_the_file(
 
     assert done.code == 2
     assert found in done.stderr + done.stdout
+
+
+ENDS = ("step.finished", "run.finished")
+STAND_INS = 'id,n\n[1],a\n"",b\nx,c\n[01],d\n'
+
+
+@pytest.mark.requirement("B4", "B5")
+def test_no_key_of_an_item_is_the_name_of_another_that_has_none(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(said)
+    keyed(project, endpoint, STAND_INS, f"{EACH}on_error: continue\n")
+
+    planned = project.aish("plan", "p.yaml", "--offline")
+    done = project.run("-o", "out.csv")
+
+    assert "2 of 4 items will fail for want of a key; first rows.csv:2" in planned.stderr
+    assert done.code == 1, done.stderr
+    assert [(row["key"], row["n"], row["status"]) for row in table(project)] == [
+        ("[0]", "a", "failed"),
+        ("[1]", "b", "failed"),
+        ("x", "c", "ok"),
+        ("[01]", "d", "ok"),
+    ]
+    assert "rows.csv:2: the key `[1]` has the form of the names that items" in done.stderr
+
+    again = project.run("--resume")
+    assert again.code == 1, again.stderr
+    assert len(endpoint.asked) == 2, "what is done is done"
+
+
+@pytest.mark.requirement("B3", "B4")
+def test_a_run_of_an_earlier_version_with_such_a_key_is_resumed(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(said)
+    keyed(project, endpoint, "id,n\ny,a\n[1],b\n", f"{EACH}on_error: continue\n")
+    assert project.run().code == 1
+    keyed(project, endpoint, "id,n\n[1],a\n", f"{EACH}on_error: continue\n")
+    (folder,) = project.run_folders
+    # As it was written when such a key was one: the first item alone, and the run cut off after it.
+    old, new = (digest_of({"id": key, "n": "a"}) for key in ("y", "[1]"))
+    kept = []
+    for event in project.journal:
+        if "[1]" not in {event.get("item"), event.get("key")} and event["type"] not in ENDS:
+            text = json.dumps(event, separators=(",", ":"), ensure_ascii=False)
+            kept.append(sealed(text.replace('"y"', '"[1]"').replace(old, new).encode() + b"\n"))
+    (folder / "events.jsonl").write_bytes(b"".join(kept))
+
+    # The table is another one than that of the run, `--force` lets that pass.
+    done = project.run("--resume", "--force")
+
+    assert done.code == 0, done.stderr
+    assert len(endpoint.asked) == 1

@@ -244,3 +244,50 @@ def test_a_signal_ends_the_name_of_a_file_that_computes(
 
     (end,) = of_type(project.journal, "run.finished")
     assert end["exit"]["code"] == code
+
+
+@pytest.fixture
+def keyed(project: Project) -> Project:
+    """A step whose items are known only in the run, with a key that computes for each of them."""
+    rows = "\n".join(["id", *map(str, range(50))])
+    project.write("rows.csv", rows)
+    project.pipeline(
+        f"""
+        mcp: {{auto_approve: [shell__run]}}
+        steps:
+          - {{id: list, run: [echo, -n, rows.csv]}}
+          - id: each
+            foreach: {{file: "{{{{ steps.list.text }}}}"}}
+            key: "item.id ~ ({EXPRESSION.replace(chr(39), chr(92) + chr(34))})"
+            concurrency: 1
+            run: [echo, "{{{{ item.id }}}}"]
+        """
+    )
+    return project
+
+
+@pytest.mark.requirement("B4", "B8")
+@pytest.mark.parametrize("limit", ["the run", "the step"])
+def test_the_time_limit_ends_the_look_at_keys_that_compute(keyed: Project, limit: str) -> None:
+    limits = {"the run": ("--timeout", "1s"), "the step": ("--set", "steps.each.limits.time=1s")}
+
+    done = keyed.run(*limits[limit])
+
+    assert done.code == 4, done.stderr
+    assert f"the time limit of {limit}" in done.stderr
+    assert not of_type(keyed.journal, "item.started")
+
+
+@pytest.mark.requirement("B4", "B14")
+@pytest.mark.parametrize(("number", "code"), ENDS)
+def test_a_signal_ends_the_look_at_keys_that_compute(
+    keyed: Project, number: signal.Signals, code: int
+) -> None:
+    with keyed.aish.start("run", "p.yaml") as running:
+        running.wait_for_line("list: ok")
+        running.interrupt(number)
+
+        assert running.finish().code == code
+
+    (end,) = of_type(keyed.journal, "run.finished")
+    assert end["exit"]["code"] == code

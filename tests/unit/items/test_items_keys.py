@@ -1,20 +1,22 @@
 """Keys and shards of items (B4, B6)."""
 
 import tracemalloc
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from work import work_of
 
 from aish.core.errors import UsageError
 from aish.core.events import KeySurvey, OnDuplicate, Shard
 from aish.core.json import JsonValue
-from aish.items.items import Item, from_file
+from aish.items.items import Item, from_file, from_list
 from aish.items.keys import LONGEST_KEY, Keys, key_text, survey
 from aish.items.shards import holds, parse_shard, shard_of
 from aish.items.source import ItemsError
+from aish.templates.render import evaluate
 
 
 @pytest.mark.requirement("B4")
@@ -118,10 +120,14 @@ def value_of(item: Item) -> JsonValue:
     return item.value["id"]
 
 
+def whole(looks: Iterable[KeySurvey | None]) -> KeySurvey:
+    return next(look for look in looks if look is not None)
+
+
 def surveyed(folder: Path, name: str, text: str, column: str | None = None) -> KeySurvey:
     path = folder / name
     path.write_text(text, "utf-8", newline="")
-    return survey(from_file(path), value_of, column)
+    return whole(survey(from_file(path), value_of, column))
 
 
 @pytest.mark.requirement("B4", "B5")
@@ -172,7 +178,7 @@ def test_a_survey_takes_little_memory(tmp_path: Path) -> None:
         file.writelines(f"T-{number},some text\n" for number in range(count))
     items = from_file(path)
     tracemalloc.start()
-    found = survey(items, value_of, "id")
+    found = whole(survey(items, value_of, "id"))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
 
@@ -237,3 +243,34 @@ def test_a_shard_that_is_none_is_refused(text: str, said: str) -> None:
         parse_shard(text)
 
     assert caught.value.where == f"--shard {text}"
+
+
+@pytest.mark.requirement("B4", "F6")
+def test_many_keys_are_computed_within_one_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aish.items.keys._COMPUTED_SECONDS", 600.0)
+    items = from_list([{"id": number} for number in range(3200)])
+
+    def key_of(item: Item) -> JsonValue:
+        return evaluate("item.id ~ '!'", {"item": item.value})
+
+    looks: list[KeySurvey | None] = []
+    work = work_of(lambda: looks.extend(survey(items, key_of)))
+
+    assert looks[-1] == KeySurvey(3200, None, 0, None, 0, None)
+    assert work.calls["setitimer"] <= 2 * 3200 / 32, "one timer for many"
+    assert looks.count(None) >= 3200 / 32, "others get a turn"
+
+
+@pytest.mark.requirement("B4", "F6")
+def test_keys_that_take_long_are_each_computed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aish.items.keys._COMPUTED_SECONDS", 0.0)
+    asked: list[int] = []
+
+    def key_of(item: Item) -> JsonValue:
+        asked.append(item.index)
+        return sum(1 for _ in range(200_000)) + item.index
+
+    (found,) = [look for look in survey(from_list([*range(40)]), key_of) if look is not None]
+
+    assert (found.items, found.repeated) == (40, 0)
+    assert len(asked) <= 40 + 2, "at most the one of each block that was stopped is begun again"
