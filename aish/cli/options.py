@@ -140,7 +140,9 @@ StagedOption = Annotated[
 NoKeyCheckOption = Annotated[
     bool,
     typer.Option(
-        "--no-key-check", help="Do not read the items once for keys that are there twice."
+        "--no-key-check",
+        help="Do not read the items once more, before the first request, for keys that are there"
+        " twice: for files that are large or slow to read. Pipes are refused as items either way.",
     ),
 ]
 TableStepOption = Annotated[

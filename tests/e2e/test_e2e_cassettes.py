@@ -222,6 +222,14 @@ def test_without_a_path_a_file_that_names_no_cassette_is_refused(
             ("--replay", "tapes/1.yaml"),
             "aish test p.yaml --record",
         ),
+        (
+            (
+                "tests: [{name: a, foreach: {file: cases.csv}, key: item.id,"
+                ' cassette: "tapes/{{ key }}.yaml"}]\n'
+            ),
+            ("--replay", "tapes-of-others/1.yaml"),
+            "aish record p.yaml -o tapes-of-others/1.yaml",
+        ),
     ],
 )
 def test_a_cassette_that_is_missing_or_does_not_match_names_the_command_that_records_it(

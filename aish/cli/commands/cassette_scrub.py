@@ -39,8 +39,9 @@ def command(
 ) -> int:
     """Take secrets out of a cassette.
 
-    Named values in every encoding, and headers with credentials. Values come
-    from the environment or from stdin, so that they stand in no shell history.
+    Named values, as they are, escaped in JSON or in a URL, and in base64; and
+    headers with credentials. Values come from the environment or from stdin, so
+    that they stand in no shell history.
 
     Example: aish cassette scrub tests/cassettes/old.yaml --env API_KEY --in-place
     """

@@ -213,19 +213,24 @@ def load_reel(choice: TapeChoice) -> Reel:
 
 def renewal(pipeline: Pipeline, path: Path) -> str:
     """The command that records the cassette at `path` again."""
-    file = _quoted(pipeline.file)
     played = {(case.cassette or pipeline.cassette) for case in pipeline.tests}
     if any(one is not None and _names(one.path, path) for one in played):
-        return f"aish test {file} --record"
+        return test_renewal(pipeline)
     own = pipeline.cassette is not None and pipeline.cassette.path.resolve() == path.resolve()
-    return f"aish record {file}" + ("" if own else f" -o {_quoted(path)}")
+    return f"aish record {_quoted(pipeline.file)}" + ("" if own else f" -o {_quoted(path)}")
+
+
+def test_renewal(pipeline: Pipeline) -> str:
+    """The command that records the cassettes of a file's tests again."""
+    return f"aish test {_quoted(pipeline.file)} --record"
 
 
 def _names(named: Path, path: Path) -> bool:
     """Whether a test plays a cassette; where its rows name theirs, by how the name begins."""
     begins, is_template, _ = str(named).partition("{{")
     if is_template:
-        return str(path.resolve()).startswith(os.path.realpath(begins))
+        folder, name = os.path.split(begins)
+        return str(path.resolve()).startswith(f"{os.path.realpath(folder)}/{name}")
     return named.resolve() == path.resolve()
 
 

@@ -27,7 +27,7 @@ from aish.run.order import require_stdin
 from aish.run.plan import Plan, make_plan
 from aish.run.staging.wanted import stages
 from aish.run.surroundings import Surroundings
-from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape, renewal
+from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape, test_renewal
 from aish.run.testing.examiner import Examiner, without_snapshots
 from aish.run.testing.outcome import Job, Outcome, verdict_of
 from aish.system.clock import SystemClock
@@ -75,7 +75,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
         settings.ignore,
         settings.allow,
         strict=settings.strict is not False,
-        renewal=renewal(job.pipeline, path),
+        renewal=test_renewal(job.pipeline),
         accepted=_ACCEPTED,
     )
     reel = load_reel(choice)
