@@ -24,7 +24,7 @@ ALLOWED = {
     "cli/importing/templates.py": {"jinja2"},
     "run/": {"anyio"},
     "run/cluster/": {"anyio", "distributed"},
-    "loop/": {"anyio"},
+    "agent/": {"anyio"},
     "models/": {"anyio"},
     "models/pricing.py": {"genai_prices"},
     "models/transport.py": {"anyio", "httpx"},

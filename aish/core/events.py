@@ -160,7 +160,7 @@ class Shard:
 class TurnAdded:
     """A turn now stands at the end of a conversation.
 
-    `turn` is what `loop.turn_json` makes of it; in JSON it is `added`. Where the `purpose` is that
+    `turn` is what `agent.turn_json` makes of it; in JSON it is `added`. Where the `purpose` is that
     the conversation can be continued, every turn of it is told, with all it takes to say the same
     to a model again. Where it is that of requests, a turn is told that no other event has whole:
     answers and results of tools are in `TurnFinished` and `ToolFinished`.
@@ -242,7 +242,7 @@ class OutputWaits:
 
 @frozen
 class WaitingAttachment:
-    """`turn` is what `loop.turn_json` makes of a user turn with nothing else in it."""
+    """`turn` is what `agent.turn_json` makes of a user turn with nothing else in it."""
 
     name: str
     turn: JsonObject

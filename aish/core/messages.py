@@ -1,6 +1,6 @@
 """A conversation: turns typed by role (L12).
 
-`History` only holds turns. `loop.conversation` is the one place that adds them and checks that
+`History` only holds turns. `agent.conversation` is the one place that adds them and checks that
 each is legal where it stands; `models` encodes them.
 """
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from posixpath import normpath
 from typing import cast, get_args
 
+from aish.agent.runtime import Mask
 from aish.config.annotations import FIELDS, Annotation
 from aish.config.pipeline import Pipeline
 from aish.core.errors import AishError
@@ -15,7 +16,6 @@ from aish.core.events import AnnotationAdded, AnnotationLevel, Event, Notice, Pl
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.text import counted, for_line
-from aish.loop.equipment import Mask
 from aish.run.order import annotation_reads
 from aish.run.records import Records
 from aish.templates.context import ProjectNames

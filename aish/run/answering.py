@@ -6,15 +6,14 @@ hold for all of it.
 
 from dataclasses import replace
 
+from aish.agent.conversation import add_user
+from aish.agent.converse import Ask, Outcome, converse
+from aish.agent.runtime import AgentRuntime, add_usage
 from aish.core.events import Failure, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.protocols import AnswerSchema
 from aish.core.text import counted
-from aish.loop.conversation import add_user
-from aish.loop.converse import Ask, Outcome, converse
-from aish.loop.equipment import Equipment
-from aish.loop.usage import add_usage
 from aish.run.structured import Judged, complaint, judge, last_turn
 
 _LONGEST = 400
@@ -30,7 +29,7 @@ class Answered:
     failure: Failure | None = None
 
 
-async def answer(ask: Ask, schema: AnswerSchema, attempts: int, equipment: Equipment) -> Answered:
+async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRuntime) -> Answered:
     """Ask for an answer that fits `schema`, at most `attempts` times.
 
     Where the endpoint takes no schema beside tools, the answer of a turn with tools is no attempt:
@@ -44,22 +43,22 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, equipment: Equip
     said: Outcome | None = None
     attempt = 1
     while True:
-        now = await converse(ask, equipment)
+        now = await converse(ask, runtime)
         said = now if said is None else _together(said, now)
         if said.status != "ok":
             return Answered(said)
-        judged = await judge(now.text, schema.schema, equipment.check_arguments, equipment.mask)
+        judged = await judge(now.text, schema.schema, runtime.check_arguments, runtime.mask)
         if not judged.why:
             return Answered(said, judged.value)
         here = replace(ask.place, turn=first + said.turns)
         # Every turn but the last was one with calls.
         ask = replace(ask, place=here, rounds=ask.rounds + now.turns - 1)
         if _is_apart(ask):
-            equipment.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
+            runtime.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
             ask = _asked_again(replace(ask, tools=()), last_turn(schema.schema))
         elif judged.mendable and attempt < attempts:
             text = f"answer {attempt} of {attempts}: {judged.why[:_LONGEST]}; asking again"
-            equipment.emit(Notice(here, "warning", "answer_rejected", text))
+            runtime.emit(Notice(here, "warning", "answer_rejected", text))
             ask = _asked_again(ask, complaint(judged))
             attempt += 1
         else:

@@ -8,13 +8,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from aish.agent.result_limit import can_be_attached, describe
 from aish.config.steps import Attachment
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.resources import Capability, Part, Resource
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Media
-from aish.loop.media import can_be_attached, describe
 from aish.run.uri_templates import matches
 from aish.run.uris import is_uri
 from aish.templates.project_file import ProjectFileError, project_file

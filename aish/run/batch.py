@@ -7,6 +7,7 @@ from dataclasses import field, replace
 import anyio
 from anyio.lowlevel import checkpoint
 
+from aish.agent.runtime import add_cost, add_usage
 from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, ExitCode, UsageError
@@ -17,7 +18,6 @@ from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
 from aish.items.values import digest_of
-from aish.loop.usage import add_cost, add_usage
 from aish.run.course import CutOffError
 from aish.run.final import PRECEDENCE, failure_of
 from aish.run.item import Task, run_item
@@ -49,12 +49,12 @@ async def run_items(step: Step, foreach: Foreach, stage: Stage) -> StepRecord:
         keys = await _surveyed(step, foreach, items, stage)
         known = await count(items, keys, foreach, stage)
     except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
-        stage.resources.equipment.emit(StepStarted(stage.place(step), kind))
+        stage.resources.runtime.emit(StepStarted(stage.place(step), kind))
         raise
     before = stage.carried.items.get(stage.name(step)) if stage.carried else None
     done = before.ok + before.failed if before is not None else 0
     given = () if stage.prefix else given_parts(step, stage.plan)
-    stage.resources.equipment.emit(StepStarted(stage.place(step), kind, known, done, given))
+    stage.resources.runtime.emit(StepStarted(stage.place(step), kind, known, done, given))
     total = items.total if stage.options.shard is None else None
     own_key = key_of(foreach, context)
     batch = _Batch(step, foreach, stage, items, iter(items), own_key, total, known)
@@ -145,7 +145,7 @@ class _Batch:
             became = "has a number added to it" if one else "have numbers added to them"
         said = f"{counted(self.repeated, 'item')} with a key that was there before {became}"
         place = self.stage.place(self.step)
-        self.stage.resources.equipment.emit(Notice(place, "warning", "keys_repeated", said))
+        self.stage.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
 
     def _is_empty(self) -> bool:
         """Whether no item is left where nobody has looked any more."""
@@ -267,7 +267,7 @@ class _Batch:
 
     async def _run(self, task: Task) -> None:
         stage = self.stage
-        emit = stage.resources.equipment.emit
+        emit = stage.resources.runtime.emit
         names = {self.foreach.name: task.item.value, "index": task.item.index}
         here = replace(stage, item=ItemScope(task.key, names))
         place = here.place(self.step)

@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Mapping
 
+from aish.agent.conversation import Heard
+from aish.agent.turn_recorder import TurnRecorder, request_recorder
 from aish.config.steps import PromptStep, Step
 from aish.core.errors import StepFailedError
 from aish.core.events import Failure
 from aish.core.messages import History
-from aish.loop.conversation import Heard
-from aish.loop.turn_teller import TurnTeller, request_teller
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
 
@@ -52,7 +52,7 @@ def teller(step: PromptStep, stage: Stage) -> Heard | None:
 
     What belongs to an item is done again with it.
     """
-    equipment, place = stage.resources.equipment, stage.place(step)
+    runtime, place = stage.resources.runtime, stage.place(step)
     if place.item is not None or not is_continued(step, stage.plan.steps):
-        return request_teller(equipment, place, "answer")
-    return TurnTeller(equipment.emit, equipment.keep, place)
+        return request_recorder(runtime, place, "answer")
+    return TurnRecorder(runtime.emit, runtime.keep, place)

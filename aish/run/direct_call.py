@@ -5,13 +5,13 @@ from dataclasses import replace
 from sys import maxsize
 from typing import cast
 
+from aish.agent.dispatch import call_tool
+from aish.agent.runtime import UsedCall
 from aish.config.inputs import as_typed
 from aish.core.errors import UsageError
 from aish.core.events import Place
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Tool
-from aish.loop.dispatch import call_tool
-from aish.loop.equipment import UsedCall
 from aish.policy.explain import tool_name
 from aish.run.plan import Plan
 from aish.run.resources import Toolbox, open_toolbox, require_lock, require_servers
@@ -33,7 +33,7 @@ async def direct_call(
         require_lock(box.tools)
         tool = _known(name, box)
         arguments = _arguments(tool, assignments)
-        problems = await box.equipment.check_arguments(tool.input_schema, arguments)
+        problems = await box.runtime.check_arguments(tool.input_schema, arguments)
         if problems:
             raise UsageError(
                 "; ".join(str(problem) for problem in problems[:3]),
@@ -41,7 +41,7 @@ async def direct_call(
                 hint="`aish tools FILE --json` shows the schema",
             )
         # A person asked for the result, so nothing is cut out of it.
-        whole = replace(box.equipment, limits=replace(box.equipment.limits, result_limit=maxsize))
+        whole = replace(box.runtime, limits=replace(box.runtime.limits, result_limit=maxsize))
         return await call_tool(tool, arguments, whole, Place(step="call", call="call-1"))
 
 

@@ -6,6 +6,7 @@ from dataclasses import field, replace
 
 import anyio
 
+from aish.agent.runtime import add_cost, add_usage
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.core.events import (
@@ -22,7 +23,6 @@ from aish.core.events import (
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
 from aish.core.protocols import Emit
-from aish.loop.usage import add_cost, add_usage
 from aish.run.course import Course, last_words, until_cancelled
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.folder import resume_words

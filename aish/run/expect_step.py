@@ -21,13 +21,13 @@ async def held_to(step: Step, record: StepRecord, stage: Stage) -> StepRecord:
     Raises:
         AishError: a judge could not be asked, or gave no verdict.
     """
-    equipment, place = stage.resources.equipment, stage.place(step)
+    runtime, place = stage.resources.runtime, stage.place(step)
     subject = step_subject(stage.context(), record)
     unmet: list[Checked] = []
-    fits, mask, ask = equipment.check_arguments, stage.plan.secrets.mask, grader(stage, place)
+    fits, mask, ask = runtime.check_arguments, stage.plan.secrets.mask, grader(stage, place)
     for expectation in step.expect:
         checked = await check(expectation, subject, fits, mask, ask)
-        equipment.emit(ExpectChecked(place, checked.kind, checked.ok, checked.message))
+        runtime.emit(ExpectChecked(place, checked.kind, checked.ok, checked.message))
         unmet += () if checked.ok else (checked,)
     if not unmet:
         return record

@@ -118,7 +118,7 @@ def _left_out(step: Step, needs: tuple[str, ...], stage: Stage) -> Failure | Non
 
 def _skip(step: Step, stage: Stage, why: Failure) -> None:
     record = stage.records[step.id] = _skipped(step, why)
-    stage.resources.equipment.emit(finished(record, stage.place(step)))
+    stage.resources.runtime.emit(finished(record, stage.place(step)))
 
 
 def _skipped(step: Step, why: Failure) -> StepRecord:
@@ -127,8 +127,8 @@ def _skipped(step: Step, why: Failure) -> StepRecord:
 
 
 async def _run_step(step: Step, stage: Stage) -> StepRecord:
-    emit = stage.resources.equipment.emit
-    clock = stage.resources.equipment.clock
+    emit = stage.resources.runtime.emit
+    clock = stage.resources.runtime.clock
     begun = clock.monotonic()
     try:
         record = await _outcome(step, stage)
@@ -160,7 +160,7 @@ async def _outcome(step: Step, stage: Stage) -> StepRecord:
     flow = step.flow
     kind = KINDS[type(step)]
     began = StepStarted(stage.place(step), kind)
-    emit = stage.resources.equipment.emit
+    emit = stage.resources.runtime.emit
     try:
         per_item = flow.foreach is not None and names_item(step)
         if flow.when is not None and not per_item and not evaluate(flow.when, stage.context()):

@@ -33,7 +33,7 @@ async def run_inner(step: PipelineStep, stage: Stage) -> StepRecord:
     limit = inner.plan.pipeline.limits.time
     with anyio.move_on_after(limit) as scope:
         await run_graph(inner)
-    emit = inner.resources.equipment.emit
+    emit = inner.resources.runtime.emit
     if scope.cancelled_caught:
         raise BudgetError(
             f"the time limit of {limit:g} s is over",

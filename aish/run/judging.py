@@ -8,6 +8,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from hashlib import sha256
 
+from aish.agent.conversation import Heard, add_system, add_user
+from aish.agent.converse import Ask
+from aish.agent.turn_recorder import request_recorder
 from aish.config.expected import Expectation
 from aish.config.steps import LoopLimits
 from aish.core.errors import BudgetError, StepFailedError
@@ -24,9 +27,6 @@ from aish.core.json import JsonObject
 from aish.core.messages import History
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.text import for_line, safe_utf8
-from aish.loop.conversation import Heard, add_system, add_user
-from aish.loop.converse import Ask
-from aish.loop.turn_teller import request_teller
 from aish.run.answering import answer
 from aish.run.judges import OPENING
 from aish.run.stage import Stage
@@ -65,8 +65,8 @@ async def grade(
     alias = expectation.model or ""
     model = stage.resources.models[alias]
     schema = AnswerSchema("verdict", _SCHEMA)
-    equipment = stage.equipment(LoopLimits(), "fail")
-    heard = request_teller(equipment, place, "judge")
+    runtime = stage.runtime(LoopLimits(), "fail")
+    heard = request_recorder(runtime, place, "judge")
     ask = Ask(
         history=_opening(str(expectation.value), text, model, heard),
         model=model,
@@ -74,15 +74,15 @@ async def grade(
         place=replace(place, turn=None),
         heard=heard,
     )
-    equipment = replace(equipment, emit=_aside(equipment.emit))
-    found = await answer(ask, schema, _ATTEMPTS, equipment)
+    runtime = replace(runtime, emit=_aside(runtime.emit))
+    found = await answer(ask, schema, _ATTEMPTS, runtime)
     failure = found.failure or found.outcome.failure
     if found.outcome.status == "budget" and failure is not None:
         raise BudgetError(failure.message, hint=failure.hint)
     if failure is not None or not isinstance(found.output, dict):
         why = failure.message if failure is not None else "no verdict"
         raise StepFailedError(f"the judge `{alias}` gives no verdict: {why}")
-    reason = for_line(equipment.mask(str(found.output["reason"]))).strip()[:_LONGEST_REASON]
+    reason = for_line(runtime.mask(str(found.output["reason"]))).strip()[:_LONGEST_REASON]
     return found.output["pass"] is True, reason
 
 

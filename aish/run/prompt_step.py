@@ -2,14 +2,14 @@
 
 from dataclasses import replace
 
+from aish.agent.conversation import Conversation, Heard, add_system
+from aish.agent.converse import Ask, converse
+from aish.agent.runtime import Bound
 from aish.config.steps import Prompt, PromptStep
 from aish.core.errors import StepFailedError
 from aish.core.messages import History, Turn, UserTurn
 from aish.core.protocols import AnswerSchema, Model
 from aish.core.tools import Tool, ToolName
-from aish.loop.conversation import Conversation, Heard, add_system
-from aish.loop.converse import Ask, converse
-from aish.loop.equipment import Bound
 from aish.policy.rules import matches_tool
 from aish.run.answering import Answered, answer
 from aish.run.continuing import beginning, is_continued, teller
@@ -44,13 +44,13 @@ async def run_prompt(step: PromptStep, stage: Stage) -> StepRecord:
         bound=_bound(step, stage),
         heard=heard,
     )
-    equipment = stage.equipment(step.limits, step.on_denied)
+    runtime = stage.runtime(step.limits, step.on_denied)
     if step.output is None or schema is None:
-        outcome = await converse(ask, equipment)
+        outcome = await converse(ask, runtime)
         output = outcome.text if outcome.status == "ok" else None
         answered = Answered(outcome, output)
     else:
-        answered = await answer(ask, schema, step.output.attempts, equipment)
+        answered = await answer(ask, schema, step.output.attempts, runtime)
     record = _record(step, answered)
     kept = record.status == "ok" and is_continued(step, stage.plan.steps)
     return replace(record, history=tuple(ask.history.turns)) if kept else record
@@ -60,7 +60,7 @@ def _bound(step: PromptStep, stage: Stage) -> Bound | None:
     """What keeps the conversation from growing without end, where the file wants that (L19)."""
     if step.context.max_tokens is None:
         return None
-    from aish.loop.window import Window
+    from aish.agent.compaction import Window
 
     alias = step.context.summary_model
     return Window(step.context, stage.resources.models[alias] if alias else None)

@@ -7,14 +7,14 @@ from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
 
+from aish.agent.result_limit import no_spans
+from aish.agent.runtime import AgentRuntime
 from aish.config.steps import LoopLimits
 from aish.core.errors import AishError, UnavailableError
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Meter, Model
-from aish.loop.cutting import no_spans
-from aish.loop.equipment import Equipment
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
 from aish.models.pace import Pace
@@ -45,7 +45,7 @@ class Toolbox:
     """
 
     tools: AllTools
-    equipment: Equipment
+    runtime: AgentRuntime
     servers: tuple[ServerInfo, ...]
     reaper: Reaper
 
@@ -56,7 +56,7 @@ class Resources:
 
     models: Mapping[str, Model]
     tools: AllTools
-    equipment: Equipment
+    runtime: AgentRuntime
     servers: tuple[ServerInfo, ...]
     inner: Mapping[str, "Resources"] = field(default_factory=dict)
 
@@ -91,9 +91,9 @@ async def open_toolbox(
                 watch.hold(registry)
         local = LocalCommands(plan.pipeline.file.parent, around.environ, reaper, around.tape)
         tools = AllTools(registry, local, watch)
-        equipment = _equipment(plan, around, tools, SchemaWorker(reaper), stack)
-        equipment = replace(equipment, meter=meter)
-        yield Toolbox(tools, equipment, registry.servers if registry else (), reaper)
+        runtime = _runtime(plan, around, tools, SchemaWorker(reaper), stack)
+        runtime = replace(runtime, meter=meter)
+        yield Toolbox(tools, runtime, registry.servers if registry else (), reaper)
 
 
 @asynccontextmanager
@@ -122,8 +122,8 @@ async def open_resources(
             counted = None if meter is None else meter.inner(sub)
             opened = open_resources(sub, around, counted, throttles)
             inner[id] = await stack.enter_async_context(opened)
-        equipment = replace(box.equipment, long_texts={}, tells_cut_off=True)
-        yield Resources(models, box.tools, equipment, box.servers, inner)
+        runtime = replace(box.runtime, long_texts={}, tells_cut_off=True)
+        yield Resources(models, box.tools, runtime, box.servers, inner)
 
 
 def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:
@@ -186,13 +186,13 @@ def _watch(plan: Plan, around: Surroundings) -> Watch | None:
     return begun_watch(plan, plan.lock, around.emit)
 
 
-def _equipment(
+def _runtime(
     plan: Plan,
     around: Surroundings,
     tools: AllTools,
     worker: SchemaWorker,
     stack: AsyncExitStack,
-) -> Equipment:
+) -> AgentRuntime:
     stack.push_async_callback(worker.close)
 
     async def check(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
@@ -203,7 +203,7 @@ def _equipment(
         # Problems show the beginning of a value, and half a secret would not be known for one.
         return await check_any(schema, masked, worker) or (_UNFIT,)
 
-    return Equipment(
+    return AgentRuntime(
         tools=tools,
         gate=Gate(
             plan.policy,
@@ -247,7 +247,7 @@ async def open_models(
             pace=pace,
             throttles=throttles,
             make_client=_client(resolved, around),
-            meter=box.equipment.meter,
+            meter=box.runtime.meter,
         )
         single[alias] = await stack.enter_async_context(model)
     return {

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
+from aish.agent.result_limit import can_be_attached, describe
 from aish.config.steps import ServerPrompt
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.resources import PromptMessage
 from aish.core.text import safe_utf8
-from aish.loop.media import can_be_attached, describe
 from aish.run.attaching import refuse_long
 
 Turns = tuple[UserTurn | AssistantTurn, ...]

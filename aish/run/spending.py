@@ -2,10 +2,10 @@
 
 from dataclasses import field
 
+from aish.agent.runtime import add_cost, add_usage
 from aish.core.deltas import Usage
 from aish.core.events import Event, Place, TurnFinished, TurnStarted
 from aish.core.frozen import frozen, slotted
-from aish.loop.usage import add_cost, add_usage
 from aish.run.budget import scopes
 
 

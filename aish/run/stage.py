@@ -8,12 +8,12 @@ from typing import Protocol
 
 import anyio
 
+from aish.agent.runtime import AgentRuntime
 from aish.config.steps import LoopLimits, OnDenied, PipelineStep, Step
 from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
-from aish.loop.equipment import Equipment
 from aish.run.context import template_context
 from aish.run.course import Course
 from aish.run.options import RunOptions
@@ -90,9 +90,9 @@ class Stage:
             self.plan.pipeline, self.options, self.records, self.plan.variables, more
         )
 
-    def equipment(self, limits: LoopLimits, on_denied: OnDenied) -> Equipment:
+    def runtime(self, limits: LoopLimits, on_denied: OnDenied) -> AgentRuntime:
         """The resources as the loop takes them, under a step's own limits."""
-        return replace(self.resources.equipment, limits=limits, on_denied=on_denied)
+        return replace(self.resources.runtime, limits=limits, on_denied=on_denied)
 
 
 Inner = Callable[[PipelineStep, Stage], Awaitable[StepRecord]]

@@ -4,11 +4,11 @@ import json
 import re
 from json import JSONDecodeError
 
+from aish.agent.runtime import CheckArguments, Mask
 from aish.config.documents import MAX_DEPTH, parse_json
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json_at
 from aish.core.text import for_line
-from aish.loop.equipment import CheckArguments, Mask
 
 _ONE_VALUE = "one JSON value and nothing else: no explanation, no code fence."
 _MOST_NAMED = 3

@@ -3,14 +3,14 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from aish.agent.dispatch import call_tool
+from aish.agent.runtime import UsedCall
 from aish.config.documents import parse_json
 from aish.config.steps import CallStep, RunStep
 from aish.core.errors import ExitCode, StepFailedError
 from aish.core.events import Failure, StepKind, StepStatus
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import ResultKind, ToolName
-from aish.loop.dispatch import call_tool
-from aish.loop.equipment import UsedCall
 from aish.run.local_command import SHELL_RUN, command_arguments
 from aish.run.records import StepRecord
 from aish.run.stage import Stage
@@ -46,9 +46,9 @@ async def run_call(step: CallStep, stage: Stage) -> StepRecord:
         )
     arguments = render_tree(step.arguments, stage.context())
     assert isinstance(arguments, dict)
-    equipment = stage.equipment(step.limits, step.on_denied)
+    runtime = stage.runtime(step.limits, step.on_denied)
     place = replace(stage.place(step), call=f"{step.id}-1")
-    used = await call_tool(tool, arguments, equipment, place)
+    used = await call_tool(tool, arguments, runtime, place)
     return tool_record(step.id, "call", used, on_denied=step.on_denied, output=output_of(used))
 
 
@@ -61,12 +61,12 @@ async def run_command_step(step: RunStep, stage: Stage) -> StepRecord:
         else tuple(render(word, context) for word in step.run)
     )
     arguments: JsonObject = command_arguments(run)
-    equipment = replace(
-        stage.equipment(step.limits, step.on_denied),
+    runtime = replace(
+        stage.runtime(step.limits, step.on_denied),
         tools=stage.resources.tools.of_step(stage.name(step)),
     )
     place = replace(stage.place(step), call=f"{step.id}-1")
-    used = await call_tool(SHELL_RUN, arguments, equipment, place)
+    used = await call_tool(SHELL_RUN, arguments, runtime, place)
     return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
 
 

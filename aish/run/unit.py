@@ -83,7 +83,7 @@ def _billed(record: StepRecord, used: Used) -> StepRecord:
 async def _attempt(step: Step, stage: Stage) -> StepRecord:
     """One attempt; every failure is a record."""
     limit = step.flow.timeout
-    clock = stage.resources.equipment.clock
+    clock = stage.resources.runtime.clock
     began = clock.monotonic()
     with anyio.move_on_after(limit) as scope:
         record = await _told(step, stage, began)
@@ -115,7 +115,7 @@ async def _held(step: Step, record: StepRecord, stage: Stage, began: float) -> S
     from aish.run.expect_step import held_to
 
     record = _billed(record, stage.spending.of(stage.place(step)))
-    seconds = stage.resources.equipment.clock.monotonic() - began
+    seconds = stage.resources.runtime.clock.monotonic() - began
     return await held_to(step, replace(record, seconds=seconds), stage)
 
 
@@ -161,7 +161,7 @@ async def _wait(step: Step, stage: Stage, attempt: int, record: StepRecord) -> N
     delay = 0.0 if stage.replayed else stage.chance() * bound
     reason = record.failure.message if record.failure else record.status
     place = stage.place(step)
-    stage.resources.equipment.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
+    stage.resources.runtime.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
     await anyio.sleep(delay)
 
 

@@ -4,12 +4,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any
 
+from aish.agent.turn_json import Lost, ReadFile, turn_from_json
+from aish.agent.wording import is_shortened
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.messages import Turn, UserTurn
 from aish.core.text import counted
-from aish.loop.turn_json import Lost, ReadFile, turn_from_json
-from aish.loop.wording import is_shortened
 from aish.shell.outgoing import Asked, Enclosure
 from aish.shell.waiting import Waiting
 

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from aish.agent.restore import Restorer
 from aish.config.pipeline import Pipeline
 from aish.config.server_entry import ServerEntry
 from aish.core.deltas import Usage
@@ -14,7 +15,6 @@ from aish.core.events import NOWHERE, Notice, ServerConnected
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.rules import RuleEntry
-from aish.loop.recalled import Recalling
 from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.spending import Spending
@@ -75,7 +75,7 @@ class Earlier:
             session.asked, session.stands = self.taken_back, False
         for glob in self.denied:
             # What was approved is asked about again; what was denied stays so (X1).
-            session.open.box.equipment.gate.add_rule("deny", RuleEntry(tool=glob))
+            session.open.box.runtime.gate.add_rule("deny", RuleEntry(tool=glob))
         of_file = {server.entry.alias for server in session.open.plan.servers}
         session.connected |= {
             entry.alias: entry for entry in self.connected if entry.alias not in of_file
@@ -148,7 +148,7 @@ class _Scan:
         self.pipeline: object = None
         self._path = path
         self._folder = folder
-        self._recalling = Recalling(self._read)
+        self._recalling = Restorer(self._read)
         self._asking = AskedBefore()
         self._spending = Spending()
         self._denials: list[str] = []

@@ -8,13 +8,13 @@ from itertools import takewhile
 
 import anyio
 
+from aish.agent.converse import Ask, Outcome, converse
+from aish.agent.wording import INTERRUPTED as CALL_INTERRUPTED
+from aish.agent.wording import NOT_RUN_INTERRUPTED
 from aish.core.errors import AishError, BudgetError, UnavailableError
 from aish.core.events import Failure, Notice, Place, QuestionAsked, StepStarted, StepStatus
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
-from aish.loop.converse import Ask, Outcome, converse
-from aish.loop.wording import INTERRUPTED as CALL_INTERRUPTED
-from aish.loop.wording import NOT_RUN_INTERRUPTED
 from aish.run.final import failure_of
 from aish.run.resources import missing_server, require_lock
 from aish.run.stage import EXIT_OF_STATUS
@@ -95,7 +95,7 @@ class _Question:
             heard=session.heard,
         )
         with anyio.move_on_after(_time_left(session)) as scope:
-            return await converse(ask, opened.box.equipment)
+            return await converse(ask, opened.box.runtime)
         assert scope.cancelled_caught, "nothing else ends it"
         raise BudgetError(
             f"the time limit of {opened.plan.time_limit:g} s is over",

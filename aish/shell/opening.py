@@ -5,14 +5,14 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
 
+from aish.agent.conversation import Buffer
+from aish.agent.runtime import AgentRuntime
+from aish.agent.turn_recorder import TurnRecorder
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, InternalError
 from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Emit
-from aish.loop.conversation import Buffer
-from aish.loop.equipment import Equipment
-from aish.loop.turn_teller import TurnTeller
 from aish.mcp.requests_from_server import Elicit
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.folder import RunsPlace
@@ -123,7 +123,7 @@ async def _opened(
         open_toolbox(plan, around, meter, servers=servers) as box,
         open_keeper() as keeper,
     ):
-        ours = replace(box, equipment=_equipment(box.equipment, plan))
+        ours = replace(box, runtime=_runtime(box.runtime, plan))
         buffer = SessionBuffer(following)
         opened = Opened(
             plan=plan,
@@ -145,9 +145,9 @@ async def _opened(
             offers=Offers(live[0].roster.registry, keeper.aside, desk.lines.refresh),
             carried=around.carried,
         )
-        heard = TurnTeller(following, around.folder.keep, NOWHERE)
+        heard = TurnRecorder(following, around.folder.keep, NOWHERE)
         session = Session(opened, following, heard, buffer)
-        ours.equipment.gate.autonomy = session.norris.approves
+        ours.runtime.gate.autonomy = session.norris.approves
         live[0].roster.begin([live[0].connection(server) for server in plan.servers])
         _begin(session)
         if desk.earlier is not None:
@@ -169,17 +169,17 @@ def _begin(session: Session) -> None:
         session.emit(Notice(NOWHERE, "info", "no_model", text))
 
 
-def _equipment(equipment: Equipment, plan: Plan) -> Equipment:
+def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:
     """The file's own bounds; a denial is told to the model, who goes on (P3)."""
     on_denied = plan.pipeline.on_denied or "continue"
-    return replace(equipment, limits=plan.pipeline.loop, on_denied=on_denied)
+    return replace(runtime, limits=plan.pipeline.loop, on_denied=on_denied)
 
 
 def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
     plan, environ = desk.plan, desk.options.environ
     shell = plan.pipeline.shell
     return LocalShell(
-        box.equipment,
+        box.runtime,
         replace(box.tools.local, cwd=Path.cwd(), shell=shell.run),
         said,
         buffer,

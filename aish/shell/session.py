@@ -5,6 +5,10 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Protocol
 
+from aish.agent.compaction import last_question
+from aish.agent.conversation import Conversation
+from aish.agent.runtime import Bound
+from aish.agent.turn_recorder import TurnRecorder
 from aish.config.server_entry import ServerEntry
 from aish.core.errors import AishError, ExitCode, StepFailedError, UsageError
 from aish.core.events import NOWHERE, Event, Failure, ModelChosen, Notice, Place, StepStatus
@@ -12,10 +16,6 @@ from aish.core.frozen import frozen
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import Tool
-from aish.loop.conversation import Conversation
-from aish.loop.equipment import Bound
-from aish.loop.rounds import last_question
-from aish.loop.turn_teller import TurnTeller
 from aish.run.folder import RunFolder, RunsPlace
 from aish.run.metering import RunMeter
 from aish.run.options import RunOptions
@@ -116,7 +116,7 @@ class Session:
     """The state that lines and commands change."""
 
     def __init__(
-        self, opened: Opened, following: Following, heard: TurnTeller, buffer: SessionBuffer
+        self, opened: Opened, following: Following, heard: TurnRecorder, buffer: SessionBuffer
     ) -> None:
         self.open = opened
         self.following = following
@@ -226,7 +226,7 @@ class Session:
         """
         code = record.exit_code if typed else ExitCode.OK
         if record.status == "denied":
-            fails = self.open.box.equipment.on_denied == "fail"
+            fails = self.open.box.runtime.on_denied == "fail"
             code = ExitCode.DENIED if fails else ExitCode.FAILED if typed else ExitCode.OK
         if code:
             self.records.append(replace(record, exit_code=code))
@@ -274,7 +274,7 @@ class Session:
         context = self.open.plan.pipeline.context
         if context.max_tokens is None or self.bound is not None:
             return self.bound
-        from aish.loop.window import Window
+        from aish.agent.compaction import Window
 
         alias = context.summary_model
         self.bound = Window(context, await self.open.models.get(alias) if alias else None)

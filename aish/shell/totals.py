@@ -1,7 +1,7 @@
 """What all parts of a session have used together (B8)."""
 
+from aish.agent.runtime import add_cost, add_usage
 from aish.core.deltas import Usage
-from aish.loop.usage import add_cost, add_usage
 from aish.run.spending import Used
 from aish.run.surroundings import AnyCarried
 

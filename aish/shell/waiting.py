@@ -3,11 +3,11 @@
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from aish.agent.conversation import Buffer
 from aish.core.events import NOWHERE, AttachmentsWait, OutputWaits, WaitingAttachment
 from aish.core.json import JsonObject
 from aish.core.messages import UserTurn
 from aish.core.protocols import Emit
-from aish.loop.conversation import Buffer
 from aish.shell.outgoing import Enclosure
 
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import anyio
 
+from aish.agent.runtime import UsedCall
 from aish.config.expected import Expectation
 from aish.config.loader import load_pipeline
 from aish.core.deltas import Usage
 from aish.core.events import Verdict
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import ResultKind
-from aish.loop.equipment import UsedCall
 from aish.run.expectations.check import Checked, check
 from aish.run.expectations.subject import Subject, run_subject
 from aish.run.records import StepRecord

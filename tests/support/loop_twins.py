@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import anyio.lowlevel
 
+from aish.agent.runtime import AgentRuntime
 from aish.config.steps import LoopLimits, OnDenied
 from aish.core.deltas import Delta, Finish, FinishReason, TextPiece, Usage
 from aish.core.events import Event
@@ -15,7 +16,6 @@ from aish.core.protocols import Answer as Said
 from aish.core.protocols import ModelRequest, Progress, Question, Sampler
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Tool, ToolCall, ToolName, ToolResult
-from aish.loop.equipment import Equipment
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.system.schema.check import SchemaProblem, check
@@ -183,7 +183,7 @@ class Kit:
     events: list[Event] = field(default_factory=list)
     kept: dict[str, bytes] = field(default_factory=dict)
 
-    def equipment(self) -> Equipment:
+    def runtime(self) -> AgentRuntime:
         lists = RuleLists(
             rules(*self.auto),
             rules(*self.ask),
@@ -191,7 +191,7 @@ class Kit:
             rules(*self.parallel),
             rules(*self.idempotent),
         )
-        return Equipment(
+        return AgentRuntime(
             tools=self.box,
             gate=Gate(compile_policy(lists), self.person, "run-1"),
             emit=self.events.append,

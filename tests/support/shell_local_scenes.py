@@ -9,13 +9,13 @@ from typing import TypeVar
 import anyio
 from loop_twins import Person, Ticks, check_here
 
+from aish.agent.conversation import Buffer
+from aish.agent.runtime import AgentRuntime
 from aish.config.shell import PLATFORM_SHELL
 from aish.config.steps import LoopLimits
 from aish.core.events import EVENT_TYPES, Event, ToolDecided, ToolOutput
 from aish.core.protocols import Meter
 from aish.core.rules import RuleEntry, RuleLists
-from aish.loop.conversation import Buffer
-from aish.loop.equipment import Equipment
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.run.local_command import LocalCommands
@@ -89,7 +89,7 @@ class Scene:
         said = Said(self.person)
         rules = RuleLists(auto_approve=self.auto, ask=self.ask, deny=self.deny)
         commands = LocalCommands(self.cwd, {}, reaper, self.tape, shell=self.prefix)
-        equipment = Equipment(
+        runtime = AgentRuntime(
             tools=AllTools(None, commands),
             gate=Gate(compile_policy(rules), said, "run-1"),
             emit=self._emit,
@@ -101,7 +101,7 @@ class Scene:
             meter=self.meter,
         )
         return LocalShell(
-            equipment,
+            runtime,
             commands,
             said,
             self.buffer,

@@ -7,6 +7,8 @@ from typing import Annotated
 import anyio
 import typer
 
+from aish.agent.runtime import UsedCall
+from aish.agent.wording import NO_OUTPUT
 from aish.cli.boundary import say
 from aish.cli.loading import load, look_options
 from aish.cli.looking import quiet_surroundings, tools_plan
@@ -28,8 +30,6 @@ from aish.cli.outlets import manner_for
 from aish.cli.printing import print_json
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
-from aish.loop.equipment import UsedCall
-from aish.loop.wording import NO_OUTPUT
 from aish.run.direct_call import direct_call
 from aish.run.tool_steps import MEANING
 from aish.terminal.approver import TerminalApprover

@@ -12,14 +12,14 @@ from typing import Literal
 import anyio
 import anyio.lowlevel
 
+from aish.agent.dispatch import dispatch, propose
+from aish.agent.runtime import UsedCall
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, ExitCode, InternalError, StepFailedError
 from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Emit
 from aish.core.tools import Tool
-from aish.loop.dispatch import dispatch, propose
-from aish.loop.equipment import UsedCall
 from aish.run.applying.fitness import require_definition
 from aish.run.applying.log import AppliedLog
 from aish.run.applying.reviewed import place_of
@@ -152,7 +152,7 @@ async def _hear_signals() -> None:
 async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
     """Make a call as a step of its own; whether the next one may follow."""
     place, box = place_of(call), progress.boxes[call.home]
-    emit = box.equipment.emit
+    emit = box.runtime.emit
     emit(StepStarted(Place(step=place.step), "call"))
     used = await _sent(call, job, box, progress)
     progress.used[call.id] = used
@@ -177,13 +177,13 @@ async def _one(call: StagedCall, job: Job, progress: _Progress) -> bool:
 async def _sent(call: StagedCall, job: Job, box: Toolbox, progress: _Progress) -> UsedCall:
     # Once more: what its server says of the tool may have changed since the last call.
     tool = _fitting(call, box, job)
-    ready = await propose(tool, call.arguments, box.equipment, place_of(call))
+    ready = await propose(tool, call.arguments, box.runtime, place_of(call))
     if isinstance(ready, UsedCall):
         return ready
     try:
         job.log.begin(call, job.id)
         progress.begun.add(call.id)
-        used = await dispatch(ready, box.equipment)
+        used = await dispatch(ready, box.runtime)
         job.log.end(call, job.id, used.kind)
     except OSError as error:
         raise StepFailedError(

@@ -43,7 +43,7 @@ class Desk:
         match event:
             case ToolStarted(place, tool) if errand and not self._may_repeat(place, tool):
                 errand.made.append(tool)
-        self.resources.equipment.emit(event)
+        self.resources.runtime.emit(event)
 
     def redeem(self, letter: Redeemed) -> None:
         """Use up an approval that was given to a worker.
@@ -52,7 +52,7 @@ class Desk:
             ApprovalError: it was not given, or was used before.
         """
         decision, proposal = self._granted.pop((letter.path, letter.number))
-        self._opened(letter.path).equipment.gate.redeem(decision, proposal)
+        self._opened(letter.path).runtime.gate.redeem(decision, proposal)
 
     def keep(self, letter: Kept) -> None:
         """Put a file of a worker into the run's folder; a full disk costs the file, not the run."""
@@ -60,7 +60,7 @@ class Desk:
             self.folder.keep_as(letter.name, letter.data)
         except OSError as error:
             said = f"{letter.name} could not be kept: {error.strerror or error}"
-            self.resources.equipment.emit(Notice(NOWHERE, "warning", "not_kept", said))
+            self.resources.runtime.emit(Notice(NOWHERE, "warning", "not_kept", said))
 
     async def answer(self, asked: Asked, visit: Visit) -> None:
         """Answer a question, which may take a person's time."""
@@ -76,7 +76,7 @@ class Desk:
             case Decide(path, proposal):
                 return await self._decide(path, proposal)
             case PutDown(path, decision):
-                return await self._opened(path).equipment.gate.is_put_down(decision)
+                return await self._opened(path).runtime.gate.is_put_down(decision)
             case Reserve(path, place, alias, size, max_tokens):
                 hold = await self._meter(path).reserve(place, alias, size, max_tokens)
                 return visit.lend(hold)
@@ -85,7 +85,7 @@ class Desk:
         return None
 
     async def _decide(self, path: Path, proposal: Proposal) -> Decision:
-        decision = await self._opened(path).equipment.gate.decide(proposal)
+        decision = await self._opened(path).runtime.gate.decide(proposal)
         if decision.allowed:
             self._granted[path, decision.number] = decision, proposal
         return decision
@@ -97,7 +97,7 @@ class Desk:
         return found
 
     def _meter(self, path: Path) -> Meter:
-        meter = self._opened(path).equipment.meter
+        meter = self._opened(path).runtime.meter
         assert meter is not None, "a run has a meter"
         return meter
 

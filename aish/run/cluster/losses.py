@@ -39,7 +39,7 @@ def told_again(errand: Errand, step: Step, stage: Stage) -> None:
     place = stage.place(step)
     what = f"item {place.item}"
     errand.made.clear()
-    stage.resources.equipment.emit(Retry(place, what, errand.lost + 1, 0.0, _LOST))
+    stage.resources.runtime.emit(Retry(place, what, errand.lost + 1, 0.0, _LOST))
 
 
 def _failed(failure: Failure, step: Step, stage: Stage) -> StepRecord:

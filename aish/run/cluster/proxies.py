@@ -179,13 +179,13 @@ def of_item(
     path: Path = (),
 ) -> Resources:
     """What is open on this worker, to one item: what it says goes to the driver as that item's."""
-    equipment = resources.equipment
+    runtime = resources.runtime
     emit = _teller(link, ticket, spending)
     return replace(
         resources,
-        equipment=replace(
-            equipment,
-            gate=RemoteGate(equipment.gate.policy, run, link, ticket, path),
+        runtime=replace(
+            runtime,
+            gate=RemoteGate(runtime.gate.policy, run, link, ticket, path),
             emit=emit,
             keep=files.keep,
             written=link.flushed,

@@ -6,10 +6,10 @@ may not even have been asked for: a call that was denied or had bad arguments co
 
 from collections.abc import Sequence
 
+from aish.agent.runtime import UsedCall
 from aish.config.expected import Expectation, ToolMatch
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
-from aish.loop.equipment import UsedCall
 from aish.policy.rules import matches_tool
 from aish.policy.texts import LONGEST, Fit, same_json
 from aish.run.expectations.subject import Subject

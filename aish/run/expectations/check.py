@@ -3,7 +3,7 @@
 A step's own are checked in `expect_step`, those of a test by `aish test`:
 
     subject = run_subject(stage.context(), stage.records, outputs, seconds=3.2)
-    checked = await check_all(case.expect, subject, equipment.check_arguments)
+    checked = await check_all(case.expect, subject, runtime.check_arguments)
 
 What is not known is never taken for granted: an unknown number of tokens, a path that leads
 nowhere, a pattern that takes too long are expectations that do not hold.
@@ -12,9 +12,9 @@ nowhere, a pattern that takes too long are expectations that do not hold.
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 
+from aish.agent.runtime import CheckArguments
 from aish.config.expected import Expectation, ExpectKind
 from aish.core.frozen import frozen
-from aish.loop.equipment import CheckArguments
 from aish.run.expectations.bounds import max_cost_usd, max_seconds, max_tokens, max_tool_calls
 from aish.run.expectations.calls import tool_called, tool_not_called, tool_sequence
 from aish.run.expectations.rendering import UnusableError, rendered

@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 
+from aish.agent.runtime import UsedCall
 from aish.core.deltas import Usage
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.loop.equipment import UsedCall
 from aish.run.expectations.result_path import find, parse_path
 from aish.run.expectations.words import Mask
 from aish.run.records import (

@@ -1,9 +1,9 @@
 """Expectations about a text or a value, and about an expression (F12)."""
 
+from aish.agent.runtime import CheckArguments
 from aish.config.expected import Expectation
 from aish.core.errors import AishError
 from aish.core.json import JsonValue
-from aish.loop.equipment import CheckArguments
 from aish.policy.texts import same_json
 from aish.run.expectations.result_path import NotThereError, find, kind_of
 from aish.run.expectations.subject import Subject

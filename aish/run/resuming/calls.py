@@ -3,9 +3,9 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from aish.agent.runtime import UsedCall
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.loop.equipment import UsedCall
 
 Repeatable = Callable[[str], bool]
 """Whether a tool, `alias__name`, may be called again without asking anybody."""

@@ -3,11 +3,11 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from aish.agent.restore import HISTORY_REPLACED, history_of
+from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject
 from aish.core.messages import Turn
-from aish.loop.recalled import HISTORY_REPLACED, history_of
-from aish.loop.turn_json import ReadFile
 from aish.run.continuing import continued
 from aish.run.plan import Plan
 from aish.run.records import StepRecord

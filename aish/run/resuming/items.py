@@ -4,10 +4,10 @@ from array import array
 from collections.abc import Callable
 from hashlib import sha256
 
+from aish.agent.runtime import add_usage
 from aish.core.deltas import Usage
 from aish.core.events import StepStatus
 from aish.core.frozen import frozen
-from aish.loop.usage import add_usage
 from aish.run.records import ItemRecord, StepRecord, may_be_mended
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
+from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject
 from aish.core.text import counted, safe_utf8
-from aish.loop.turn_json import ReadFile
 from aish.run.order import steps_read
 from aish.run.plan import Plan
 from aish.run.records import StepRecord

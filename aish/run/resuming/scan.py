@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator, Mapping
 from sys import intern
 from typing import Any
 
+from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.core.deltas import Usage
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.loop.recalled import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.run.records import StepRecord
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.items import DoneItem, DoneItems

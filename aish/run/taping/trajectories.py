@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
+from aish.agent.runtime import add_cost, add_usage
 from aish.cassettes.conversation import conversation
 from aish.cassettes.conversation_parts import (
     AskedCall,
@@ -25,7 +26,6 @@ from aish.config.models import ModelEntry
 from aish.core.deltas import Usage
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue
-from aish.loop.usage import add_cost, add_usage
 from aish.models.dialect import wire_name
 from aish.models.pricing import Pricing, pricing_of
 from aish.run.judges import OPENING

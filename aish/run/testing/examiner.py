@@ -50,7 +50,7 @@ class Examiner:
         subject = replace(subject, names=with_names(subject.names, self._names))
         if self._update:
             self.written = tuple(dict.fromkeys(self._renewed(stage, subject)))
-        fits = stage.resources.equipment.check_arguments
+        fits = stage.resources.runtime.check_arguments
         ask = grader(stage, NOWHERE)
         self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask, ask)
 

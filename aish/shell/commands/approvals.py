@@ -25,7 +25,7 @@ async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: s
     server, _ = split_glob(glob)
     if list_ == "auto_approve" and server == LOCAL_COMMAND.server:
         raise UsageError("local commands are not approved by a glob", hint=_NO_COMMANDS)
-    rule = session.open.box.equipment.gate.add_rule(list_, RuleEntry(tool=glob))
+    rule = session.open.box.runtime.gate.add_rule(list_, RuleEntry(tool=glob))
     session.emit(RuleAdded(NOWHERE, list_, glob))
     session.open.out.show(for_line(f"{list_} {rule.text}, for this session"))
     tools = await known_tools(session)
@@ -35,7 +35,7 @@ async def _add(session: Session, list_: Literal["auto_approve", "deny"], glob: s
 
 def _effect(session: Session, rule: Rule, tools: Sequence[Tool]) -> Iterator[str]:
     """What the rule is about, and where another one is stronger."""
-    policy = session.open.box.equipment.gate.policy
+    policy = session.open.box.runtime.gate.policy
     matched = [tool for tool in tools if rule.covers(tool.name)]
     about_commands = rule.covers(LOCAL_COMMAND)
     if matched:
@@ -70,7 +70,7 @@ async def _deny(session: Session, rest: str) -> None:
 async def _approvals(session: Session, rest: str) -> None:
     del rest
     opened = session.open
-    rules = opened.box.equipment.gate.policy.all()
+    rules = opened.box.runtime.gate.policy.all()
     rows = [(rule.list, f"{rule.text}  ({rule.entry.path})") for rule in rules]
     if rows:
         opened.out.rows(rows)

@@ -128,7 +128,7 @@ async def _resource(session: Session, wanted: Attachment) -> Attached:
 async def _as_shown(session: Session, wanted: Attachment, folder: Path) -> Attached:
     sees = await _sees_images(session)
     registry = session.open.servers.roster.registry
-    limit = session.open.box.equipment.limits.result_limit
+    limit = session.open.box.runtime.limits.result_limit
     return await attachment(wanted, registry, folder, limit, sees_images=sees)
 
 
@@ -158,7 +158,7 @@ async def _prompt(
     _check(found, arguments)
     messages = await registry.get_prompt(alias, name, arguments)
     attached = _as_text(messages, sees_images=await _sees_images(session))
-    limit = opened.box.equipment.limits.result_limit
+    limit = opened.box.runtime.limits.result_limit
     refuse_long(f"the prompt `{alias}__{name}`", [attached.text], limit)
     return attached
 

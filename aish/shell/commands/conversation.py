@@ -1,12 +1,11 @@
 """`:context`, `:clear` and `:compact`: how long the conversation is, and making it short."""
 
+from aish.agent.compaction import Parted, Record, last_question, part, summarise, with_note
+from aish.agent.token_estimate import TokenEstimator, weigh_rest
+from aish.agent.wording import rounds_left_out
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import UserTurn
 from aish.core.text import counted, for_line
-from aish.loop.rounds import Parted, last_question, part, with_note
-from aish.loop.summary import Record, summarise
-from aish.loop.weight import Scales, weigh_rest
-from aish.loop.wording import rounds_left_out
 from aish.shell.command import Command
 from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session
@@ -17,9 +16,9 @@ _LONGEST_SUMMARY = 8 * 1024
 
 def tokens_in_use(session: Session) -> int:
     """About how many tokens the next request has before its question."""
-    scales = Scales()
-    scales.add(session.history.turns)
-    return scales.tokens(weigh_rest(session.tools(), None))
+    estimator = TokenEstimator()
+    estimator.add(session.history.turns)
+    return estimator.tokens(weigh_rest(session.tools(), None))
 
 
 async def _context(session: Session, rest: str) -> None:
@@ -79,7 +78,7 @@ async def _summary(session: Session, record: Record) -> str:
     model = await opened.models.get(session.model_alias())
     place = session.next_line()
     with step(session, place):
-        found = await summarise(model, record, _LONGEST_SUMMARY, place, opened.box.equipment)
+        found = await summarise(model, record, _LONGEST_SUMMARY, place, opened.box.runtime)
         if not found.text:
             raise StepFailedError(f"no summary was made: {found.why}")
     return found.text

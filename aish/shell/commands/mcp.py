@@ -96,7 +96,7 @@ async def _tools(session: Session, rest: str) -> None:
 
 def _view(session: Session, tool: Tool) -> ToolView:
     """What would become of a call; `:norris` lets run what no rule is about."""
-    found = view(session.open.box.equipment.gate.policy, tool)
+    found = view(session.open.box.runtime.gate.policy, tool)
     if found.verdict == "ask" and not found.rule and session.norris.lets(tool):
         return ToolView(tool, "auto", RULE, conditional=found.conditional)
     return found
@@ -137,7 +137,7 @@ def _head(session: Session, tool: Tool) -> Iterator[str]:
     if str(tool.name) != tool.wire:
         yield for_line(f"(models know it as {tool.wire})")
     if found.conditional:
-        policy = session.open.box.equipment.gate.policy
+        policy = session.open.box.runtime.gate.policy
         rules = (rule for rule in policy.deciding() if rule.covers(tool.name))
         yield from (for_line(f"* {_told(rule)}") for rule in rules)
 
@@ -253,7 +253,7 @@ async def _disconnect(session: Session, rest: str) -> None:
 
 def _forget(session: Session, alias: str) -> None:
     """What was approved of one server is not approved of another that takes its alias."""
-    over = session.open.box.equipment.gate.forget(alias)
+    over = session.open.box.runtime.gate.forget(alias)
     if over:
         rules = counted(over, "rule")
         session.open.out.show(f"what you approved of it is asked about again ({rules})")

@@ -104,7 +104,7 @@ class _Counting:
 
 def _with_denials(pipeline: Pipeline, session: Session) -> Pipeline:
     """What a session denies is denied in its pipelines too, and in theirs."""
-    denied = tuple(rule.entry for rule in session.open.box.equipment.gate.policy.deny)
+    denied = tuple(rule.entry for rule in session.open.box.runtime.gate.policy.deny)
     rules = pipeline.rules
     return replace(pipeline, rules=replace(rules, deny=rules.deny + denied))
 

@@ -1,9 +1,9 @@
 """`:retry`, `:undo` and `:edit`: the last question once more, not at all, or another way."""
 
+from aish.agent.compaction import last_question
 from aish.core.errors import UsageError
 from aish.core.messages import ToolTurn
 from aish.core.text import for_line
-from aish.loop.rounds import last_question
 from aish.shell.asking import ask
 from aish.shell.command import Command
 from aish.shell.session import Session

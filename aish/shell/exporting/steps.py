@@ -16,7 +16,7 @@ from aish.shell.exporting.deeds import Line, Waited
 from aish.shell.exporting.servers import NotExportedError
 from aish.shell.local.handing import handed_over_template, literal
 
-# The line of `loop.cutting` in the place of what is left out.
+# The line of `agent.result_limit` in the place of what is left out.
 _CUT = re.compile(r"^\[aish\] \d+ of \d+ bytes left out here$", re.MULTILINE)
 _SHOWN = 60
 

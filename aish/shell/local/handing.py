@@ -6,8 +6,8 @@ template that makes the same text of a `run` step's output.
 
 import json
 
+from aish.agent.wording import NO_OUTPUT
 from aish.core.text import safe_utf8
-from aish.loop.wording import NO_OUTPUT
 from aish.templates.plain import is_template
 
 INTERRUPTED = "[aish] interrupted"

@@ -9,6 +9,10 @@ from dataclasses import replace
 
 import anyio.lowlevel
 
+from aish.agent.conversation import Buffer
+from aish.agent.dispatch import call_tool, propose
+from aish.agent.result_limit import cut
+from aish.agent.runtime import AgentRuntime, UsedCall
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     Event,
@@ -23,10 +27,6 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Answer, Clock, Emit
 from aish.core.tools import ResultKind, Tool
-from aish.loop.conversation import Buffer
-from aish.loop.cutting import cut
-from aish.loop.dispatch import call_tool, propose
-from aish.loop.equipment import Equipment, UsedCall
 from aish.run.final import failure_of
 from aish.run.graph import finished
 from aish.run.local_command import SHELL_RUN, LocalCommands, command_arguments
@@ -78,13 +78,13 @@ class _Told:
 class LocalShell:
     """Runs commands for the person, and asks about those of a model.
 
-    `said` is what the gate of `equipment` asks. `environment` is asked each time: a session learns
+    `said` is what the gate of `runtime` asks. `environment` is asked each time: a session learns
     of more secrets. `ran` counts the commands of the session before now.
     """
 
     def __init__(
         self,
-        equipment: Equipment,
+        runtime: AgentRuntime,
         commands: LocalCommands,
         said: Said,
         buffer: Buffer,
@@ -94,7 +94,7 @@ class LocalShell:
         cmd_lines: bool = True,
         ran: int = 0,
     ) -> None:
-        self._equipment = equipment
+        self._runtime = runtime
         self._commands = commands
         self._said = said
         self._buffer = buffer
@@ -124,17 +124,17 @@ class LocalShell:
             DeniedCommandError: a rule denies it, or would have it reviewed.
         """
         self._started += 1
-        place, equipment = Place(call=f"connect-{self._started}"), self._equipment
+        place, runtime = Place(call=f"connect-{self._started}"), self._runtime
         with self._said.saying(place, "yes"):
-            found = await propose(SHELL_RUN, command_arguments(argv), equipment, place)
+            found = await propose(SHELL_RUN, command_arguments(argv), runtime, place)
         if isinstance(found, UsedCall):
             raise DeniedCommandError(found.content.removeprefix("[aish] "))
-        equipment.gate.redeem(found.decision, found.proposal)
-        begun = equipment.clock.monotonic()
+        runtime.gate.redeem(found.decision, found.proposal)
+        begun = runtime.clock.monotonic()
 
         def tell(kind: ResultKind, text: str) -> None:
-            seconds = equipment.clock.monotonic() - begun
-            equipment.emit(ToolFinished(place, str(SHELL_RUN.name), kind, text, None, seconds))
+            seconds = runtime.clock.monotonic() - begun
+            runtime.emit(ToolFinished(place, str(SHELL_RUN.name), kind, text, None, seconds))
 
         return tell
 
@@ -161,7 +161,7 @@ class LocalShell:
                 left.popleft()
                 self._refuse(command, why)
                 continue
-            settled = await settle(command, self._equipment.gate.policy, self._asking)
+            settled = await settle(command, self._runtime.gate.policy, self._asking)
             # Ctrl-C while the question stood is no yes, whatever was typed before.
             await anyio.lowlevel.checkpoint_if_cancelled()
             left.popleft()
@@ -174,7 +174,7 @@ class LocalShell:
         self._buffer.add(not_run(shown, f"[aish] not run: {why}"))
 
     def _tell(self, text: str) -> None:
-        self._equipment.emit(Notice(Place(), "warning", "command_refused", text))
+        self._runtime.emit(Notice(Place(), "warning", "command_refused", text))
 
     async def _run(
         self, command: str, tool: Tool, answer: Answer | None, *, hand_over: bool
@@ -182,11 +182,11 @@ class LocalShell:
         """One command as a step: what `run` steps tell of themselves, and its output meanwhile."""
         self.ran += 1
         step = Place(f"run-{self.ran}")
-        self._equipment.emit(StepStarted(step, "run"))
-        began = self._equipment.clock.monotonic()
+        self._runtime.emit(StepStarted(step, "run"))
+        began = self._runtime.clock.monotonic()
         record, handed = await self._outcome(command, tool, answer, step, hand_over=hand_over)
-        record = replace(record, seconds=self._equipment.clock.monotonic() - began)
-        self._equipment.emit(finished(record, step))
+        record = replace(record, seconds=self._runtime.clock.monotonic() - began)
+        self._runtime.emit(finished(record, step))
         if hand_over and handed is not None:
             self._buffer.add(handed)
         return Ran(command, record, handed if hand_over else None)
@@ -195,7 +195,7 @@ class LocalShell:
         self, command: str, tool: Tool, answer: Answer | None, step: Place, *, hand_over: bool
     ) -> tuple[StepRecord, str | None]:
         id, place = str(step.step), replace(step, call=f"{step.step}-1")
-        told = _Told(self._equipment.emit, self._equipment.clock)
+        told = _Told(self._runtime.emit, self._runtime.clock)
         output = Output(place, told)
         arguments = command_arguments(command)
         try:
@@ -220,14 +220,14 @@ class LocalShell:
         record = tool_record(id, "run", used, on_denied="continue", output=used.structured)
         return record, self._cut(_text(command, used), used.full)
 
-    def _lent(self, step: str, emit: Emit, output: Output) -> Equipment:
+    def _lent(self, step: str, emit: Emit, output: Output) -> AgentRuntime:
         commands = replace(
             self._commands, step=step, environment=self._environment(), listener=output
         )
-        return replace(self._equipment, tools=AllTools(None, commands), emit=emit)
+        return replace(self._runtime, tools=AllTools(None, commands), emit=emit)
 
     def _cut(self, text: str, full: str | None) -> str:
-        given = self._equipment
+        given = self._runtime
         return cut(text, given.limits.result_limit, lambda _: full, given.mask, given.spans).text
 
 

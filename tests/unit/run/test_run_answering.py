@@ -16,6 +16,7 @@ from loop_twins import (
     wants,
 )
 
+from aish.agent.converse import Ask
 from aish.config.steps import LoopLimits
 from aish.core.deltas import FinishReason, Usage
 from aish.core.errors import StepFailedError
@@ -24,7 +25,6 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import UserTurn
 from aish.core.protocols import AnswerSchema
 from aish.core.tools import Tool
-from aish.loop.converse import Ask
 from aish.run.answering import Answered, answer
 from aish.system.schema.walk import TOO_LONG, SchemaProblem
 
@@ -45,7 +45,7 @@ def ask_of(model: Talker, tools: tuple[Tool, ...] = (LOOK,), tool_choice: str = 
 
 def answered(ask: Ask, kit: Kit | None = None, attempts: int = 3) -> Answered:
     kit = kit or Kit(Box((LOOK,)))
-    got = anyio.run(answer, ask, KIND, attempts, kit.equipment())
+    got = anyio.run(answer, ask, KIND, attempts, kit.runtime())
     assert_legal(ask.history.turns)
     return got
 
@@ -193,7 +193,7 @@ def test_what_another_answer_would_not_mend_is_not_asked_for_again() -> None:
 
     model, kit = Talker([says(GOOD)] * 3), Kit(Box((LOOK,)))
     ask = ask_of(model)
-    got = anyio.run(answer, ask, KIND, 3, replace(kit.equipment(), check_arguments=never))
+    got = anyio.run(answer, ask, KIND, 3, replace(kit.runtime(), check_arguments=never))
 
     assert len(model.requests) == 1
     assert got.failure is not None
@@ -260,6 +260,6 @@ def test_an_endpoint_that_fails_in_the_middle_leaves_a_legal_conversation() -> N
     ask = ask_of(Talker([says(WRONG), [StepFailedError("gone")]]))
 
     with pytest.raises(StepFailedError, match="gone"):
-        anyio.run(answer, ask, KIND, 3, Kit(Box((LOOK,))).equipment())
+        anyio.run(answer, ask, KIND, 3, Kit(Box((LOOK,))).runtime())
 
     assert_legal(ask.history.turns)

@@ -9,11 +9,11 @@ from scripted_events import run_started, stamped, step_finished
 from turn_files import IMAGE, Files
 from work import Work, work_of
 
+from aish.agent.conversation import Conversation
+from aish.agent.turn_recorder import TurnRecorder
 from aish.core.errors import UsageError
 from aish.core.events import Event, Failure, Place, Retry, StepStarted, TurnAdded
 from aish.core.messages import AssistantTurn, History, Turn, UserTurn
-from aish.loop.conversation import Conversation
-from aish.loop.turn_teller import TurnTeller
 from aish.run.folder import kept_file
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
@@ -49,7 +49,7 @@ def taken(folder: Path, *events: Event, files: Files | None = None, text: str = 
 def told(step: str, *turns: Turn, files: Files | None = None) -> list[Event]:
     """The events of turns that were added to a step's conversation."""
     events: list[Event] = []
-    teller = TurnTeller(events.append, (files or Files()).keep, Place(step))
+    teller = TurnRecorder(events.append, (files or Files()).keep, Place(step))
     for turn in turns:
         teller.added(turn)
     return events
@@ -84,7 +84,7 @@ def test_a_conversation_that_went_on_has_the_turns_before_it(tmp_path: Path) -> 
 @pytest.mark.requirement("B3", "L19")
 def test_of_one_that_was_shortened_only_what_was_left_comes_back(tmp_path: Path) -> None:
     events: list[Event] = []
-    teller = TurnTeller(events.append, Files().keep, Place("two"))
+    teller = TurnRecorder(events.append, Files().keep, Place("two"))
     conversation = Conversation(History([*ONE]), teller)
     conversation.add(UserTurn("Two"))
     conversation.rewrite([UserTurn("In short")], "context_trimmed")

@@ -1,0 +1,1 @@
+"""The tool-call loop: request, stream, call tools, reply, request again."""

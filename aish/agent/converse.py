@@ -1,0 +1,357 @@
+"""The tool-call loop: request, stream, call tools, reply, request again (L15).
+
+An answer without tool calls ends it; what that means for its step is decided here too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+
+from aish.agent import wording
+from aish.agent.assemble import Assembled, assemble
+from aish.agent.conversation import Conversation, Heard
+from aish.agent.runtime import AgentRuntime, Bound, Mask, UsedCall, add_usage
+from aish.agent.sampling import Sampling
+from aish.agent.tool_calls import Wanted, make_legal
+from aish.agent.tool_round import Round
+from aish.agent.turn_recorder import request_recorder
+from aish.core.deltas import Usage
+from aish.core.errors import BudgetError
+from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue, strict_json
+from aish.core.messages import AssistantTurn, History
+from aish.core.protocols import AnswerSchema, Model, ModelRequest
+from aish.core.text import for_line, safe_utf8
+from aish.core.tools import Tool, ToolCall
+
+_SHOWN = 400
+
+
+@frozen
+class Ending:
+    """`failure` is `None` for a good answer; `notice` (code, text) is worth telling then."""
+
+    text: str
+    failure: Failure | None = None
+    notice: tuple[str, str] | None = None
+
+
+def ending_of(answer: Assembled, mask: Mask, *, wants_schema: bool) -> Ending:
+    """Whether `answer` is one: refused, cut off and empty answers are told apart.
+
+    `mask` takes the secrets out of what is told of it, before that is cut.
+    """
+    match answer.finish.reason:
+        case "refusal":
+            return _refused(answer, mask)
+        case "length" if wants_schema and _is_whole(answer.text):
+            # What was cut off is space: small models write it until they are stopped.
+            return Ending(answer.text, notice=("truncated", "the answer was cut off after its end"))
+        case "length" if wants_schema or not answer.text.strip():
+            return Ending(answer.text, _TRUNCATED)
+        case "length":
+            return Ending(answer.text, notice=("truncated", _TRUNCATED.message))
+        case _:
+            return _complete(answer, mask)
+
+
+def _is_whole(text: str) -> bool:
+    """Whether a text is a JSON value that could not have gone on."""
+    try:
+        value = strict_json(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(value, (dict, list, str))
+
+
+def _refused(answer: Assembled, mask: Mask) -> Ending:
+    text = answer.text or answer.finish.refusal or ""
+    shown = for_line(mask(text))[:_SHOWN]
+    reason = f"the model refused: {shown}" if shown else "the model refused to answer"
+    return Ending(text, Failure("refusal", reason))
+
+
+def _complete(answer: Assembled, mask: Mask) -> Ending:
+    """An answer that ended by itself, or for a reason that only its content can judge."""
+    said = f"`{for_line(mask(answer.finish.raw))[:_SHOWN] or answer.finish.reason}`"
+    odd = answer.finish.reason == "other"
+    if answer.text.strip():
+        notice = ("odd_finish", f"the answer ended with {said}") if odd else None
+        return Ending(answer.text, notice=notice)
+    if odd:
+        return Ending(answer.text, Failure("empty_answer", f"no answer came, only {said}"))
+    return Ending(answer.text, notice=("empty_answer", "the model's answer is empty"))
+
+
+_TRUNCATED = Failure(
+    "truncated",
+    "the answer was cut off at the token limit",
+    hint="raise `params.max_tokens` of the step or its model",
+)
+
+
+_GO_ON = "let the model go on with `on_denied: continue`"
+
+
+@frozen
+class Ask:
+    """What one prompt step, or one line of a person, wants of a model.
+
+    `history` already ends with the user turn to be answered. `tools` are those the model is
+    shown; no other can be called. `tool_choice` is `auto`, `required`, `none` or a tool's name.
+    Turns are numbered on from `place.turn`, and `rounds` counts the tool rounds that the same
+    question has had before. `bound` belongs to `history` and keeps it from growing without end;
+    `heard` is told of what becomes of it.
+    """
+
+    history: History
+    model: Model
+    tools: tuple[Tool, ...] = ()
+    tool_choice: str = "auto"
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    schema: AnswerSchema | None = None
+    place: Place = field(default_factory=Place)
+    rounds: int = 0
+    bound: Bound | None = None
+    heard: Heard | None = None
+
+
+@frozen
+class Outcome:
+    """How it ended. `text` is the last that was said, `finish` the last reason to stop."""
+
+    status: StepStatus
+    text: str
+    calls: tuple[UsedCall, ...]
+    usage: Usage
+    finish: str
+    failure: Failure | None
+    turns: int
+
+
+async def converse(ask: Ask, runtime: AgentRuntime) -> Outcome:
+    """Answer the last user turn of `ask.history`, with as many tool rounds as that takes.
+
+    The history is legal afterwards, whatever happens, cancellation included.
+
+    Raises:
+        UnavailableError: the model's endpoint stayed out of reach, or refused the credentials.
+        StepFailedError: the endpoint refused the request, or its answer is unusable.
+    """
+    return await _Exchange(ask, runtime).run()
+
+
+class _Exchange:
+    """The state of one `converse`."""
+
+    def __init__(self, ask: Ask, runtime: AgentRuntime) -> None:
+        self._ask = ask
+        self._runtime = runtime
+        self._conversation = Conversation(ask.history, ask.heard)
+        self._visible = {tool.wire: tool for tool in ask.tools}
+        heard = request_recorder(runtime, ask.place, "sampling")
+        self._sampler = Sampling(ask.model, runtime.emit, runtime.clock, ask.place, heard)
+        self._first_turn = (ask.place.turn or 0) + 1
+        self._turns = 0
+        self._rounds = ask.rounds
+        self._text = ""
+        self._finish = ""
+        self._usage: Usage | None = None
+        self._calls: list[UsedCall] = []
+
+    async def run(self) -> Outcome:
+        """Go round until an answer has no calls, or something ends it."""
+        try:
+            return await self._rounds_to_the_end()
+        except BudgetError as error:
+            return self._outcome("budget", self._text, _limit(error))
+
+    async def _rounds_to_the_end(self) -> Outcome:
+        ask = self._ask
+        while True:
+            place = self._next_place()
+            request = self._next_request(place)
+            if ask.bound is not None:
+                failure = await ask.bound.fit(request, self._conversation, self._runtime)
+                if failure is not None:
+                    return self._outcome("failed", self._text, failure)
+            answer = await self._answer_to(request)
+            if not answer.calls or answer.finish.reason == "refusal":
+                return self._end(answer, place)
+            wanted = self._add_answer(answer, place)
+            ended = await self._run_round(wanted, place)
+            if ended is not None:
+                return ended
+
+    def _next_place(self) -> Place:
+        place = self._ask.place
+        return Place(place.step, place.item, self._first_turn + self._turns)
+
+    def _next_request(self, place: Place) -> ModelRequest:
+        ask = self._ask
+        return ModelRequest(
+            history=ask.history,
+            tools=ask.tools,
+            tool_choice=self._tool_choice(),
+            params=ask.params,
+            schema=ask.schema,
+            place=place,
+        )
+
+    async def _answer_to(self, request: ModelRequest) -> Assembled:
+        ask, runtime, place = self._ask, self._runtime, request.place
+        runtime.emit(TurnStarted(place, ask.model.alias, len(ask.history.turns)))
+        answer = await assemble(
+            ask.model, request, place, runtime.emit, runtime.clock, runtime.every
+        )
+        if ask.bound is not None:
+            ask.bound.heard(request, answer.finish.usage)
+        self._turns += 1
+        self._text = answer.text or self._text
+        self._finish = answer.finish.reason
+        self._usage = add_usage(self._usage, answer.finish.usage)
+        return answer
+
+    def _tool_choice(self) -> str:
+        """The step's own choice; to insist on a tool holds for the first request only."""
+        choice = self._ask.tool_choice
+        if not self._ask.tools:
+            return "auto"
+        if choice in {"auto", "none"}:
+            return choice
+        if self._turns:
+            return "auto"
+        named = (tool.wire for tool in self._ask.tools if str(tool.name) == choice)
+        return next(named, choice)
+
+    def _add_answer(self, answer: Assembled, place: Place) -> tuple[Wanted, ...]:
+        """Add an answer that asks for tools, its calls made legal first."""
+        used, mask = self._conversation.used_ids, self._runtime.mask
+        wanted = make_legal(answer.calls, self._visible, place, used, mask)
+        self._tell_turn(answer, place, tuple(one.call.id for one in wanted))
+        self._add_assistant(answer, answer.text, tuple(one.call for one in wanted))
+        return wanted
+
+    async def _run_round(self, wanted: tuple[Wanted, ...], place: Place) -> Outcome | None:
+        """Answer every call; an outcome says that the conversation ends with this round."""
+        self._sampler.place = place
+        current = Round(
+            wanted,
+            place,
+            self._runtime,
+            self._sampler,
+            sees_images=self._ask.model.sees_images,
+        )
+        stop = self._stop(len(wanted))
+        try:
+            if stop is None:
+                await current.run()
+            else:
+                current.refuse_all(stop.reply)
+        finally:
+            # Also when interrupted: the history never ends with calls nobody answered.
+            ended = current.ended
+            for reply in current.replies():
+                # With an image it is more than the event of the call's end has.
+                self._conversation.add(reply, told=reply.call_id in ended and not reply.media)
+        self._rounds += 1
+        self._calls.extend(current.used)
+        if stop is not None:
+            return self._outcome(stop.status, self._text, stop.failure)
+        if current.denied is not None:
+            return self._outcome("denied", self._text, _denial(current.denied))
+        if current.over is not None:
+            return self._outcome("budget", self._text, _limit(current.over))
+        return None
+
+    def _stop(self, calls: int) -> "_Stop | None":
+        """Why none of a turn's calls may be made, if so (L15, L16)."""
+        limits = self._runtime.limits
+        if self._rounds >= limits.max_tool_depth:
+            message = f"tool-call depth limit reached (`max_tool_depth: {limits.max_tool_depth}`)"
+            failure = Failure("tool_depth", message, hint="raise `max_tool_depth`")
+            return _Stop("budget", wording.DEPTH_REACHED, failure)
+        if calls > limits.max_calls_per_turn:
+            message = (
+                f"the model asked for {calls} tool calls in one turn "
+                f"(`max_calls_per_turn: {limits.max_calls_per_turn}`)"
+            )
+            failure = Failure("too_many_calls", message, hint="raise `max_calls_per_turn`")
+            reply = wording.too_many(calls, limits.max_calls_per_turn)
+            return _Stop("failed", reply, failure)
+        return None
+
+    def _end(self, answer: Assembled, place: Place) -> Outcome:
+        """Add an answer without calls, and say what it means."""
+        self._tell_turn(answer, place, tuple(call.id for call in answer.calls))
+        wants_schema = self._ask.schema is not None
+        ending = ending_of(answer, self._runtime.mask, wants_schema=wants_schema)
+        self._add_assistant(answer, ending.text or wording.EMPTY_ANSWER, ())
+        if ending.notice is not None:
+            self._runtime.emit(Notice(place, "warning", *ending.notice))
+        status: StepStatus = "failed" if ending.failure else "ok"
+        return self._outcome(status, ending.text, ending.failure)
+
+    def _add_assistant(self, answer: Assembled, text: str, calls: tuple[ToolCall, ...]) -> None:
+        origin = answer.finish.model or self._ask.model.alias
+        turn = AssistantTurn(safe_utf8(text), calls, answer.extras, origin)
+        asked = [(call.name, call.arguments) for call in answer.calls]
+        same = [(call.name, call.arguments) for call in calls] == asked and turn.text == answer.text
+        extras = bool(answer.extras) or any(call.extras for call in calls)
+        self._conversation.add(turn, told=same and not extras)
+
+    def _tell_turn(self, answer: Assembled, place: Place, ids: tuple[str, ...]) -> None:
+        asked = zip(ids, answer.calls, strict=True)
+        self._runtime.emit(
+            TurnFinished(
+                place=place,
+                model=answer.finish.model or self._ask.model.alias,
+                finish=answer.finish.reason,
+                text=answer.text,
+                calls=tuple(Asked(id, call.name, call.arguments) for id, call in asked),
+                usage=answer.finish.usage,
+                first_token_seconds=answer.first_token,
+                seconds=answer.seconds,
+                cost_usd=answer.finish.cost_usd,
+            )
+        )
+
+    def _outcome(self, status: StepStatus, text: str, failure: Failure | None) -> Outcome:
+        usage, bound = self._usage, self._ask.bound
+        for more in (self._sampler.usage, bound.spent() if bound is not None else None):
+            usage = usage if more is None else add_usage(usage, more)
+        return Outcome(
+            status=status,
+            text=text,
+            calls=tuple(self._calls),
+            usage=usage or Usage(),
+            finish=self._finish,
+            failure=failure,
+            turns=self._turns,
+        )
+
+
+@frozen
+class _Stop:
+    """A limit that was reached: the reply to each call, and how the conversation ends."""
+
+    status: StepStatus
+    reply: str
+    failure: Failure
+
+
+def _limit(error: BudgetError) -> Failure:
+    return Failure(error.code, error.message, error.hint)
+
+
+def _denial(call: UsedCall) -> Failure:
+    message = call.content.removeprefix("[aish] ")
+    if call.verdict == "deny":
+        # A rule that denies beats every rule that approves: one more of those would not help.
+        return Failure(
+            "denied",
+            message,
+            hint=f"`aish policy explain --tool {call.tool}` says why; or {_GO_ON}",
+        )
+    approve = f"approve it with a rule for `{call.tool}` under `mcp.auto_approve`"
+    return Failure("denied", message, hint=f"{call.hint or approve}, or {_GO_ON}")

@@ -1,0 +1,298 @@
+"""The single way to a tool: check, decide, tell, redeem, call, cut, tell.
+
+Every path that runs a tool comes through here (P10): the loop, `call` and `run` steps, and
+`aish call`. Nothing is sent that was not decided on, and the decision is told first (P7).
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+
+import anyio
+
+from aish.agent import wording
+from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
+from aish.agent.runtime import AgentRuntime, UsedCall
+from aish.core.errors import BudgetError
+from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Progress, Sampler
+from aish.core.text import safe_utf8
+from aish.core.tools import Media, ResultKind, Tool, ToolResult
+from aish.policy.gate import Decision, Proposal
+from aish.policy.staging import NOT_KEPT, STAGED
+from aish.system.process.child import CUT_OFF, CommandResult
+from aish.system.schema.walk import spell_path
+
+# A server that reports without end is not listened to without end (X6).
+_MAX_PROGRESS = 1000
+
+
+@frozen
+class Approved:
+    """A call that may be made, once."""
+
+    proposal: Proposal
+    decision: Decision
+
+
+async def call_tool(
+    tool: Tool,
+    arguments: JsonObject,
+    runtime: AgentRuntime,
+    place: Place,
+    sampler: Sampler | None = None,
+) -> UsedCall:
+    """Call `tool` if the gate lets it through; every failure is a `UsedCall` too (M8).
+
+    Raises:
+        BudgetError: a limit does not allow for another call.
+    """
+    approved = await propose(tool, arguments, runtime, place)
+    if isinstance(approved, UsedCall):
+        return approved
+    try:
+        return await dispatch(approved, runtime, sampler)
+    except BudgetError:
+        no_more(approved, runtime)
+        raise
+
+
+async def propose(
+    tool: Tool, arguments: JsonObject, runtime: AgentRuntime, place: Place
+) -> Approved | UsedCall:
+    """Ask the gate about a call; a `UsedCall` says that and why it is not made."""
+    problems = await runtime.check_arguments(tool.input_schema, arguments)
+    if problems:
+        path, why = spell_path(problems[0].path), problems[0].message
+        # Masked before they are cut: half a secret would not be known for one.
+        reply = wording.does_not_fit(runtime.mask(path), runtime.mask(why))
+        return refuse(str(tool.name), arguments, "bad_arguments", reply, runtime, place)
+    proposal = Proposal(tool, arguments, place)
+    decision = await runtime.gate.decide(proposal)
+    runtime.emit(
+        ToolDecided(
+            place=place,
+            tool=str(tool.name),
+            server=tool.name.server,
+            name=tool.name.name,
+            arguments=arguments,
+            digest=decision.digest,
+            verdict=decision.verdict,
+            rule=decision.rule,
+            definition=decision.definition,
+        )
+    )
+    if decision.allowed:
+        return Approved(proposal, decision)
+    if decision.verdict == "staged":
+        # Put down by who hears of decisions; the model is told what really became of it.
+        kept = await runtime.gate.is_put_down(decision)
+        kind: ResultKind = "ok" if kept else "transport_error"
+        reply = STAGED if kept else NOT_KEPT
+        return refuse(str(tool.name), arguments, kind, reply, runtime, place, decision)
+    said = decision.reply or f"[aish] tool call denied: no rule approves {tool.name}"
+    return refuse(str(tool.name), arguments, "denied", said, runtime, place, decision)
+
+
+def refuse(
+    tool: str,
+    arguments: JsonValue,
+    kind: ResultKind,
+    reply: str,
+    runtime: AgentRuntime,
+    place: Place,
+    decision: Decision | None = None,
+) -> UsedCall:
+    """Tell of a call that is answered by us and not made."""
+    runtime.emit(ToolFinished(place, tool, kind, reply, None, 0.0))
+    return UsedCall(
+        tool=tool,
+        arguments=arguments,
+        verdict=decision.verdict if decision else None,
+        rule=decision.rule if decision else "",
+        kind=kind,
+        content=reply,
+        structured=None,
+        seconds=0.0,
+        whole=reply,
+        hint=decision.hint if decision else None,
+    )
+
+
+def no_more(approved: Approved, runtime: AgentRuntime) -> UsedCall:
+    """Tell of an approved call that a limit of the run, or of the step, does not allow for (B8)."""
+    proposal = approved.proposal
+    name, place, reply = str(proposal.tool.name), proposal.place, wording.NO_MORE_CALLS
+    decision = approved.decision
+    return refuse(name, proposal.arguments, "denied", reply, runtime, place, decision)
+
+
+async def dispatch(
+    approved: Approved,
+    runtime: AgentRuntime,
+    sampler: Sampler | None = None,
+    *,
+    sees_images: bool = False,
+) -> UsedCall:
+    """Make an approved call and tell how it ended.
+
+    Raises:
+        ApprovalError: the approval is not for this call, or was used already (P6).
+        BudgetError: a limit does not allow for another call.
+    """
+    proposal, decision = approved.proposal, approved.decision
+    name = str(proposal.tool.name)
+    if runtime.meter is not None:
+        await runtime.meter.count_call(proposal.place)
+    runtime.gate.redeem(decision, proposal)
+    runtime.emit(ToolStarted(proposal.place, name))
+    if runtime.written is not None:
+        await runtime.written()
+    started = runtime.clock.monotonic()
+    deadline = anyio.current_effective_deadline()
+    commands: list[CommandResult] = []
+    token = CUT_OFF.set(commands)
+    try:
+        result = await _call(proposal, runtime, sampler)
+    except anyio.get_cancelled_exc_class():
+        seconds = runtime.clock.monotonic() - started
+        _tell_cut_off(proposal, runtime, seconds, commands, anyio.current_time() >= deadline)
+        raise
+    finally:
+        CUT_OFF.reset(token)
+    seconds = runtime.clock.monotonic() - started
+    attached = tuple(filter(can_be_attached, result.media)) if sees_images else ()
+    shown = _shown(result, attached, runtime, proposal.place)
+    if result.kind == "rpc_error":
+        text = f"{name}: {result.content.removeprefix('[aish] ')}"
+        runtime.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
+    runtime.emit(ToolFinished(proposal.place, name, result.kind, shown.text, shown.full, seconds))
+    return UsedCall(
+        tool=name,
+        arguments=proposal.arguments,
+        verdict=decision.verdict,
+        rule=decision.rule,
+        kind=result.kind,
+        content=shown.text,
+        structured=result.structured,
+        seconds=seconds,
+        media=attached,
+        full=shown.full,
+        whole=result.content,
+    )
+
+
+def _tell_cut_off(
+    proposal: Proposal,
+    runtime: AgentRuntime,
+    seconds: float,
+    commands: Sequence[CommandResult],
+    late: bool,  # ruff: ignore[boolean-type-hint-positional-argument] - what the time says
+) -> None:
+    """Tell how a call ended that nobody waits for any more.
+
+    A command of this machine was ended by us. What a server makes of a call is not known, and
+    nothing is told of it where a person ended the run: a step that ran out of time goes on.
+    """
+    if not runtime.tells_cut_off or not (commands or late):
+        return
+    place, name = proposal.place, str(proposal.tool.name)
+    kind: ResultKind = ("timeout" if late else "interrupted") if commands else "unknown"
+    said = wording.INTERRUPTED
+    if commands:
+        printed = b"".join(one.stdout + one.stderr for one in commands).decode("utf-8", "replace")
+        said = wording.ended(seconds, printed)
+
+    def keep(data: bytes) -> str | None:
+        return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
+
+    shown = _cut(safe_utf8(said), keep, runtime)
+    runtime.emit(ToolFinished(place, name, kind, shown.text, shown.full, seconds))
+
+
+async def _call(proposal: Proposal, runtime: AgentRuntime, sampler: Sampler | None) -> ToolResult:
+    """Call the tool; again, once, if the way there broke and its rule allows that (L8)."""
+    tool = proposal.tool
+    result = await _call_once(proposal, runtime, sampler)
+    if result.kind != "transport_error" or not runtime.gate.policy.is_idempotent(tool):
+        return result
+    text = f"{tool.name}: called again after: {result.content.removeprefix('[aish] ')}"
+    runtime.emit(Notice(proposal.place, "warning", "tool_called_again", text))
+    return await _call_once(proposal, runtime, sampler)
+
+
+async def _call_once(
+    proposal: Proposal, runtime: AgentRuntime, sampler: Sampler | None
+) -> ToolResult:
+    name, place = str(proposal.tool.name), proposal.place
+    left = _MAX_PROGRESS
+
+    def report(progress: Progress) -> None:
+        nonlocal left
+        if left > 0:
+            left -= 1
+            runtime.emit(
+                ToolProgress(place, name, progress.progress, progress.total, progress.message)
+            )
+
+    try:
+        return await runtime.tools.call(proposal.tool, proposal.arguments, report, sampler)
+    finally:
+        # What a server says of a call that has ended is not told.
+        left = 0
+
+
+def _shown(
+    result: ToolResult, attached: tuple[Media, ...], runtime: AgentRuntime, place: Place
+) -> Cut:
+    """The result as the model sees it: never empty, never too long, media named (L18, M7)."""
+    lines = [_text(result)]
+    for number, media in enumerate(result.media, 1):
+        kind = runtime.mask(media.mime_type)
+        path = _kept(_media_name(place, number, kind), media.data, runtime, place)
+        lines.append(describe(media, attached=media in attached))
+        if path is not None:
+            text = f"{what(media)}, saved as {path}"
+            runtime.emit(Notice(place, "info", "media_kept", text))
+    content = "\n".join(line for line in lines if line)
+
+    def keep(data: bytes) -> str | None:
+        return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
+
+    return _cut(content or wording.NO_OUTPUT, keep, runtime)
+
+
+def _cut(text: str, keep: Callable[[bytes], str | None], runtime: AgentRuntime) -> Cut:
+    return cut(text, runtime.limits.result_limit, keep, runtime.mask, runtime.spans)
+
+
+def _text(result: ToolResult) -> str:
+    if result.content.strip():
+        return safe_utf8(result.content)
+    if result.structured is not None:
+        return json.dumps(result.structured)
+    return ""
+
+
+def _kept(name: str, data: bytes, runtime: AgentRuntime, place: Place) -> str | None:
+    """Keep `data` in the run's folder; a full disk costs the file, not the run."""
+    try:
+        return runtime.keep(name, data)
+    except OSError as error:
+        why = error.strerror or str(error)
+        runtime.emit(Notice(place, "warning", "not_kept", f"{name} could not be kept: {why}"))
+        return None
+
+
+def _media_name(place: Place, number: int, kind: str) -> str:
+    ending = "".join(filter(str.isalnum, kind.rpartition("/")[2])) or "bin"
+    return f"{_file_stem(place)}-{number}.{ending[:8]}"
+
+
+def _file_stem(place: Place) -> str:
+    # Items and call ids are a stranger's text: no file is named by them (X9).
+    source = f"{place.item or ''}\0{place.call or ''}"
+    digest = hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:8]
+    return f"{place.step or 'call'}-{place.turn or 0}-{digest}"

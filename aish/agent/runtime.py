@@ -1,0 +1,135 @@
+"""What the loop is given by its caller, what it says of each call it used, and sums of usage.
+
+Tokens and money are added up so that unknown stays unknown (quirk 34, B10).
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from aish.agent.conversation import Conversation
+from aish.agent.result_limit import Spans, no_spans
+from aish.config.steps import LoopLimits, OnDenied
+from aish.core.deltas import Usage
+from aish.core.events import Failure, Verdict
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
+from aish.core.tools import Media, ResultKind
+from aish.policy.gate import Gate
+from aish.system.clock import call_every
+from aish.system.schema.walk import SchemaProblem
+
+Keep = Callable[[str, bytes], str | None]
+"""A suggested file name and content -> the path shown in the reply; `None`: not kept."""
+
+Written = Callable[[], Awaitable[None]]
+"""Waits until all that was emitted is written down, where that happens in another process."""
+
+Mask = Callable[[str], str]
+"""A text without its secrets."""
+
+CheckArguments = Callable[[JsonObject, JsonValue], Awaitable[tuple[SchemaProblem, ...]]]
+
+
+@frozen
+class AgentRuntime:
+    """Everything a tool loop needs beside its model; `gate` is the one way to a tool (P10).
+
+    `long_texts` is what `agent.turn_recorder.RequestTeller` remembers of a run; with `None` nobody
+    is told of the messages that are sent. `tells_cut_off`: the end of a call that is cancelled is
+    told too; a session says that in its own words. `mask` takes the secrets out of a text before it
+    is cut: of a secret that is cut in two, no half would be found later. `spans` finds the paths
+    that a cassette has names for.
+    """
+
+    tools: Tools
+    gate: Gate
+    emit: Emit
+    clock: Clock
+    limits: LoopLimits
+    on_denied: OnDenied
+    keep: Keep
+    check_arguments: CheckArguments
+    meter: Meter | None = None
+    written: Written | None = None
+    every: Every = call_every
+    long_texts: dict[str, str] | None = None
+    tells_cut_off: bool = False
+    mask: Mask = str
+    spans: Spans = no_spans
+
+
+class Bound(Protocol):
+    """Keeps a conversation from growing without end (L19): a `agent.compaction.Window`."""
+
+    async def fit(
+        self, request: ModelRequest, conversation: Conversation, runtime: AgentRuntime
+    ) -> Failure | None:
+        """Shorten the conversation if `request`, which is its next, would be too long.
+
+        A failure says that it still is.
+        """
+        ...
+
+    def heard(self, request: ModelRequest, usage: Usage) -> None:
+        """Take what the endpoint counted in the request that was just answered."""
+        ...
+
+    def spent(self) -> Usage | None:
+        """What it has used for that itself since this was asked last."""
+        ...
+
+
+@frozen
+class UsedCall:
+    """One call and what came of it.
+
+    `content` is the reply as the model sees it. `verdict` is `None` and `rule` empty where no
+    decision was made, because the call never got that far. `media` is what goes into the turn
+    beside `content`. `whole` is the text before it was cut, `full` the file that has it then.
+    `hint` is for who wrote the rules, where no rule approves the call.
+    """
+
+    tool: str
+    arguments: JsonValue
+    verdict: Verdict | None
+    rule: str
+    kind: ResultKind
+    content: str
+    structured: JsonValue
+    seconds: float
+    media: tuple[Media, ...] = ()
+    full: str | None = None
+    whole: str = ""
+    hint: str | None = None
+
+
+def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
+    """Both together; `None` is the sum of nothing yet.
+
+    Input and output of which one part is unknown are unknown: half a bill is a wrong bill. The
+    two others are details that endpoints leave out where there is nothing to tell.
+    """
+    if sum_so_far is None:
+        return more
+    return Usage(
+        input=_both(sum_so_far.input, more.input),
+        output=_both(sum_so_far.output, more.output),
+        cached=_either(sum_so_far.cached, more.cached),
+        reasoning=_either(sum_so_far.reasoning, more.reasoning),
+    )
+
+
+def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
+    """Both together: half a bill is a wrong bill."""
+    return None if sum_so_far is None or more is None else sum_so_far + more
+
+
+def _both(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _either(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other

@@ -1,0 +1,214 @@
+"""Answers a server's `sampling/createMessage` with the step's model (M11).
+
+Whether a server may ask at all (`sampling: allow`) is decided before it comes here.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+
+from aish.agent.assemble import Assembled, assemble
+from aish.agent.conversation import Conversation, Heard, IllegalTurnError
+from aish.agent.result_limit import can_be_attached, describe
+from aish.agent.runtime import add_usage
+from aish.core.deltas import FinishReason, Usage
+from aish.core.errors import StepFailedError
+from aish.core.events import (
+    Event,
+    Notice,
+    Place,
+    ReasoningDelta,
+    TextDelta,
+    TextWithdrawn,
+    TurnFinished,
+    TurnStarted,
+)
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import AssistantTurn, History, SystemTurn, UserTurn
+from aish.core.protocols import Clock, Emit, Model, ModelRequest
+from aish.core.text import safe_utf8
+from aish.core.tools import Media
+
+# A server that asks without end spends somebody's money (X6).
+MAX_REQUESTS = 32
+
+_STOP_REASONS: Mapping[FinishReason, str] = {"stop": "endTurn", "length": "maxTokens"}
+_MOST_STOPS = 16
+_ENDLESS = 2**31
+
+
+class Sampling:
+    """`core.protocols.Sampler` over one model; counts what it used.
+
+    `place` is that of the turn whose calls are under way. `heard` is told of what the model is
+    sent.
+    """
+
+    def __init__(
+        self, model: Model, emit: Emit, clock: Clock, place: Place, heard: Heard | None = None
+    ) -> None:
+        self._model = model
+        self._emit = emit
+        self._clock = clock
+        self._heard = heard
+        self.place = place
+        self._requests = 0
+        self.usage: Usage | None = None
+
+    async def sample(self, params: JsonObject) -> JsonObject:
+        """A `CreateMessageResult` for `CreateMessageRequest` params.
+
+        Raises:
+            StepFailedError: the request is not one that can be answered.
+            UnavailableError: the model's endpoint stayed out of reach.
+        """
+        conversation = _read_params(params, sees_images=self._model.sees_images)
+        self._requests += 1
+        if self._requests > MAX_REQUESTS:
+            raise _refusal(f"more than {MAX_REQUESTS} in one step")
+        count = len(conversation.history.turns)
+        messages = "a message" if count == 1 else f"{count} messages"
+        text = f"a server asks model `{self._model.alias}` to answer {messages}"
+        self._emit(Notice(self.place, "info", "sampling", text))
+        if self._heard is not None:
+            for turn in conversation.history.turns:
+                self._heard.added(turn, told=False)
+        request = ModelRequest(conversation.history, params=_wanted(params), place=self.place)
+        self._emit(TurnStarted(self.place, self._model.alias, count, "sampling"))
+        answer = await assemble(self._model, request, self.place, self._tell, self._clock)
+        self.usage = add_usage(self.usage, answer.finish.usage)
+        self._tell_turn(answer)
+        return _result(answer, self._model.alias)
+
+    def _tell_turn(self, answer: Assembled) -> None:
+        """Whoever counts has to hear of it."""
+        self._emit(
+            TurnFinished(
+                place=self.place,
+                model=answer.finish.model or self._model.alias,
+                finish=answer.finish.reason,
+                text=answer.text,
+                calls=(),
+                usage=answer.finish.usage,
+                first_token_seconds=answer.first_token,
+                seconds=answer.seconds,
+                cost_usd=answer.finish.cost_usd,
+                purpose="sampling",
+            )
+        )
+
+    def _tell(self, event: Event) -> None:
+        # What a server is told is not what the step says.
+        if not isinstance(event, TextDelta | ReasoningDelta | TextWithdrawn):
+            self._emit(event)
+
+
+def _wanted(params: JsonObject) -> dict[str, JsonValue]:
+    """What a server says of how to answer; what makes no sense there is not passed on."""
+    wanted: dict[str, JsonValue] = {}
+    most, warmth, stops = (params.get(k) for k in ("maxTokens", "temperature", "stopSequences"))
+    if isinstance(most, int) and 0 < most < _ENDLESS:
+        wanted["max_tokens"] = int(most)
+    if isinstance(warmth, int | float) and 0 <= warmth < _ENDLESS:
+        wanted["temperature"] = float(warmth)
+    if isinstance(stops, Sequence) and not isinstance(stops, str):
+        texts = [safe_utf8(stop) for stop in stops if isinstance(stop, str) and stop]
+        if texts:
+            wanted["stop"] = texts[:_MOST_STOPS]
+    return wanted
+
+
+def _read_params(params: JsonObject, *, sees_images: bool) -> Conversation:
+    """The conversation that a server wants to be answered."""
+    if params.get("tools") or params.get("toolChoice"):
+        raise _refusal("tools in sampling are not offered")
+    conversation = Conversation(History())
+    system = params.get("systemPrompt")
+    if isinstance(system, str) and system:
+        conversation.add(SystemTurn(safe_utf8(system)))
+    try:
+        for said in _merged(params.get("messages"), sees_images=sees_images):
+            is_user = said.role == "user"
+            turn = UserTurn(said.text, said.media) if is_user else AssistantTurn(said.text)
+            conversation.add(turn)
+    except IllegalTurnError as error:
+        # These turns are a stranger's, so an illegal one is the stranger's mistake.
+        raise _refusal(str(error)) from None
+    turns = conversation.history.turns
+    if not turns or not isinstance(turns[-1], UserTurn):
+        raise _refusal("the last message is not a user's")
+    return conversation
+
+
+@frozen
+class _Said:
+    role: str
+    text: str
+    media: tuple[Media, ...]
+
+
+def _merged(messages: JsonValue, *, sees_images: bool) -> list[_Said]:
+    """The messages, neighbours of one role made one."""
+    merged: list[_Said] = []
+    for message in _sequence(messages):
+        said = _said(message, sees_images=sees_images)
+        if merged and merged[-1].role == said.role:
+            before = merged.pop()
+            text = f"{before.text}\n{said.text}"
+            said = _Said(said.role, text, (*before.media, *said.media))
+        merged.append(said)
+    return merged
+
+
+def _said(message: JsonValue, *, sees_images: bool) -> _Said:
+    role = message.get("role") if isinstance(message, Mapping) else None
+    if not isinstance(message, Mapping) or str(role) not in {"user", "assistant"}:
+        raise _refusal("a message without a role")
+    content = message.get("content")
+    blocks = _sequence(content) if not isinstance(content, Mapping) else [content]
+    lines: list[str] = []
+    found: list[Media] = []
+    for block in blocks:
+        piece = _block(block)
+        if isinstance(piece, str):
+            lines.append(safe_utf8(piece))
+            continue
+        attached = sees_images and role == "user" and can_be_attached(piece)
+        lines.append(describe(piece, attached=attached))
+        if attached:
+            found.append(piece)
+    return _Said(str(role), "\n".join(lines), tuple(found))
+
+
+def _block(block: JsonValue) -> str | Media:
+    kind = block.get("type") if isinstance(block, Mapping) else None
+    if isinstance(block, Mapping) and kind == "text":
+        return str(block.get("text") or "")
+    if isinstance(block, Mapping) and str(kind) in {"image", "audio"}:
+        try:
+            data = base64.b64decode(str(block.get("data") or ""), validate=True)
+        except (binascii.Error, ValueError):
+            raise _refusal(f"an {kind} that is not base64") from None
+        return Media(str(block.get("mimeType") or ""), data)
+    raise _refusal("a message block that is neither text, image nor audio")
+
+
+def _sequence(value: JsonValue) -> Sequence[JsonValue]:
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return value
+    raise _refusal("`messages` or their content are missing")
+
+
+def _result(answer: Assembled, alias: str) -> JsonObject:
+    reason = answer.finish.reason
+    return {
+        "role": "assistant",
+        "content": {"type": "text", "text": answer.text},
+        "model": answer.finish.model or alias,
+        "stopReason": _STOP_REASONS.get(reason, reason),
+    }
+
+
+def _refusal(why: str) -> StepFailedError:
+    return StepFailedError(f"a sampling request cannot be answered: {why}")

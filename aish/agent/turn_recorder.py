@@ -1,0 +1,138 @@
+"""Tells of a conversation's turns as events: to continue it later, or to show what was sent."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import sha256
+from typing import Final
+
+from aish.agent.runtime import AgentRuntime, Keep, Mask
+from aish.agent.turn_json import turn_to_json
+from aish.core.events import HistoryReplaced, MessagePurpose, Place, TurnAdded
+from aish.core.json import JsonObject
+from aish.core.messages import Turn
+from aish.core.protocols import Emit
+
+LONG: Final = 32 * 1024
+"""A text of more characters is in a file of its own."""
+REPEATED: Final = 1024
+"""So is one of more than these that was told in this run before: the same system text may go out
+with each of a hundred thousand items."""
+_BEGINNING: Final = 2_000
+_OF_REPEATED: Final = 200
+_REMEMBERED: Final = 1000
+
+
+class TurnRecorder:
+    """`agent.conversation.Heard` that emits events; those of now are at `place`.
+
+    An image is kept once, however often its turn is told. One that cannot be kept is told of all
+    the same: the conversation itself goes on.
+    """
+
+    def __init__(self, emit: Emit, keep: Keep, place: Place) -> None:
+        self.place = place
+        self._emit = emit
+        self._keep = keep
+        self._kept: dict[str, str | None] = {}
+
+    def added(self, turn: Turn, *, told: bool = False) -> None:
+        """A turn was added at the end; whoever continues the conversation wants every one."""
+        del told
+        self._emit(TurnAdded(self.place, self.told(turn)))
+
+    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
+        """These turns stand in the place of all there were."""
+        told = tuple([self.told(turn) for turn in turns])
+        self._emit(HistoryReplaced(self.place, told, reason))
+
+    def told(self, turn: Turn) -> JsonObject:
+        """The turn as events tell of it."""
+        return turn_to_json(turn, self._once)
+
+    def _once(self, name: str, content: bytes) -> str | None:
+        digest = sha256(content).hexdigest()
+        if digest not in self._kept:
+            self._kept[digest] = None
+            with suppress(OSError):
+                self._kept[digest] = self._keep(name, content)
+        return self._kept[digest]
+
+
+class RequestRecorder:
+    """`agent.conversation.Heard` that tells what is sent, each message once.
+
+    Nothing is told that an event has already. A long text is in a file, which is named with the
+    text's beginning; `long_texts` remembers which, for the whole run. Images are named only: those
+    of tools are kept anyway, all others came from a file.
+    """
+
+    def __init__(
+        self,
+        emit: Emit,
+        keep: Keep,
+        place: Place,
+        purpose: MessagePurpose,
+        long_texts: dict[str, str],
+        mask: Mask = str,
+    ) -> None:
+        self._emit = emit
+        self._keep = keep
+        self._place = place
+        self._purpose: MessagePurpose = purpose
+        self._long_texts = long_texts
+        self._mask = mask
+        self._turns: list[Turn] = []
+
+    def added(self, turn: Turn, *, told: bool) -> None:
+        """A turn was added at the end."""
+        self._turns.append(turn)
+        if not told:
+            self._emit(TurnAdded(self._place, self._told(turn), self._purpose))
+
+    def replaced(self, turns: Sequence[Turn], reason: str) -> None:
+        """These turns stand in the place of all there were; told are those that are new."""
+        places = {id(turn): at for at, turn in enumerate(self._turns)}
+        told = tuple(
+            {"at": places[id(turn)]} if id(turn) in places else self._told(turn) for turn in turns
+        )
+        self._turns = list(turns)
+        self._emit(HistoryReplaced(self._place, told, reason, self._purpose))
+
+    def _told(self, turn: Turn) -> JsonObject:
+        told = turn_to_json(turn, lambda *_: None)
+        key = "content" if told["role"] == "tool" else "text"
+        text = told[key]
+        assert isinstance(text, str), "each turn has a text"
+        file = self._file(text, str(told["role"])) if len(text) > REPEATED else ""
+        if not file:
+            return told
+        # Masked before it is cut: half a secret would not be known for one.
+        shown = self._mask(text)[: _BEGINNING if len(text) > LONG else _OF_REPEATED]
+        return {**told, key: shown, "file": file, "characters": len(text)}
+
+    def _file(self, text: str, role: str) -> str:
+        """The file of a long text; empty where it is told inline."""
+        content = text.encode("utf-8", "replace")
+        digest = sha256(content).hexdigest()
+        file = self._long_texts.pop(digest, None)
+        if not file and (file is not None or len(text) > LONG):
+            # A full disk costs the file, and the text is told inline.
+            with suppress(OSError):
+                file = self._keep(f"{role}.txt", content)
+        # The one that was used last stands last; the first one is forgotten.
+        self._long_texts[digest] = file or ""
+        if len(self._long_texts) > _REMEMBERED:
+            del self._long_texts[next(iter(self._long_texts))]
+        return file or ""
+
+
+def request_recorder(
+    runtime: AgentRuntime, place: Place, purpose: MessagePurpose
+) -> RequestRecorder | None:
+    """Who tells what is sent in a run; in a session, which keeps its conversation, nobody."""
+    if runtime.long_texts is None:
+        return None
+    here = Place(place.step, place.item)
+    return RequestRecorder(
+        runtime.emit, runtime.keep, here, purpose, runtime.long_texts, runtime.mask
+    )

@@ -1,1 +1,0 @@
-"""The tool-call loop over an abstract model and abstract tools."""
