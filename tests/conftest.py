@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cli_process import Aish, clean_environment
+from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
 
@@ -24,6 +25,8 @@ _SWITCHES = re.compile(
     r"|COLORTERM|TERM_PROGRAM.*|AISH_.*|XDG_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
     r"|PYTHONIOENCODING|PYTHONUTF8|LC_.*|LANGUAGE)"
 )
+# With it every test starts the real executable, not only those marked `real_process`.
+_ALL_REAL = os.environ.get("AISH_TEST_REAL") == "1"
 _REAL_CONNECT = socket.socket.connect
 _REAL_CONNECT_EX = socket.socket.connect_ex
 _REAL_GETADDRINFO = socket.getaddrinfo
@@ -56,10 +59,21 @@ def _loopback_only(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", _getaddrinfo)
 
 
+@pytest.fixture(scope="session")
+def fork_server(empty_home: Any) -> Iterator[ForkServer]:
+    """What has imported `aish` already; it starts with the first test that needs it."""
+    with ForkServer(clean_environment(empty_home)) as server:
+        yield server
+
+
 @pytest.fixture
-def run_aish(tmp_path: Any, empty_home: Any) -> Iterator[Aish]:
+def run_aish(
+    request: pytest.FixtureRequest, tmp_path: Any, empty_home: Any, fork_server: ForkServer
+) -> Iterator[Aish]:
     """The command line as a person or a CI job would start it, in an empty folder."""
-    aish = Aish(cwd=tmp_path, env=clean_environment(empty_home))
+    real = _ALL_REAL or request.node.get_closest_marker("real_process") is not None
+    environment = clean_environment(empty_home)
+    aish = Aish(cwd=tmp_path, env=environment, warm=None if real else fork_server)
     yield aish
     aish.close()
 

@@ -40,6 +40,7 @@ def test_a_list_of_commands_has_whole_sentences_at_80_columns(
     assert [line for line in commands if not line.endswith(".") or line.endswith("..")] == []
 
 
+@pytest.mark.real_process
 def test_the_version_is_told(project: Project) -> None:
     for flag in ("--version", "-V"):
         done = project.aish(flag)

@@ -7,6 +7,8 @@ import pytest
 from e2e_project import ModelEndpoints, Project, http_server, of_type, stdio
 from model_endpoint import json_reply, text_reply, tool_reply
 
+pytestmark = pytest.mark.real_process
+
 
 @pytest.mark.requirement("exit-0", "F1", "L1", "L2")
 def test_a_question_is_answered_on_stdout(project: Project, model_endpoint: ModelEndpoints) -> None:

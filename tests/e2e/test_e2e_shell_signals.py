@@ -89,6 +89,7 @@ def test_closing_a_terminal_that_has_a_shell_in_it_ends_the_session_in_order(
     assert (session_folder(project) / "recording-1.yaml").is_file(), "it is finished"
 
 
+@pytest.mark.real_process
 @pytest.mark.requirement("M10", "X8")
 @pytest.mark.parametrize("name", ["editing", "connecting", "a tool", "an approval", "a pipeline"])
 def test_kill_9_leaves_no_process(
@@ -105,6 +106,7 @@ def test_kill_9_leaves_no_process(
         wait_gone(pid)
 
 
+@pytest.mark.real_process
 @pytest.mark.requirement("M10", "X8")
 def test_kill_9_ends_a_local_command_too(project: Project, model_endpoint: ModelEndpoints) -> None:
     state = STATES["a local command"]
@@ -117,6 +119,7 @@ def test_kill_9_ends_a_local_command_too(project: Project, model_endpoint: Model
     wait_gone(pid)
 
 
+@pytest.mark.real_process
 @pytest.mark.requirement("S1", "exit-143")
 @pytest.mark.parametrize("typed", ["", "hello\r"])
 def test_a_signal_to_a_session_that_has_hardly_begun_ends_it_in_order(

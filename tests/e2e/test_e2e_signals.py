@@ -9,6 +9,8 @@ from cli_process import Running
 from e2e_project import ModelEndpoints, Project, of_type, stdio, wait_file, wait_gone
 from model_endpoint import Gate, delta, hanging_reply, sse, stream_reply, tool_reply
 
+pytestmark = pytest.mark.real_process
+
 ENDS = [
     pytest.param(signal.SIGINT, 130, marks=pytest.mark.requirement("exit-130")),
     pytest.param(signal.SIGTERM, 143, marks=pytest.mark.requirement("exit-143")),

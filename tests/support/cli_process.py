@@ -7,6 +7,8 @@ with run_aish.start("run", "slow.yaml") as running:
     running.wait_for_line("tool repo__file_read")
     running.interrupt()
     assert running.finish().code == 130
+
+Unless a test asks for the real executable, it is a child of `fork_server.py`.
 """
 
 import contextlib
@@ -20,6 +22,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Self
+
+from fork_server import ForkedProcess, ForkServer
 
 PATIENCE = 60.0
 
@@ -37,17 +41,15 @@ class Running:
     """A process in a group of its own, read by two threads so that no pipe fills up."""
 
     def __init__(
-        self, argv: Sequence[str], *, cwd: Path, env: Mapping[str, str], stdin: bytes | None
+        self,
+        argv: Sequence[str],
+        *,
+        cwd: Path,
+        env: Mapping[str, str],
+        stdin: bytes | None,
+        warm: ForkServer | None = None,
     ) -> None:
-        self.process = subprocess.Popen(
-            argv,
-            cwd=cwd,
-            env=dict(env),
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+        self.process = start_process(argv, cwd=cwd, env=env, piped=stdin is not None, warm=warm)
         self._changed = threading.Condition()
         self._read = {"stdout": b"", "stderr": b""}
         self._threads = [
@@ -148,6 +150,8 @@ class Aish:
     cwd: Path
     env: dict[str, str] = field(default_factory=dict)
     python: tuple[str, ...] = (sys.executable,)
+    """What starts the interpreter; anything else than it alone starts a real one."""
+    warm: ForkServer | None = None
     _started: list[Running] = field(default_factory=list)
 
     def __call__(
@@ -174,6 +178,7 @@ class Aish:
             cwd=cwd or self.cwd,
             env={**self.env, **(env or {})},
             stdin=stdin.encode() if isinstance(stdin, str) else stdin,
+            warm=self.warm,
         )
         self._started.append(running)
         return running
@@ -181,6 +186,41 @@ class Aish:
     def close(self) -> None:
         for running in self._started:
             running.kill()
+
+
+def forked_arguments(
+    argv: Sequence[str], env: Mapping[str, str], warm: ForkServer | None
+) -> Sequence[str] | None:
+    """The arguments of `aish`, if a child of `warm` is the same as what `argv` would start."""
+    interpreter, of_aish = argv[:3], argv[3:]
+    plain = [*interpreter] == [sys.executable, "-m", "aish"]
+    return of_aish if plain and warm is not None and warm.same_interpreter(env) else None
+
+
+def start_process(
+    argv: Sequence[str],
+    *,
+    cwd: Path,
+    env: Mapping[str, str],
+    piped: bool,
+    warm: ForkServer | None,
+) -> "subprocess.Popen[bytes] | ForkedProcess":
+    """A process in a session of its own, `piped` to its standard input too."""
+    stdin = subprocess.PIPE if piped else subprocess.DEVNULL
+    arguments = forked_arguments(argv, env, warm)
+    if arguments is not None and warm is not None:
+        return warm.start(
+            arguments, cwd=cwd, env=env, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+    return subprocess.Popen(
+        argv,
+        cwd=cwd,
+        env=dict(env),
+        stdin=stdin,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
 
 
 def clean_environment(home: Path) -> dict[str, str]:

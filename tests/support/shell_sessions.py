@@ -60,7 +60,9 @@ def sit(project: Project, *lines: str, args: tuple[str | Path, ...] = (), **opti
 def at_terminal(project: Project, *args: str | Path) -> Generator[Window]:
     """A session that a person sees; it has its first prompt."""
     argv = [sys.executable, "-m", "aish", "shell", "p.yaml", *map(str, args)]
-    with Window(argv, cwd=project.folder, env=project.aish.env, columns=160) as window:
+    with Window(
+        argv, cwd=project.folder, env=project.aish.env, columns=160, warm=project.aish.warm
+    ) as window:
         window.wait_for(lambda: window.lines[-1].endswith(">") or "> " in window.lines[-1])
         yield window
 

@@ -35,7 +35,14 @@ def sitting(
     named = [] if file is None else [file]
     argv = [*project.aish.python, "-m", "aish", "shell", *named, *map(str, arguments)]
     environment = {**project.aish.env, **(env or {})}
-    with Window(argv, cwd=project.folder, env=environment, rows=rows, columns=columns) as window:
+    with Window(
+        argv,
+        cwd=project.folder,
+        env=environment,
+        rows=rows,
+        columns=columns,
+        warm=project.aish.warm,
+    ) as window:
         if prompt:
             window.wait_for(at_prompt(window))
         yield window

@@ -6,6 +6,7 @@ with Window(argv, env=env, cwd=folder) as window:
 """
 
 import os
+import pty
 import re
 import select
 import signal
@@ -16,7 +17,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import pexpect
+import ptyprocess
 import pyte
+from cli_process import forked_arguments
+from fork_server import ForkServer
 
 PATIENCE = 30.0
 _PIECE = 1 << 16
@@ -34,6 +38,7 @@ class Window:
         env: Mapping[str, str],
         rows: int = 24,
         columns: int = 80,
+        warm: ForkServer | None = None,
     ) -> None:
         self.raw = b""
         self.watched = True
@@ -42,7 +47,11 @@ class Window:
         self._stream: Any = pyte.ByteStream(self._screen)
         self._since: Any = None
         self._since_stream: Any = None
-        self.child: Any = pexpect.spawn(
+        arguments = forked_arguments(argv, env, warm)
+        spawn: Any = pexpect.spawn
+        if warm is not None and arguments is not None:
+            spawn = _spawn_of(warm, arguments, cwd, env)
+        self.child: Any = spawn(
             argv[0], list(argv[1:]), cwd=str(cwd), env=dict(env), dimensions=(rows, columns)
         )
 
@@ -172,3 +181,27 @@ class Window:
             if self._since is not None:
                 self._since_stream.feed(piece)
         return True
+
+
+def _spawn_of(warm: ForkServer, arguments: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Any:
+    """`pexpect.spawn`, but of a child of the fork server."""
+
+    class Spawn(pexpect.spawn):  # type: ignore[type-arg]  # its types know of no parameter here
+        def _spawnpty(self, _: Any, *, dimensions: tuple[int, int], **__: Any) -> Any:
+            ours, theirs = pty.openpty()
+            try:
+                termios.tcsetwinsize(theirs, dimensions)
+                process = warm.start(
+                    arguments,
+                    cwd=cwd,
+                    env=env,
+                    stdin=theirs,
+                    stdout=theirs,
+                    stderr=theirs,
+                    terminal=True,
+                )
+            finally:
+                os.close(theirs)
+            return ptyprocess.PtyProcess(process.pid, ours)
+
+    return Spawn
