@@ -1,8 +1,15 @@
-"""A model behind an endpoint: encode, send, decode, and try again where that may help (L8)."""
+"""A model behind an endpoint: encode, send, decode, and try again where that may help (L8).
 
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+A turn is tried until an answer, a limit or its deadline (L10); an entry's dialect says how it wants
+to be spoken to, and what it is called there.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import TypeVar
+from urllib.parse import urlsplit
 
 import anyio
 from anyio.abc import TaskGroup
@@ -12,18 +19,84 @@ from aish.config.models import ModelEntry
 from aish.core.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
-from aish.models.dialect import dialect_of
 from aish.models.failure import AttemptError, malformed, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of
-from aish.models.pace import Pace
-from aish.models.retry import MAX_HINT, Advice, delay_before, is_malformed, judge_code
+from aish.models.retry import MAX_HINT, Advice, RetryTiming, delay_before, is_malformed, judge_code
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
-from aish.models.turn import Turn
 from aish.system.secrets.secrets import Secrets
 from aish.wire.chat_decode import ChatDecoder
-from aish.wire.chat_encode import Encoder
+from aish.wire.chat_encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
+
+# These take tool-call ids of nine letters and digits only (quirk 42).
+_SHORT_IDS = frozenset({"api.mistral.ai", "codestral.mistral.ai"})
+
+
+def wire_name(entry: ModelEntry) -> str:
+    """What a model is called in requests to it."""
+    return entry.model or (smollm2.NAME if entry.embedded else entry.alias)
+
+
+def dialect_of(entry: ModelEntry) -> Dialect:
+    """What the encoder has to know of an entry."""
+    params = {**smollm2.PARAMS, **entry.params} if entry.embedded else entry.params
+    return Dialect(
+        model=wire_name(entry),
+        params=params,
+        usage=entry.usage,
+        json_schema=entry.json_schema is not False,
+        tool_role=entry.tool_role,
+        vision=entry.vision,
+        # As `Finish.model`, which the loop writes into the turns.
+        origin=entry.alias,
+        short_ids=urlsplit(entry.base_url or "").hostname in _SHORT_IDS,
+    )
+
+
+SPARED = 4
+"""How many refusals for load alone are forgiven for each try that the file allows."""
+
+Got = TypeVar("Got")
+
+
+class Turn:
+    """What `client` keeps between the tries of one turn; `ends` is in the loop's time."""
+
+    __slots__ = ("_loop", "_spared", "body", "ends", "failures", "request", "tries")
+
+    def __init__(self, request: ModelRequest, body: bytes, entry: ModelEntry) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._spared = SPARED * entry.retry.attempts
+        self.request = request
+        self.body = body
+        self.ends = self._loop.time() + entry.timeout.turn
+        self.tries = 0
+        self.failures = 0
+
+    async def waited(self, wanted: Awaitable[Got]) -> Got:
+        """What is waited for, at no cost to the time of the turn."""
+        since = self._loop.time()
+        got = await wanted
+        self.ends += self._loop.time() - since
+        return got
+
+    def is_too_late(self, delay: float) -> bool:
+        """Whether a deadline, the step's or the turn's, would pass while waiting."""
+        ends = min(self.ends, anyio.current_effective_deadline())
+        return self._loop.time() + delay >= ends
+
+    def failed(self, advice: Advice, *, beside_others: bool) -> None:
+        """A try came to nothing.
+
+        One that was turned away beside others says that the endpoint is busy, not that it is
+        broken: up to a bound, such a try is not held against the turn.
+        """
+        if advice.cools and beside_others and self._spared:
+            self._spared -= 1
+        else:
+            self.failures += 1
+
 
 _NOTICED_SECONDS = 1.0
 _NOT_BOTH = "no schema together with tools; asking again without it"
@@ -38,7 +111,7 @@ class ChatModel:
         transport: Transport,
         *,
         secrets: Secrets,
-        pace: Pace,
+        pace: RetryTiming,
         throttles: Throttles,
         meter: Meter | None = None,
     ) -> None:
@@ -131,7 +204,7 @@ class ChatModel:
         most = self._most_tools
         if most is None or len(request.tools) <= most:
             return request, None
-        from aish.models.fewer_tools import fewer_tools, notice_of  # only where they are too many
+        from aish.models.embedded import fewer_tools, notice_of  # only where they are too many
 
         shown = fewer_tools(request, most)
         remark = None if self._told_of_tools else notice_of(self.alias, request.tools, shown)
@@ -239,7 +312,7 @@ async def open_model(
     key: str | None,
     *,
     secrets: Secrets,
-    pace: Pace | None = None,
+    pace: RetryTiming | None = None,
     throttles: Throttles | None = None,
     make_client: MakeClient = open_client,
     meter: Meter | None = None,
@@ -254,7 +327,7 @@ async def open_model(
     """
     check_base_url(entry)
     headers = headers_of(entry, key)
-    pace = pace or Pace()
+    pace = pace or RetryTiming()
     async with _background() as tasks:
         transport = Transport(
             entry,

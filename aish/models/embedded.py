@@ -1,10 +1,14 @@
-"""A small model in a child process: llama.cpp's own server on a free loopback port (L11)."""
+"""A small model in a child process: llama.cpp's own server on a free loopback port (L11).
+
+It is shown few tools: those that the prompt names, else the first.
+"""
 
 import json
 import os
+import re
 import secrets
 import sys
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -13,9 +17,14 @@ from pathlib import Path
 import anyio
 
 from aish.config.models import ModelEntry
+from aish.core.deltas import StreamNotice
 from aish.core.errors import UnavailableError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.messages import UserTurn
+from aish.core.protocols import ModelRequest
+from aish.core.text import for_line
+from aish.core.tools import Tool
 from aish.models import smollm2
 from aish.system.process.child import Child, child_environment, start_child
 from aish.system.process.reaper import Reaper
@@ -162,3 +171,22 @@ def _failed(child: Child, entry: ModelEntry, log: Path | None, why: str) -> Unav
         where=f"model `{entry.alias}`",
         hint=f"the whole log is in `{log}`" if log is not None else None,
     )
+
+
+_WORD = re.compile(r"[A-Za-z0-9_-]+")
+
+
+def fewer_tools(request: ModelRequest, most: int) -> tuple[Tool, ...]:
+    """At most so many of the tools of a request."""
+    turns = reversed(request.history.turns)
+    prompt = next((turn.text for turn in turns if isinstance(turn, UserTurn)), "")
+    words = {*_WORD.findall(prompt), request.tool_choice}
+    named = [tool for tool in request.tools if {tool.wire, str(tool.name), tool.name.name} & words]
+    return tuple((named or request.tools)[:most])
+
+
+def notice_of(alias: str, tools: Sequence[Tool], shown: Sequence[Tool]) -> StreamNotice:
+    """That not all of the tools are shown, and what to do about it."""
+    names = ", ".join(f"`{for_line(str(tool.name))}`" for tool in shown)
+    said = f"{len(tools):,} tools are too many for `{alias}`, which is shown {names}"
+    return StreamNotice("fewer_tools", f"{said}; name those it needs under `tools:`")

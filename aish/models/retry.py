@@ -1,14 +1,20 @@
 """When a model request that failed is sent again, and after how long (L8).
 
-Pure: headers, bodies and the time go in, advice comes out. `client` acts on it.
+Time and chance are given, so that tests need not wait.
 """
 
 import json
 import math
-from collections.abc import Mapping
+import random
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
+
+import anyio
 
 from aish.config.models import RetryPolicy
 from aish.core.frozen import frozen
+from aish.core.protocols import Clock
+from aish.system.clock import SystemClock
 
 MAX_HINT = 120.0
 FIRST_DELAY = 0.5
@@ -155,3 +161,16 @@ def _until_date(text: str, now: float) -> float | None:
         return max(0.0, date.timestamp() - now)
     except (ValueError, OverflowError):
         return None
+
+
+@frozen
+class RetryTiming:
+    """What retries need to know of the world; `chance` gives a number in [0, 1).
+
+    `waits` is false in a replay, where nothing is to be waited for.
+    """
+
+    clock: Clock = field(default_factory=SystemClock)
+    sleep: Callable[[float], Awaitable[object]] = anyio.sleep
+    chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
+    waits: bool = True

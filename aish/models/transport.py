@@ -1,27 +1,277 @@
 """The only sockets to models (L1, L7, L10, X5, X6): one POST, its status, its bytes.
 
-What the bytes mean is `wire`'s business, whether to try again is `client`'s. An httpx transport is
-driven directly: no cookies, no redirects, no environment, nothing between it and the bytes.
+Each connection has a client of its own, kept for the next request. Bytes are buffered between the
+task that reads from the network and the one that makes sense of them, under the deadlines of one
+request: first token, idle, whole turn (L10).
 """
 
+import asyncio
 import ssl
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from functools import cache
+from typing import Generic, Protocol, TypeVar
 
 import anyio
 import httpx
 from anyio.abc import TaskGroup
 
-from aish.config.models import ModelEntry
+from aish.config.models import ModelEntry, ModelTimeout
 from aish.core.deltas import Delta
-from aish.models.clients import Clients
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
-from aish.models.intake import Intake
-from aish.models.reader import Reader
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
-from aish.models.watch import Watch
 from aish.system.import_cache import remember_absence
+
+
+class Closed(Protocol):
+    """What can be closed."""
+
+    async def aclose(self) -> None:
+        """Close it."""
+        ...
+
+
+Client = TypeVar("Client", bound=Closed)
+
+
+class Clients(Generic[Client]):
+    """One client for each connection, opened as needed.
+
+    For each request that begins or ends, an httpx pool looks at all of its connections and, for
+    each of these, at all of them again: with 32 in a pool that is five milliseconds a request.
+    """
+
+    def __init__(self, make: Callable[[], Client]) -> None:
+        self._make = make
+        self._all: list[Client] = []
+        self._idle: list[Client] = []
+
+    def take(self) -> Client:
+        """A client that nobody else uses; the one that was used last is most likely connected."""
+        if self._idle:
+            return self._idle.pop()
+        client = self._make()
+        self._all.append(client)
+        return client
+
+    def give_back(self, client: Client) -> None:
+        """It may be used again."""
+        self._idle.append(client)
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        clients, self._all = self._all, []
+        for client in clients:
+            await client.aclose()
+
+
+CAP = 64 * 1024 * 1024
+_PLENTY = 1024 * 1024
+# Pieces of a replay after which others have their turn.
+_TURN = 64
+
+
+class BodyBuffer:
+    """One response's body; one task puts, one takes."""
+
+    __slots__ = (
+        "_arrived",
+        "_chunks",
+        "_ended",
+        "_failure",
+        "_held",
+        "_room",
+        "_size",
+        "_taken",
+        "keeps_cuts",
+    )
+
+    def __init__(self) -> None:
+        self._chunks: deque[bytes] = deque()
+        self._taken = 0
+        self.keeps_cuts = False
+        """Whether what came apart is taken apart."""
+        self._held = 0
+        self._size = 0
+        self._ended = False
+        self._failure: Exception | None = None
+        self._arrived = asyncio.Event()
+        self._room = asyncio.Event()
+
+    @property
+    def empty(self) -> bool:
+        """Whether everything that came was taken."""
+        return not self._chunks
+
+    def put(self, chunk: bytes) -> bool:
+        """Take in a chunk; whether there is room for another right away.
+
+        Raises:
+            AttemptError: the body is larger than any answer.
+        """
+        self._held += len(chunk)
+        self._chunks.append(chunk)
+        self._arrived.set()
+        return self._held < _PLENTY
+
+    async def room(self) -> None:
+        """Wait until what was put was taken."""
+        self._size += self._held
+        if self._size > CAP:
+            raise AttemptError("the answer is larger than 64 MiB", REFUSED)
+        while self._chunks:
+            self._room.clear()
+            await self._room.wait()
+
+    def end(self, failure: Exception | None) -> None:
+        """Nothing more will come, because of a failure or not."""
+        self._ended = True
+        self._failure = failure
+        self._arrived.set()
+
+    async def ended(self) -> None:
+        """Wait for the end, whether or not everything was taken."""
+        while not self._ended:
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def take(self) -> bytes:
+        """What has come since the last time, at least something; nothing at the end.
+
+        Raises:
+            Exception: the failure that ended it, once everything before it was taken.
+        """
+        while not self._chunks:
+            if self._ended:
+                if self._failure is not None:
+                    raise self._failure
+                return b""
+            self._arrived.clear()
+            await self._arrived.wait()
+        if self.keeps_cuts:
+            return await self._take_one()
+        data = self._chunks[0] if len(self._chunks) == 1 else b"".join(self._chunks)
+        self._chunks.clear()
+        self._held = 0
+        self._room.set()
+        return data
+
+    async def _take_one(self) -> bytes:
+        self._taken += 1
+        if self._taken % _TURN == 0:
+            await asyncio.sleep(0)
+        data = self._chunks.popleft()
+        self._held -= len(data)
+        if not self._chunks:
+            self._room.set()
+        return data
+
+
+class Reader(Protocol):
+    """Makes deltas of the bytes of an answer: `wire.chat_decode.ChatDecoder`."""
+
+    @property
+    def progress(self) -> int:
+        """Changes when the answer grows."""
+        ...
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more can come."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether the answer is over, so that a broken connection is no loss."""
+        ...
+
+    def feed(self, chunk: bytes) -> list[Delta]:
+        """Take some bytes."""
+        ...
+
+    def close(self) -> list[Delta]:
+        """Take the end of the body."""
+        ...
+
+
+_SOON = 1.0
+
+
+class Deadlines:
+    """Cancels a scope when the endpoint keeps it waiting too long; `expired` then says which."""
+
+    __slots__ = (
+        "_intake",
+        "_last",
+        "_loop",
+        "_scope",
+        "_started",
+        "_timeout",
+        "_timer",
+        "_turn_ends",
+        "expired",
+    )
+
+    def __init__(
+        self, scope: anyio.CancelScope, intake: BodyBuffer, timeout: ModelTimeout, turn_ends: float
+    ) -> None:
+        self._scope = scope
+        self._intake = intake
+        self._loop = asyncio.get_running_loop()
+        self._timeout = timeout
+        self._turn_ends = turn_ends
+        self._started = self._loop.time()
+        self._last: float | None = None
+        self.expired: str | None = None
+        self._timer = self._loop.call_at(self._due()[0], self._fire)
+
+    def progressed(self) -> None:
+        """The answer has grown. Comments and pings are no reason to call this (L4)."""
+        first = self._last is None
+        self._last = self._loop.time()
+        if first:
+            # From now on the idle deadline counts, which may be the nearer one.
+            self._rearm()
+
+    def end_within(self, seconds: float) -> None:
+        """Everything has been said: wait no longer than this for the end of the body."""
+        self._turn_ends = min(self._turn_ends, self._loop.time() + seconds)
+        self._rearm()
+
+    def expire(self, name: str) -> None:
+        """A deadline passes now: in a replay nobody waits for it a second time."""
+        self.expired = name
+        self._scope.cancel()
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._timer.cancel()
+
+    def _rearm(self) -> None:
+        self._timer.cancel()
+        self._timer = self._loop.call_at(self._due()[0], self._fire)
+
+    def _due(self) -> tuple[float, str]:
+        """The nearest deadline and its name in the pipeline file."""
+        if self._last is None:
+            nearest = (self._started + self._timeout.first_token, "first_token")
+        else:
+            nearest = (self._last + self._timeout.idle, "idle")
+        return min(nearest, (self._turn_ends, "turn"))
+
+    def _fire(self) -> None:
+        due, name = self._due()
+        now = self._loop.time()
+        if now < due:
+            self._timer = self._loop.call_at(due, self._fire)
+        elif name != "turn" and not self._intake.empty:
+            # It is the consumer who takes its time.
+            self._timer = self._loop.call_at(now + _SOON, self._fire)
+        else:
+            self.expired = name
+            self._scope.cancel()
+
 
 remember_absence("sniffio")
 
@@ -92,9 +342,9 @@ class Exchange:
         self._clients = clients
         self._client = clients.take()
         self._entry = entry
-        self._intake = Intake()
+        self._intake = BodyBuffer()
         self._scope = anyio.CancelScope()
-        self._watch = Watch(self._scope, self._intake, entry.timeout, turn_ends)
+        self._watch = Deadlines(self._scope, self._intake, entry.timeout, turn_ends)
         self._progress = 0
         self._over = False
         self.recorded_again: Callable[[], bool] | None = None

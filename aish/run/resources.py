@@ -17,7 +17,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Meter, Model
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
-from aish.models.pace import Pace
+from aish.models.retry import RetryTiming
 from aish.models.throttle import Throttles
 from aish.models.transport import MakeClient, open_client
 from aish.policy.gate import Gate
@@ -256,9 +256,9 @@ async def open_models(
     }
 
 
-def _pace(around: Surroundings) -> Pace:
+def _pace(around: Surroundings) -> RetryTiming:
     if around.tape is None:
-        return Pace()
+        return RetryTiming()
     from aish.run.taping.borders import pace_of
 
     return pace_of(around.tape)

@@ -14,7 +14,7 @@ from aish.core.messages import History, UserTurn
 from aish.core.protocols import Model, ModelRequest
 from aish.core.tools import Tool, ToolName
 from aish.models.client import ChatModel, open_model
-from aish.models.pace import Pace
+from aish.models.retry import RetryTiming
 from aish.models.throttle import Throttles
 from aish.system.secrets.secrets import Secrets
 
@@ -43,9 +43,9 @@ class Ticking:
         self._passed += seconds
         await anyio.lowlevel.checkpoint()
 
-    def pace(self, chance: float = 0.0) -> Pace:
+    def pace(self, chance: float = 0.0) -> RetryTiming:
         """For `open_model`; jitter always draws `chance`."""
-        return Pace(clock=self, sleep=self.sleep, chance=lambda: chance)
+        return RetryTiming(clock=self, sleep=self.sleep, chance=lambda: chance)
 
 
 def an_entry(base_url: str, **changes: Any) -> ModelEntry:

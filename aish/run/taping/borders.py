@@ -8,7 +8,7 @@ from dataclasses import replace
 from anyio.lowlevel import checkpoint
 
 from aish.cassettes.http import taped
-from aish.models.pace import Pace
+from aish.models.retry import RetryTiming
 from aish.models.transport import MakeClient, open_client
 from aish.run.credentials import ResolvedModel
 from aish.run.surroundings import AnyTape
@@ -40,14 +40,14 @@ def client_of(model: ResolvedModel, tape: AnyTape) -> MakeClient:
     return lambda entry: taped(found, "model", lambda: open_client(entry), origin=origin)
 
 
-def pace_of(tape: AnyTape) -> Pace:
+def pace_of(tape: AnyTape) -> RetryTiming:
     """How a model waits before it tries again: in replay not at all, unless `--pace recorded`."""
     found = tape_of(tape)
     if found.way("model") != "replay" or found.rules.paced:
-        return Pace()
+        return RetryTiming()
     clock = Hasty()
     # Nobody waits, and what a replay says of its waits is the same each time.
-    return Pace(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
+    return RetryTiming(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
 
 
 class Hasty:

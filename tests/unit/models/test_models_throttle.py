@@ -15,9 +15,9 @@ from model_turns import a_model, a_request, an_entry, text_of, turn
 
 from aish.config.models import ModelTimeout, RetryPolicy
 from aish.core.deltas import Delta, Retrying, StreamNotice
+from aish.models.client import Turn
 from aish.models.retry import Advice
 from aish.models.throttle import Slot, Throttle, Throttles
-from aish.models.turn import Turn
 
 ORIGIN = "http://127.0.0.1:1"
 
