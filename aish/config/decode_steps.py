@@ -180,7 +180,7 @@ class StepsReader:
     def _pipeline(self, table: Table) -> PipelineStep:
         return PipelineStep(
             id=_id(table),
-            file=table.absolute("pipeline") or Path(),
+            file=_from_here(table.absolute("pipeline") or Path()),
             inputs=table.mapping("with"),
             limits=loop_limits(table, self.limits),
             on_denied=on_denied(table, self.on_denied),
@@ -188,6 +188,12 @@ class StepsReader:
             expect=decode_expect(table, self.documents),
             flow=decode_flow(table, at_top=not table.path),
         )
+
+
+def _from_here(path: Path) -> Path:
+    """A file as a person would type it, which messages name it by: relative where it is beneath."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
 
 
 def loop_limits(table: Table, default: LoopLimits) -> LoopLimits:

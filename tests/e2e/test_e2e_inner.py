@@ -183,3 +183,14 @@ def test_an_input_that_does_not_fit_fails_the_step(project: Project) -> None:
 
     assert done.code == 1
     assert "the input `tone` of `inner.yaml` does not fit" in done.stderr
+
+
+@pytest.mark.requirement("F2", "F10")
+@pytest.mark.parametrize("command", ["validate", "run", "plan"])
+def test_an_inner_file_is_named_as_a_person_would_type_it(project: Project, command: str) -> None:
+    project.pipeline("steps: [{id: one, prompt: Hi, tols: []}]", "sub/inner.yaml")
+    project.pipeline("steps: [{id: sub, pipeline: sub/inner.yaml}]")
+    found = project.aish(command, "p.yaml")
+
+    assert "sub/inner.yaml:" in found.stderr
+    assert str(project.folder) not in found.stderr + found.stdout
