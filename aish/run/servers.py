@@ -7,11 +7,11 @@ from dataclasses import replace
 from aish.core.events import NOWHERE, Notice
 from aish.core.frozen import frozen
 from aish.core.protocols import Emit
-from aish.mcp.border import Border
-from aish.mcp.connection import ServerConnection
-from aish.mcp.registry import Registry, open_registry
-from aish.mcp.requests_from_server import Elicit
-from aish.mcp.roster import OnSettled, Roster, open_roster
+from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled, open_dynamic_registry
+from aish.mcp.client.registry import Registry, open_registry
+from aish.mcp.client.server_requests import Elicit
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.settings import ServerConnection
 from aish.packs.pack import Pack, open_packs
 from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
@@ -29,13 +29,13 @@ async def open_servers(
         UsageError: two tools share a name, or a pack's root is not allowed.
         CassetteMissError: the cassette does not hold what a server was asked.
     """
-    border = _border(around.tape)
-    replayed = border is not None and border.replays
+    adapter = _adapter(around.tape)
+    replayed = adapter is not None and adapter.replays
     children = not replayed and any(server.entry.command for server in plan.servers)
     async with AsyncExitStack() as stack:
         connections: list[ServerConnection] = []
         for server in plan.servers:
-            connections.append(connection := _connection(server, plan, reaper, border))
+            connections.append(connection := _connection(server, plan, reaper, adapter))
             if connection.let_go is not None:
                 stack.push_async_callback(connection.let_go)
         yield await stack.enter_async_context(
@@ -46,7 +46,7 @@ async def open_servers(
                 max_tool_name=_name_limit(plan),
                 notice=_noticer(around.emit),
                 secrets=plan.secrets,
-                border=border,
+                adapter=adapter,
             )
         )
 
@@ -55,18 +55,18 @@ async def open_servers(
 class LiveServers:
     """The servers of a session; whoever opens them begins with those of the plan."""
 
-    roster: Roster
+    dynamic_registry: DynamicRegistry
     plan: Plan
     reaper: Reaper
-    border: Border | None
+    adapter: CassetteAdapter | None
 
     def connection(self, server: ResolvedServer) -> ServerConnection:
-        """How to reach a server; its roster lets go of what that opens.
+        """How to reach a server; its registry lets go of what that opens.
 
         Raises:
             UsageError: a pack's root is not allowed.
         """
-        return _connection(server, self.plan, self.reaper, self.border)
+        return _connection(server, self.plan, self.reaper, self.adapter)
 
 
 @asynccontextmanager
@@ -77,9 +77,9 @@ async def open_live_servers(
     elicit: Elicit | None,
     on_settled: OnSettled,
 ) -> AsyncGenerator[LiveServers]:
-    """A roster without servers yet; those it has in the end are let go when the block ends."""
-    border = _border(around.tape)
-    async with open_roster(
+    """A registry without servers yet; those it has in the end are let go when the block ends."""
+    adapter = _adapter(around.tape)
+    async with open_dynamic_registry(
         reaper=reaper,
         logs=around.folder.logs,
         max_tool_name=_name_limit(plan),
@@ -87,9 +87,9 @@ async def open_live_servers(
         on_settled=on_settled,
         elicit=elicit,
         secrets=plan.secrets,
-        border=border,
-    ) as roster:
-        yield LiveServers(roster, plan, reaper, border)
+        adapter=adapter,
+    ) as dynamic_registry:
+        yield LiveServers(dynamic_registry, plan, reaper, adapter)
 
 
 def _name_limit(plan: Plan) -> int:
@@ -97,21 +97,21 @@ def _name_limit(plan: Plan) -> int:
     return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
 
 
-def _border(tape: AnyTape | None) -> Border | None:
+def _adapter(tape: AnyTape | None) -> CassetteAdapter | None:
     if tape is None:
         return None
-    from aish.mcp.tape_border import TapeBorder
+    from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
     from aish.run.taping.borders import tape_of
 
     found = tape_of(tape)
-    return None if found.way("mcp") == "live" else TapeBorder(found)
+    return None if found.way("mcp") == "live" else RunCassetteAdapter(found)
 
 
 def _connection(
-    server: ResolvedServer, plan: Plan, reaper: Reaper, border: Border | None
+    server: ResolvedServer, plan: Plan, reaper: Reaper, adapter: CassetteAdapter | None
 ) -> ServerConnection:
     found = ServerConnection(entry=server.entry, token=server.token)
-    if border is not None and border.replays:
+    if adapter is not None and adapter.replays:
         # A pack of a server that is only replayed would touch the disk.
         return found
     pack: Pack | None = None

@@ -15,7 +15,7 @@ def _prompt(session: Session) -> str:
 
 
 def _toolbar(session: Session) -> str:
-    servers = session.open.servers.roster.registry.servers
+    servers = session.open.servers.dynamic_registry.registry.servers
     told = (
         ("connecting to", [one.alias for one in servers if one.state == "connecting"]),
         ("missing:", [one.alias for one in servers if one.state == "failed"]),

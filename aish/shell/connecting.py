@@ -102,7 +102,7 @@ def _free(name: str, taken: Container[str]) -> str:
 
 def taken_aliases(session: Session) -> frozenset[str]:
     """The aliases of servers that are there, or on their way; one that failed gives way."""
-    servers = session.open.servers.roster.registry.servers
+    servers = session.open.servers.dynamic_registry.registry.servers
     return frozenset(one.alias for one in servers if one.state != "failed")
 
 
@@ -127,7 +127,7 @@ async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
     _hide(entry.url or "", session.open.plan.secrets)
     servers = session.open.servers
     try:
-        info = await servers.roster.connect(servers.connection(resolved))
+        info = await servers.dynamic_registry.connect(servers.connection(resolved))
     except UnavailableError as error:
         if error.hint is not None:
             raise

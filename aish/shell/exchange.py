@@ -127,22 +127,22 @@ class _Question:
 
 async def _settled(session: Session, place: Place) -> None:
     """Wait for servers that still connect: a question goes out with all the tools there are."""
-    roster = session.open.servers.roster
+    dynamic_registry = session.open.servers.dynamic_registry
     with anyio.move_on_after(_SOON):
-        await roster.settled()
+        await dynamic_registry.settled()
         return
-    late = [one.alias for one in roster.registry.servers if one.state == "connecting"]
+    late = [one.alias for one in dynamic_registry.registry.servers if one.state == "connecting"]
     if late:
         how = f"Ctrl-C stops that, and `:mcp disconnect {late[0]}` goes on without it"
         told = f"waiting for {', '.join(late)} to connect; {how}"
         session.emit(Notice(place, "info", "connecting", told))
-    await roster.settled()
+    await dynamic_registry.settled()
 
 
 def _require(session: Session) -> None:
     """Nothing is asked while a server is missing that the file calls required (M5)."""
     opened = session.open
-    server = missing_server(opened.plan, opened.servers.roster.registry.servers)
+    server = missing_server(opened.plan, opened.servers.dynamic_registry.registry.servers)
     if server is not None:
         raise UnavailableError(
             server.error or "failed to connect",

@@ -18,11 +18,11 @@ async def known_tools(session: Session) -> tuple[Tool, ...]:
 async def servers_known(session: Session) -> None:
     """Wait a moment for servers that still connect; with nobody there, for as long as it takes."""
     with anyio.move_on_after(_SOON if session.open.attended else None):
-        await session.open.servers.roster.settled()
+        await session.open.servers.dynamic_registry.settled()
 
 
 def still_connecting(session: Session) -> str:
     """What is to be said of servers that may have more; empty where all are known."""
-    servers = session.open.servers.roster.registry.servers
+    servers = session.open.servers.dynamic_registry.registry.servers
     names = [one.alias for one in servers if one.state == "connecting"]
     return f"still connecting: {', '.join(names)}" if names else ""

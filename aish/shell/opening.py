@@ -13,7 +13,7 @@ from aish.core.errors import AishError, InternalError
 from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Emit
-from aish.mcp.requests_from_server import Elicit
+from aish.mcp.client.server_requests import Elicit
 from aish.run.final import FinalState, decide_exit, status_of
 from aish.run.folder import RunsPlace
 from aish.run.metering import open_meter
@@ -117,7 +117,7 @@ async def _opened(
         settled = _Settled(around.emit, desk.lines)
         async with open_live_servers(plan, around, reaper, desk.person.elicit, settled) as opened:
             live.append(opened)
-            yield opened.roster.registry
+            yield opened.dynamic_registry.registry
 
     async with (
         open_toolbox(plan, around, meter, servers=servers) as box,
@@ -142,13 +142,13 @@ async def _opened(
             commands=COMMANDS,
             place=desk.place,
             outlets_for=desk.outlets_for,
-            offers=Offers(live[0].roster.registry, keeper.aside, desk.lines.refresh),
+            offers=Offers(live[0].dynamic_registry.registry, keeper.aside, desk.lines.refresh),
             carried=around.carried,
         )
         heard = TurnRecorder(following, around.folder.keep, NOWHERE)
         session = Session(opened, following, heard, buffer)
         ours.runtime.gate.autonomy = session.norris.approves
-        live[0].roster.begin([live[0].connection(server) for server in plan.servers])
+        live[0].dynamic_registry.begin([live[0].connection(server) for server in plan.servers])
         _begin(session)
         if desk.earlier is not None:
             desk.earlier.carry_into(session)
@@ -161,7 +161,7 @@ def _begin(session: Session) -> None:
     """Say what the session is made of, and begin its conversation."""
     opened = session.open
     bare = replace(opened.around, tape=None)
-    infos = opened.servers.roster.registry.servers
+    infos = opened.servers.dynamic_registry.registry.servers
     session.emit(run_started(opened.plan, opened.options, infos, bare))
     session.begin()
     if session.model is None and session.open.plan.pipeline.models:

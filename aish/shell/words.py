@@ -55,7 +55,9 @@ class SessionWords:
         return tuple(word for kind in kinds if kind in found for word in found[kind]())
 
     def _servers(self) -> Sequence[str]:
-        return tuple(one.alias for one in self._session.open.servers.roster.registry.servers)
+        return tuple(
+            one.alias for one in self._session.open.servers.dynamic_registry.registry.servers
+        )
 
     def _absent(self) -> Sequence[str]:
         taken = taken_aliases(self._session)

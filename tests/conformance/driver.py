@@ -15,8 +15,8 @@ import anyio
 
 from aish.config.server_entry import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.core.tools import Tool, ToolName
-from aish.mcp.connection import ServerConnection
-from aish.mcp.registry import Registry, open_registry
+from aish.mcp.client.registry import Registry, open_registry
+from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 
 ALIAS = "suite"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from mcp_peers import free_port, listening, npm_server, python_server
-from mcp_rosters import RosterScene, roster
+from mcp_rosters import RosterScene, dynamic_registry
 from mcp_scenes import Scene, command, http, play, registry
 
 from aish.core.errors import StepFailedError
 from aish.core.json import JsonObject
-from aish.mcp.connection import ServerConnection
+from aish.mcp.transports.settings import ServerConnection
 
 pytestmark = [pytest.mark.peers, pytest.mark.requirement("M13")]
 
@@ -200,13 +200,13 @@ async def prompts(s: RosterScene) -> None:
 
 def come_and_go(connection: ServerConnection) -> None:
     async def scene() -> None:
-        async with roster() as s:
-            info = await s.roster.connect(connection)
+        async with dynamic_registry() as s:
+            info = await s.dynamic_registry.connect(connection)
             assert info.state == "ready"
             await offers(s)
             await prompts(s)
             assert s.notices.said == []
-            await s.roster.disconnect("all")
+            await s.dynamic_registry.disconnect("all")
             assert s.picture == ((), ())
 
     play(scene, seconds=SECONDS)

@@ -1,4 +1,4 @@
-"""A roster of servers that come and go, as tests of `aish.mcp` open it."""
+"""A registry of servers that come and go, as tests of `aish.mcp` open it."""
 
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -9,17 +9,17 @@ from typing import Any
 from mcp_scenes import Notices, Scene
 
 from aish.core.events import ServerInfo
-from aish.mcp.border import Border
-from aish.mcp.connection import ServerConnection
-from aish.mcp.roster import Roster, open_roster
+from aish.mcp.client.dynamic_registry import DynamicRegistry, open_dynamic_registry
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.reaper import Reaper
 
 
 @dataclass
 class RosterScene(Scene):
-    """An open roster; `heard` are the servers that settled in the background."""
+    """An open dynamic_registry; `heard` are the servers that settled in the background."""
 
-    roster: Roster = None  # type: ignore[assignment]  # always given; what `Scene` has has defaults
+    dynamic_registry: DynamicRegistry = None  # type: ignore[assignment]  # always given; what `Scene` has has defaults
     heard: list[ServerInfo] = field(default_factory=list)
 
     @property
@@ -34,30 +34,30 @@ class RosterScene(Scene):
 
 
 @asynccontextmanager
-async def roster(
+async def dynamic_registry(
     *connections: ServerConnection,
     logs: Path | None = None,
     max_tool_name: int = 64,
     elicit: Any = None,
-    border: Border | None = None,
+    adapter: CassetteAdapter | None = None,
     settled: bool = True,
 ) -> AsyncGenerator[RosterScene]:
-    """Open a roster and begin with `connections`; `settled` waits for them."""
+    """Open a registry and begin with `connections`; `settled` waits for them."""
     notices, heard = Notices(), list[ServerInfo]()
     reaper = Reaper()
     try:
-        async with open_roster(
+        async with open_dynamic_registry(
             reaper=reaper,
             logs=logs,
             max_tool_name=max_tool_name,
             notice=notices,
             on_settled=heard.append,
             elicit=elicit,
-            border=border,
+            adapter=adapter,
         ) as opened:
             opened.begin(connections)
             if settled:
                 await opened.settled()
-            yield RosterScene(opened.registry, notices, roster=opened, heard=heard)
+            yield RosterScene(opened.registry, notices, dynamic_registry=opened, heard=heard)
     finally:
         reaper.close()

@@ -12,9 +12,9 @@ import anyio
 from aish.config.server_entry import ServerEntry, ServerTimeout
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import ToolName, ToolResult
-from aish.mcp.border import Border
-from aish.mcp.connection import ServerConnection
-from aish.mcp.registry import Registry, open_registry
+from aish.mcp.client.registry import Registry, open_registry
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.settings import ServerConnection
 from aish.system.process.child import child_environment
 from aish.system.process.reaper import Reaper
 
@@ -108,7 +108,7 @@ async def registry(
     max_tool_name: int = 64,
     elicit: Any = None,
     reaper: Reaper | None = None,
-    border: Border | None = None,
+    adapter: CassetteAdapter | None = None,
 ) -> AsyncGenerator[Scene]:
     """Open a registry; its reaper is ended afterwards."""
     notices = Notices()
@@ -121,7 +121,7 @@ async def registry(
             max_tool_name=max_tool_name,
             notice=notices,
             elicit=elicit,
-            border=border,
+            adapter=adapter,
         ) as opened:
             yield Scene(opened, notices)
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cassette_exchanges import HEAD
-from mcp_rosters import roster
+from mcp_rosters import dynamic_registry
 from mcp_scenes import play, registry
 from waits import longest_wait
 
@@ -19,8 +19,8 @@ from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.core.events import ServerInfo
 from aish.core.protocols import Progress
-from aish.mcp.connection import ServerConnection
-from aish.mcp.tape_border import TapeBorder
+from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
+from aish.mcp.transports.settings import ServerConnection
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.secrets.secrets import Secrets
@@ -117,10 +117,10 @@ def _tape(
 def _run(
     tape: Tape, act: Act, connections: Sequence[ServerConnection], options: dict[str, Any]
 ) -> tuple[Seen, float]:
-    opened: Any = roster if options.pop("live", False) else registry
+    opened: Any = dynamic_registry if options.pop("live", False) else registry
 
     async def scene() -> Seen:
-        async with opened(*connections, border=TapeBorder(tape), **options) as s:
+        async with opened(*connections, adapter=RunCassetteAdapter(tape), **options) as s:
             value = await act(s)
             return Seen(
                 value,

@@ -13,7 +13,7 @@ from aish.config.loader import load_pipeline
 from aish.config.pipeline import Pipeline
 from aish.core.errors import AishError
 from aish.core.tools import ToolName
-from aish.mcp.naming import wire_name
+from aish.mcp.protocol.naming import wire_name
 from aish.policy.explain import tool_name
 from aish.policy.globs import SEPARATOR
 from aish.run.cassette_check.check import named_in

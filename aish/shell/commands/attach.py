@@ -77,7 +77,7 @@ async def _found(session: Session, name: str, arguments: Sequence[str]) -> Attac
     there = os.path.lexists(path)  # ruff: ignore[blocking-path-method-in-async-function] - looked up at once
     if not (there or arguments) and is_uri(name):
         return await _resource(session, Attachment(name))
-    servers = session.open.servers.roster.registry.servers
+    servers = session.open.servers.dynamic_registry.registry.servers
     if mark and not there and any(one.alias == alias for one in servers):
         return await _prompt(session, alias, prompt, _pairs(arguments))
     if is_uri(name) and not there:
@@ -114,20 +114,20 @@ def _folder(path: Path, project: Path) -> Path:
 
 
 async def _resource(session: Session, wanted: Attachment) -> Attached:
-    await session.open.servers.roster.settled()
+    await session.open.servers.dynamic_registry.settled()
     try:
         return await _as_shown(session, wanted, Path.cwd())
     except StepFailedError as error:
         hint = error.hint
         if wanted.server is None and hint and hint.startswith("name its server"):
-            able = await session.open.servers.roster.registry.declaring("resources")
+            able = await session.open.servers.dynamic_registry.registry.declaring("resources")
             hint = f"`:attach {wanted.ref} {_SERVER}={able[0]}` names one of them"
         raise StepFailedError(error.message, where=error.where, hint=hint) from error
 
 
 async def _as_shown(session: Session, wanted: Attachment, folder: Path) -> Attached:
     sees = await _sees_images(session)
-    registry = session.open.servers.roster.registry
+    registry = session.open.servers.dynamic_registry.registry
     limit = session.open.box.runtime.limits.result_limit
     return await attachment(wanted, registry, folder, limit, sees_images=sees)
 
@@ -147,8 +147,8 @@ async def _prompt(
     session: Session, alias: str, name: str, arguments: Mapping[str, str]
 ) -> Attached:
     opened = session.open
-    registry = opened.servers.roster.registry
-    await opened.servers.roster.settled()
+    registry = opened.servers.dynamic_registry.registry
+    await opened.servers.dynamic_registry.settled()
     known = [one for one in await registry.prompts() if one.server == alias]
     found = next((one for one in known if one.name == name), None)
     if found is None:

@@ -56,7 +56,7 @@ async def _list(session: Session, rest: str) -> None:
         raise UsageError("`:mcp list` takes nothing", hint="`:mcp tools GLOB` lists tools")
     if not session.open.attended:
         await servers_known(session)
-    servers = session.open.servers.roster.registry.servers
+    servers = session.open.servers.dynamic_registry.registry.servers
     if not servers:
         session.open.out.show("no servers: `:mcp connect URL` connects to one")
         return
@@ -240,7 +240,7 @@ async def _disconnect(session: Session, rest: str) -> None:
     words = rest.split()
     if len(words) != 1:
         raise UsageError("`:mcp disconnect` takes one alias", hint="`:mcp list` shows them")
-    servers = session.open.servers.roster
+    servers = session.open.servers.dynamic_registry
     known = [one.alias for one in servers.registry.servers]
     if words[0] not in known:
         hint = did_you_mean(words[0], known) or "`:mcp list` shows them"

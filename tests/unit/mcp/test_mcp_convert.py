@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.core.tools import Annotations, Media
-from aish.mcp.convert import Reading, read_result, read_tools
+from aish.mcp.protocol.convert import Reading, read_result, read_tools
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=8),

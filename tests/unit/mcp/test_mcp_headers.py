@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.mcp.headers import (
+from aish.mcp.protocol.mirrored_headers import (
     Mirrored,
     header_value,
     mirrored,

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aish.mcp import messages
-from aish.mcp.messages import Answer, Asked, NotAMessageError, Noted
+from aish.mcp.protocol import messages
+from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError, Noted
 
 pytestmark = pytest.mark.requirement("M8")
 

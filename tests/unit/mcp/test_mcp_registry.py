@@ -13,8 +13,8 @@ from aish.config.server_entry import ServerEntry
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.tools import ToolName
-from aish.mcp.connection import ServerConnection
-from aish.mcp.naming import wire_name
+from aish.mcp.protocol.naming import wire_name
+from aish.mcp.transports.settings import ServerConnection
 
 EMPTY = {"type": "object", "properties": {}}
 

@@ -11,14 +11,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from mcp_emulators import Legacy, McpEndpoint, Modern, error
-from mcp_rosters import roster
+from mcp_rosters import dynamic_registry
 from mcp_scenes import http, play, registry, stdio
 from model_endpoint import CUT, Gate, Recorded, Reply, json_reply
 
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.resources import Part, Resource
 from aish.core.tools import Media
-from aish.mcp.convert_offers import MAX_MEDIA, MAX_PARTS, MAX_TEXT, read_contents, read_resources
+from aish.mcp.protocol.convert_resources import (
+    MAX_MEDIA,
+    MAX_PARTS,
+    MAX_TEXT,
+    read_contents,
+    read_resources,
+)
 
 pytestmark = pytest.mark.requirement("M12")
 
@@ -293,7 +299,7 @@ def test_whoever_asks_while_a_server_connects_waits_for_it() -> None:
     with McpEndpoint(Legacy(capabilities=CAPABLE, initialize=slow)) as end:
 
         async def scene() -> None:
-            async with roster(http(end.url, protocol="legacy"), settled=False) as s:
+            async with dynamic_registry(http(end.url, protocol="legacy"), settled=False) as s:
                 found: list[Any] = []
 
                 async def listing() -> None:

@@ -11,7 +11,7 @@ from mcp_tapes import Reel
 from model_endpoint import Gate, Recorded
 
 from aish.core.errors import AishError
-from aish.mcp.connection import ServerConnection
+from aish.mcp.transports.settings import ServerConnection
 
 pytestmark = pytest.mark.requirement("M12", "C1", "C2")
 
@@ -93,11 +93,11 @@ def coming_and_going(*later: ServerConnection) -> Any:
         found: list[Any] = []
         for connection in later:
             alias = connection.entry.alias
-            found.append(await outcome(scene.roster.connect(connection)))
+            found.append(await outcome(scene.dynamic_registry.connect(connection)))
             if alias in scene.states:
                 total = await scene.text(f"{alias}__add", a=1, b=2)
                 found += [total, await scene.registry.read_resource(alias, "docs://guide")]
-                await scene.roster.disconnect(alias)
+                await scene.dynamic_registry.disconnect(alias)
         return [one for one in found if not hasattr(one, "alias")]
 
     return act
@@ -130,7 +130,7 @@ def test_a_server_that_the_tape_does_not_hold_fails_alone(reel: Reel) -> None:
     ended: list[Any] = []
 
     async def act(scene: RosterScene) -> None:
-        ended.append(await outcome(scene.roster.connect(stdio(alias="other"))))
+        ended.append(await outcome(scene.dynamic_registry.connect(stdio(alias="other"))))
 
     with pytest.raises(AssertionError):
         # The tape remembers what it missed.

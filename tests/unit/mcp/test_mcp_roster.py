@@ -10,7 +10,7 @@ import anyio
 import pytest
 from mcp_emulators import Legacy, McpEndpoint
 from mcp_processes import is_alive, read_pid, until_gone
-from mcp_rosters import RosterScene, roster
+from mcp_rosters import RosterScene, dynamic_registry
 from mcp_scenes import command, http, play, stdio
 from model_endpoint import Gate, Recorded, Reply
 
@@ -18,8 +18,8 @@ from aish.config.server_entry import ServerEntry
 from aish.core.errors import AishError, UnavailableError, UsageError
 from aish.core.events import ServerInfo
 from aish.core.tools import ToolName
-from aish.mcp.connection import ServerConnection
-from aish.mcp.naming import wire_name
+from aish.mcp.protocol.naming import wire_name
+from aish.mcp.transports.settings import ServerConnection
 
 pytestmark = pytest.mark.requirement("M5")
 
@@ -48,11 +48,11 @@ def test_servers_are_seen_while_they_connect() -> None:
         servers = [http(end.url, alias, protocol="legacy") for alias in "ab"]
 
         async def scene() -> None:
-            async with roster(*servers, settled=False) as s:
+            async with dynamic_registry(*servers, settled=False) as s:
                 assert s.states == {"a": "connecting", "b": "connecting"}
                 assert s.registry.servers[0].address == end.url
                 assert (s.names, s.heard) == ([], [])
-                await s.roster.settled()
+                await s.dynamic_registry.settled()
                 assert s.states == {"a": "ready", "b": "ready"}
                 assert sorted(info.alias for info in s.heard) == ["a", "b"]
                 assert [name[0] for name in s.names] == ["a"] * 8 + ["b"] * 8
@@ -63,7 +63,7 @@ def test_servers_are_seen_while_they_connect() -> None:
 def test_one_that_does_not_come_up_is_told_of_once_and_costs_nothing_else() -> None:
     async def scene() -> None:
         dead = stdio("--die-at-start", alias="dead")
-        async with roster(dead, stdio(alias="good")) as s:
+        async with dynamic_registry(dead, stdio(alias="good")) as s:
             assert s.states == {"dead": "failed", "good": "ready"}
             (told,) = [info for info in s.heard if info.state == "failed"]
             assert "cannot find my configuration" in str(told.error)
@@ -76,12 +76,12 @@ def test_one_that_does_not_come_up_is_told_of_once_and_costs_nothing_else() -> N
 @pytest.mark.parametrize("era", ["legacy", "modern"])
 def test_a_server_can_be_connected_later_and_let_go_again(era: str) -> None:
     async def scene() -> None:
-        async with roster() as s:
-            info = await s.roster.connect(stdio("--era", era))
+        async with dynamic_registry() as s:
+            info = await s.dynamic_registry.connect(stdio("--era", era))
             assert isinstance(info, ServerInfo)
             assert (info.alias, info.state, info.tools) == ("kid", "ready", 8)
             assert await s.text("kid__echo", text="hi") == "hi"
-            await s.roster.disconnect("kid")
+            await s.dynamic_registry.disconnect("kid")
             assert s.picture == ((), ())
             assert s.registry.by_wire_name("kid__echo") is None
             assert s.heard == []
@@ -101,15 +101,15 @@ def test_a_server_can_be_connected_later_and_let_go_again(era: str) -> None:
 )
 def test_a_connect_that_fails_changes_nothing(connection: ServerConnection, reason: str) -> None:
     async def scene() -> None:
-        async with roster(stdio()) as s:
+        async with dynamic_registry(stdio()) as s:
             before = s.picture
-            error = await error_of(s.roster.connect(connection))
+            error = await error_of(s.dynamic_registry.connect(connection))
             assert isinstance(error, UnavailableError)
             assert error.where == "mcp server `web`"
             assert reason in error.message
             assert s.picture == before
             assert await s.text("kid__add", a=1, b=2) == "3"
-            assert (await s.roster.connect(stdio(alias="web"))).state == "ready"
+            assert (await s.dynamic_registry.connect(stdio(alias="web"))).state == "ready"
 
     play(scene)
 
@@ -119,9 +119,9 @@ def test_a_server_with_two_tools_of_one_wire_name_is_not_taken_in() -> None:
     both = [tool("x.y"), tool(wire_name(ToolName("later", "x.y"), 64).removeprefix("later__"))]
 
     async def scene(url: str) -> None:
-        async with roster(stdio()) as s:
+        async with dynamic_registry(stdio()) as s:
             before = s.picture
-            error = await error_of(s.roster.connect(http(url, "later")))
+            error = await error_of(s.dynamic_registry.connect(http(url, "later")))
             assert isinstance(error, UsageError)
             assert "`later` offers two tools that are called `later__x_y" in error.message
             assert s.picture == before
@@ -135,9 +135,9 @@ def test_of_two_different_tools_of_one_name_a_session_is_offered_neither() -> No
     tools = [tool("same"), {**tool("same"), "description": "another"}, tool("fine")]
 
     async def scene(url: str) -> None:
-        async with roster(stdio(), http(url, "begun")) as s:
+        async with dynamic_registry(stdio(), http(url, "begun")) as s:
             assert s.states == {"kid": "ready", "begun": "ready"}
-            assert (await s.roster.connect(http(url, "later"))).state == "ready"
+            assert (await s.dynamic_registry.connect(http(url, "later"))).state == "ready"
             assert s.registry.by_wire_name("later__same") is None
             assert s.registry.by_wire_name("later__fine") is not None
 
@@ -147,12 +147,14 @@ def test_of_two_different_tools_of_one_name_a_session_is_offered_neither() -> No
 
 def test_an_alias_that_is_taken_is_refused() -> None:
     async def scene() -> None:
-        async with roster(stdio(), stdio("--hang-at-start", alias="slow"), settled=False) as s:
+        async with dynamic_registry(
+            stdio(), stdio("--hang-at-start", alias="slow"), settled=False
+        ) as s:
             for alias in ("slow", "kid"):
-                error = await error_of(s.roster.connect(stdio(alias=alias)))
+                error = await error_of(s.dynamic_registry.connect(stdio(alias=alias)))
                 assert isinstance(error, UsageError)
                 assert str(error) == f"mcp server `{alias}`: there is such a server already"
-            await s.roster.disconnect("slow")
+            await s.dynamic_registry.disconnect("slow")
             assert list(s.states) == ["kid"]
 
     play(scene)
@@ -160,11 +162,11 @@ def test_an_alias_that_is_taken_is_refused() -> None:
 
 def test_one_that_failed_can_be_tried_again() -> None:
     async def scene() -> None:
-        async with roster(stdio("--die-at-start"), stdio(alias="pal")) as s:
+        async with dynamic_registry(stdio("--die-at-start"), stdio(alias="pal")) as s:
             before = s.picture
-            await error_of(s.roster.connect(stdio("--die-at-start")))
+            await error_of(s.dynamic_registry.connect(stdio("--die-at-start")))
             assert s.picture == before
-            assert (await s.roster.connect(stdio())).state == "ready"
+            assert (await s.dynamic_registry.connect(stdio())).state == "ready"
             assert s.states == {"kid": "ready", "pal": "ready"}
             assert s.names[0] == "kid__echo"
 
@@ -173,12 +175,12 @@ def test_one_that_failed_can_be_tried_again() -> None:
 
 def test_of_two_connects_under_one_alias_one_wins() -> None:
     async def scene() -> None:
-        async with roster() as s:
+        async with dynamic_registry() as s:
             ended: list[ServerInfo | AishError] = []
 
             async def one() -> None:
                 try:
-                    ended.append(await s.roster.connect(stdio()))
+                    ended.append(await s.dynamic_registry.connect(stdio()))
                 except AishError as error:
                     ended.append(error)
 
@@ -193,8 +195,8 @@ def test_of_two_connects_under_one_alias_one_wins() -> None:
 
 def test_a_server_that_is_not_there_cannot_be_let_go() -> None:
     async def scene() -> None:
-        async with roster(stdio(alias="kids")) as s:
-            error = await error_of(s.roster.disconnect("kid"))
+        async with dynamic_registry(stdio(alias="kids")) as s:
+            error = await error_of(s.dynamic_registry.disconnect("kid"))
             assert isinstance(error, UsageError)
             assert error.hint == "did you mean `kids`"
 
@@ -206,10 +208,10 @@ def test_letting_go_of_a_server_ends_its_whole_group(tmp_path: Path) -> None:
     note = tmp_path / "pid"
 
     async def scene() -> None:
-        async with roster(stdio("--grandchild-note", str(note), "--ignore-sigterm")) as s:
+        async with dynamic_registry(stdio("--grandchild-note", str(note), "--ignore-sigterm")) as s:
             grandchild = read_pid(note)
             assert is_alive(grandchild)
-            await s.roster.disconnect("kid")
+            await s.dynamic_registry.disconnect("kid")
             await until_gone(grandchild)
             assert s.states == {}
 
@@ -238,26 +240,26 @@ def test_a_connect_that_is_given_up_leaves_nothing_behind(how: str, tmp_path: Pa
 
     async def given_up(s: RosterScene) -> int:
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(s.roster.connect, hanging)
+            tasks.start_soon(s.dynamic_registry.connect, hanging)
             pid = await pid_in(note)
             tasks.cancel_scope.cancel()
         assert not is_alive(pid), "who gives up waits until it is gone"
         assert s.picture == ((), ())
-        assert (await s.roster.connect(stdio())).state == "ready"
+        assert (await s.dynamic_registry.connect(stdio())).state == "ready"
         return pid
 
     async def let_go(s: RosterScene) -> int:
-        s.roster.begin([hanging])
+        s.dynamic_registry.begin([hanging])
         pid = await pid_in(note)
-        await s.roster.disconnect("kid")
-        await s.roster.settled()
+        await s.dynamic_registry.disconnect("kid")
+        await s.dynamic_registry.settled()
         assert (s.picture, s.heard) == (((), ()), [])
         return pid
 
     async def scene() -> None:
-        async with roster() as s:
+        async with dynamic_registry() as s:
             if how == "closed":
-                s.roster.begin([hanging])
+                s.dynamic_registry.begin([hanging])
                 pid = await pid_in(note)
             else:
                 pid = await (given_up(s) if how == "cancelled" else let_go(s))
@@ -273,9 +275,9 @@ def test_a_connect_over_http_that_is_given_up_closes_its_connection() -> None:
         return Legacy().usual(request).but(before_head=gate)
 
     async def scene(end: McpEndpoint) -> None:
-        async with roster() as s:
+        async with dynamic_registry() as s:
             async with anyio.create_task_group() as tasks:
-                tasks.start_soon(s.roster.connect, http(end.url, protocol="legacy"))
+                tasks.start_soon(s.dynamic_registry.connect, http(end.url, protocol="legacy"))
                 await gate.arrival()
                 tasks.cancel_scope.cancel()
             await end.requests[-1].abort_seen()
@@ -291,17 +293,17 @@ def test_wire_names_are_the_same_in_any_order() -> None:
     tools = [tool("a" * 80), tool("b c"), tool("plain")]
 
     async def names(url: str, *order: str) -> set[str]:
-        async with roster() as s:
+        async with dynamic_registry() as s:
             for alias in order:
-                await s.roster.connect(http(url, alias))
-            await s.roster.disconnect(order[0])
-            await s.roster.connect(http(url, order[0]))
+                await s.dynamic_registry.connect(http(url, alias))
+            await s.dynamic_registry.disconnect(order[0])
+            await s.dynamic_registry.connect(http(url, order[0]))
             return set(s.names)
 
     async def scene(url: str) -> None:
         first, second = await names(url, "x", "y", "z"), await names(url, "z", "x", "y")
         assert first == second
-        async with roster(*(http(url, alias) for alias in "zyx")) as s:
+        async with dynamic_registry(*(http(url, alias) for alias in "zyx")) as s:
             assert set(s.names) == first
 
     with McpEndpoint(Legacy(tools=tools)) as end:
@@ -311,15 +313,15 @@ def test_wire_names_are_the_same_in_any_order() -> None:
 @pytest.mark.requirement("M6", "P8")
 def test_changes_of_a_server_that_was_connected_are_heard() -> None:
     async def scene() -> None:
-        async with roster() as s:
+        async with dynamic_registry() as s:
             heard: list[int] = []
             s.registry.hold_to(lambda: heard.append(len(s.names)), lambda _tool: True)
-            await s.roster.connect(stdio("--change-tools"))
+            await s.dynamic_registry.connect(stdio("--change-tools"))
             assert heard == [8]
             await s.text("kid__add", a=1, b=2)
             await s.notices.wait_for("tools_changed")
             assert "kid__added" in s.names
-            await s.roster.disconnect("kid")
+            await s.dynamic_registry.disconnect("kid")
             assert heard == [8, 9, 0]
 
     play(scene)
@@ -328,8 +330,8 @@ def test_changes_of_a_server_that_was_connected_are_heard() -> None:
 @pytest.mark.requirement("M10")
 def test_a_server_that_dies_between_calls_is_restarted_once() -> None:
     async def scene() -> None:
-        async with roster() as s:
-            await s.roster.connect(stdio())
+        async with dynamic_registry() as s:
+            await s.dynamic_registry.connect(stdio())
             assert (await s.call("kid__crash")).kind == "transport_error"
             assert await s.text("kid__add", a=1, b=2) == "3"
             assert s.notices.codes == ["server_restarted"]
@@ -351,9 +353,9 @@ def test_a_server_that_dies_for_good_is_one_that_failed(
     kid = command("/bin/sh", "-c", 'echo $$ > "$0"; exec "$@"', str(note), *stdio().entry.command)
 
     async def scene() -> None:
-        async with roster(*([kid] if begun else []), stdio(alias="pal")) as s:
+        async with dynamic_registry(*([kid] if begun else []), stdio(alias="pal")) as s:
             if not begun:
-                await s.roster.connect(kid)
+                await s.dynamic_registry.connect(kid)
             s.heard.clear()
             held = [s.registry.by_name(ToolName("kid", name)) for name in ("add", "crash")]
             changes: list[int] = []
@@ -381,7 +383,7 @@ def test_a_server_that_dies_for_good_is_one_that_failed(
                 found = await s.registry.call(tool, {"a": 1, "b": 2}, s.progress.append)
                 assert (found.kind, found.content) == ("transport_error", LOST)
             assert len(s.heard) == 1
-            assert (await s.roster.connect(kid)).state == "ready"
+            assert (await s.dynamic_registry.connect(kid)).state == "ready"
             assert await s.text("kid__add", a=1, b=2) == "3"
             assert s.states == {"kid": "ready", "pal": "ready"}
 
@@ -396,17 +398,18 @@ def test_a_server_that_cannot_be_started_again_is_one_that_failed(tmp_path: Path
     program.chmod(0o755)
 
     async def scene() -> None:
-        async with roster(command(str(program))) as s:
+        async with dynamic_registry(command(str(program))) as s:
             program.rename(tmp_path / "elsewhere")
             await s.call("kid__crash")
             assert s.states == {"kid": "ready"}
             assert "cannot start" in (await s.call("kid__add", a=1, b=2)).content
             assert "cannot start" in str(s.registry.failure("kid"))
             assert (
-                "cannot start" in (await error_of(s.roster.connect(command(str(program))))).message
+                "cannot start"
+                in (await error_of(s.dynamic_registry.connect(command(str(program))))).message
             )
             (tmp_path / "elsewhere").rename(program)
-            await s.roster.connect(command(str(program)))
+            await s.dynamic_registry.connect(command(str(program)))
             assert await s.text("kid__add", a=1, b=2) == "3"
 
     play(scene)
@@ -415,7 +418,7 @@ def test_a_server_that_cannot_be_started_again_is_one_that_failed(tmp_path: Path
 @pytest.mark.requirement("M10")
 def test_a_server_that_is_let_go_during_a_call_is_not_one_that_was_lost() -> None:
     async def scene() -> None:
-        async with roster(stdio()) as s:
+        async with dynamic_registry(stdio()) as s:
             s.heard.clear()
             await s.call("kid__crash")
             kinds: list[str] = []
@@ -427,7 +430,7 @@ def test_a_server_that_is_let_go_during_a_call_is_not_one_that_was_lost() -> Non
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(call)
                 await anyio.wait_all_tasks_blocked()
-                await s.roster.disconnect("kid")
+                await s.dynamic_registry.disconnect("kid")
             assert (kinds, s.heard, s.states) == (["transport_error"], [], {})
 
     play(scene)
@@ -435,10 +438,10 @@ def test_a_server_that_is_let_go_during_a_call_is_not_one_that_was_lost() -> Non
 
 def test_a_tool_of_a_server_that_is_gone_cannot_be_called() -> None:
     async def scene() -> None:
-        async with roster(stdio()) as s:
+        async with dynamic_registry(stdio()) as s:
             held = s.registry.by_name(ToolName("kid", "add"))
             assert held is not None
-            await s.roster.disconnect("kid")
+            await s.dynamic_registry.disconnect("kid")
             found = await s.registry.call(held, {"a": 1, "b": 2}, s.progress.append)
             assert (found.kind, found.content) == (
                 "transport_error",
@@ -454,11 +457,11 @@ def test_a_call_is_not_made_of_another_server_under_the_same_alias(*, same: bool
     tools = Legacy().tools if same else [tool("add")]
 
     async def scene(url: str) -> None:
-        async with roster(stdio()) as s:
+        async with dynamic_registry(stdio()) as s:
             held = s.registry.by_name(ToolName("kid", "add"))
             assert held is not None
-            await s.roster.disconnect("kid")
-            await s.roster.connect(http(url, "kid"))
+            await s.dynamic_registry.disconnect("kid")
+            await s.dynamic_registry.connect(http(url, "kid"))
             found = await s.registry.call(held, {"a": 1, "b": 2}, s.progress.append)
             assert found.kind == ("ok" if same else "denied")
 
@@ -468,7 +471,7 @@ def test_a_call_is_not_made_of_another_server_under_the_same_alias(*, same: bool
 
 def test_a_call_under_way_ends_when_its_child_is_let_go() -> None:
     async def scene() -> None:
-        async with roster(stdio()) as s:
+        async with dynamic_registry(stdio()) as s:
             ended: list[Any] = []
 
             async def sleeper() -> None:
@@ -477,7 +480,7 @@ def test_a_call_under_way_ends_when_its_child_is_let_go() -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(sleeper)
                 assert await s.text("kid__add", a=1, b=2) == "3"
-                await s.roster.disconnect("kid")
+                await s.dynamic_registry.disconnect("kid")
             assert ended[0].kind == "transport_error"
 
     play(scene)
@@ -490,7 +493,7 @@ def test_a_call_under_way_ends_when_its_server_is_let_go() -> None:
         return Legacy().usual(request).but(before_head=gate)
 
     async def scene(end: McpEndpoint) -> None:
-        async with roster(http(end.url)) as s:
+        async with dynamic_registry(http(end.url)) as s:
             ended: list[Any] = []
 
             async def sleeper() -> None:
@@ -499,7 +502,7 @@ def test_a_call_under_way_ends_when_its_server_is_let_go() -> None:
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(sleeper)
                 await gate.arrival()
-                await s.roster.disconnect("web")
+                await s.dynamic_registry.disconnect("web")
             assert ended[0].kind == "transport_error"
 
     with McpEndpoint(Legacy(tools__call=slow)) as end:
@@ -509,9 +512,9 @@ def test_a_call_under_way_ends_when_its_server_is_let_go() -> None:
 
 def test_a_session_over_http_is_ended_with_its_server() -> None:
     async def scene(end: McpEndpoint) -> None:
-        async with roster() as s:
-            await s.roster.connect(http(end.url, protocol="legacy"))
-            await s.roster.disconnect("web")
+        async with dynamic_registry() as s:
+            await s.dynamic_registry.connect(http(end.url, protocol="legacy"))
+            await s.dynamic_registry.disconnect("web")
             assert end.requests[-1].method == "DELETE"
 
     with McpEndpoint(Legacy(session="s1")) as end:
@@ -520,7 +523,7 @@ def test_a_session_over_http_is_ended_with_its_server() -> None:
 
 def test_what_goes_wrong_in_a_session_is_raised_as_it_is() -> None:
     async def scene() -> None:
-        async with roster(stdio()):
+        async with dynamic_registry(stdio()):
             raise UsageError("nothing to do with servers")
 
     with pytest.raises(UsageError, match="nothing to do"):
@@ -549,14 +552,14 @@ def test_a_pack_is_shut_down_when_it_is_let_go() -> None:
     )
 
     async def scene() -> None:
-        async with roster(stdio()) as s:
-            info = await s.roster.connect(connection)
+        async with dynamic_registry(stdio()) as s:
+            info = await s.dynamic_registry.connect(connection)
             assert (info.transport, info.address) == ("pack", "pack fs, git")
-            await error_of(s.roster.connect(connection))
+            await error_of(s.dynamic_registry.connect(connection))
             assert pack.shut == 1, "one that is not taken is let go at once"
-            await s.roster.disconnect("repo")
+            await s.dynamic_registry.disconnect("repo")
             assert pack.shut == 2
-            await s.roster.connect(connection)
+            await s.dynamic_registry.connect(connection)
         assert pack.shut == 3
 
     play(scene)

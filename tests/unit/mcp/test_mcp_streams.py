@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.mcp.lines import Lines
-from aish.mcp.server_events import EventReader, ServerEvent
+from aish.mcp.protocol.lines import Lines
+from aish.mcp.protocol.server_events import EventReader, ServerEvent
 
 STREAM = (
     b"\xef\xbb\xbf: hello\r\n\r\nid: 1\nretry: 500\ndata: \n\n"

@@ -16,7 +16,7 @@ from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.tape import LEFT
 from aish.config.server_entry import ServerEntry
 from aish.core.json import JsonObject
-from aish.mcp.connection import ServerConnection
+from aish.mcp.transports.settings import ServerConnection
 
 ERAS = pytest.mark.parametrize("era", ["both", "legacy", "modern"])
 GONE = command("/nonexistent/program")

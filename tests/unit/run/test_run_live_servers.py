@@ -45,7 +45,7 @@ class Session:
     def begin(self) -> None:
         """Begin with the servers of the plan."""
         plan = self.live.plan
-        self.live.roster.begin([self.live.connection(server) for server in plan.servers])
+        self.live.dynamic_registry.begin([self.live.connection(server) for server in plan.servers])
 
 
 def plan_of(tmp_path: Path, servers: str) -> Plan:
@@ -67,7 +67,7 @@ async def session(plan: Plan, tmp_path: Path) -> AsyncGenerator[Session]:
     async def servers(plan: Plan, around: Surroundings, reaper: Reaper) -> AsyncGenerator[Servers]:
         async with open_live_servers(plan, around, reaper, None, heard.append) as live:
             opened.append(live)
-            yield live.roster.registry
+            yield live.dynamic_registry.registry
 
     async with open_toolbox(plan, around, servers=servers) as box:
         yield Session(box, opened[0], heard, events)
@@ -86,13 +86,13 @@ def test_the_tools_of_a_session_follow_its_servers(tmp_path: Path) -> None:
             assert s.box.servers == ()
             assert s.box.tools.listed() == ()
             s.begin()
-            await s.live.roster.settled()
+            await s.live.dynamic_registry.settled()
             assert sorted(info.alias for info in s.heard) == ["kid", "repo"]
             servers = {tool.name.server for tool in s.box.tools.listed()}
             assert servers == {"kid", "repo"}
-            await s.live.roster.connect(s.live.connection(command("more")))
+            await s.live.dynamic_registry.connect(s.live.connection(command("more")))
             assert s.box.tools.by_name(ToolName("more", "echo")) is not None
-            await s.live.roster.disconnect("kid")
+            await s.live.dynamic_registry.disconnect("kid")
             assert s.box.tools.by_wire_name("kid__echo") is None
 
     play(scene)
@@ -143,7 +143,7 @@ def test_a_lock_lets_a_server_through_that_a_person_connects(tmp_path: Path) -> 
 
     async def scene() -> None:
         async with session(plan, tmp_path) as s:
-            await s.live.roster.connect(s.live.connection(command("more")))
+            await s.live.dynamic_registry.connect(s.live.connection(command("more")))
             assert len(s.box.tools.listed()) == 8
             assert s.box.tools.withdrawn(s.box.tools.listed()[0]) is None
             assert [
@@ -159,7 +159,9 @@ def test_what_a_child_says_on_stderr_is_kept_in_the_folder(tmp_path: Path) -> No
 
     async def scene() -> Any:
         async with session(plan, tmp_path) as s:
-            await s.live.roster.connect(s.live.connection(command("more", "--stderr", "3")))
+            await s.live.dynamic_registry.connect(
+                s.live.connection(command("more", "--stderr", "3"))
+            )
 
     play(scene)
     log = tmp_path / "folder" / "servers" / "more.stderr.log"

@@ -13,7 +13,7 @@ from aish.config.loader import load_pipeline
 from aish.core.events import Event, Place, ToolDecided, ToolStarted, Verdict
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
-from aish.mcp.naming import wire_name
+from aish.mcp.protocol.naming import wire_name
 from aish.policy.suggest_rules import Made
 from aish.run.suggesting.calls import Calls, made_of_events
 from aish.run.suggesting.recorded import made_of_cassette

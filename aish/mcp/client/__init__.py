@@ -1,0 +1,1 @@
+"""Servers of a file, connected: negotiation, requests, tools, resources."""

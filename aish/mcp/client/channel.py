@@ -1,0 +1,269 @@
+"""Requests in the dialect of an era over a transport, and all that comes in between.
+
+Numbers requests, adds `_meta` and headers, hands progress to the call it belongs to, answers what
+the server asks, cancels on the wire. Knows no tools and no negotiation.
+"""
+
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish import __version__
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Progress
+from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight
+from aish.mcp.client.tool_changes import Replay
+from aish.mcp.protocol import messages
+from aish.mcp.protocol.failures import (
+    REFUSED_BY_USER,
+    HttpStatusError,
+    LeftError,
+    RpcError,
+    TransportError,
+)
+from aish.mcp.protocol.messages import Answer, Asked, Noted
+from aish.mcp.protocol.mirrored_headers import standard_headers
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.transport import Headers, Outgoing, Transport
+
+MODERN = "2026-07-28"
+HANDSHAKE = ("2025-11-25", "2025-06-18", "2025-03-26", "2024-11-05")
+"""The revisions of the handshake era, newest first."""
+CLIENT_INFO: JsonObject = {"name": "aish", "version": __version__}
+META = "io.modelcontextprotocol/"
+MAX_ASKED = 16
+"""Requests of a server that are answered at the same time; more are left unanswered (X6)."""
+MAX_PROGRESS = 1000
+CANCEL_SECONDS = 0.5
+LAST_WORDS_SECONDS = 0.2
+"""In replay, for how long a call that comes to nothing waits for what it had made us do."""
+_OVER = "the call that this was asked for is over"
+
+
+@frozen
+class Dialect:
+    """How requests are sent: a revision, and whether it is of the stateless era."""
+
+    version: str
+    modern: bool = False
+
+
+BEFORE_AGREEMENT = Dialect(HANDSHAKE[0])
+
+
+class Channel:
+    """One server's messages; several requests may be under way at the same time."""
+
+    def __init__(
+        self,
+        transport: Transport,
+        answers: Answers,
+        tasks: TaskGroup,
+        on_note: Callable[[str], None],
+        adapter: CassetteAdapter | None = None,
+        origin: str = "",
+    ) -> None:
+        self._transport = transport
+        self._answers = answers
+        self._tasks = tasks
+        self._on_note = on_note
+        self._capabilities = answers.capabilities()
+        self._number = 0
+        self._running: dict[int, InFlight] = {}
+        self._asked = 0
+        self._version: str | None = None
+        self._replay: Replay | None = None
+        if adapter is not None and adapter.replays:
+            self._replay = Replay(adapter, origin, self._take)
+
+    @property
+    def over_http(self) -> bool:
+        """Whether this goes over streamable HTTP."""
+        return self._transport.over_http
+
+    async def open(self) -> None:
+        """Reach the server, for the first time or again.
+
+        Raises:
+            TransportError: it is out of reach.
+        """
+        self._version = None
+        await self._transport.open(self._hear)
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        if self._replay is not None:
+            self._replay.end()
+        await self._transport.close()
+
+    async def ask(
+        self, method: str, params: JsonObject, dialect: Dialect, call: Call = NO_CALL
+    ) -> JsonObject:
+        """The result of a request.
+
+        Raises:
+            RpcError: the server refused it.
+            TransportError: no answer came.
+        """
+        modern = dialect.modern
+        self._number += 1
+        number = self._number
+        meta: dict[str, Any] = {} if call.on_progress is None else {"progressToken": number}
+        if modern:
+            meta[META + "protocolVersion"] = dialect.version
+            meta[META + "clientInfo"] = CLIENT_INFO
+            meta[META + "clientCapabilities"] = self._capabilities
+        headers = _headers(method, params, dialect) if self.over_http else ()
+        outgoing = Outgoing(
+            number, method, {**params, "_meta": meta} if meta else params, (*headers, *call.headers)
+        )
+        self._running[number] = running = InFlight(call, method in ELICITING)
+        answer: Answer | None = None
+        try:
+            answer = await self._exchange(outgoing, running)
+        except HttpStatusError as error:
+            raise (modern and error.rpc) or error from error
+        except anyio.get_cancelled_exc_class():
+            if method != "initialize" and not (modern and self.over_http):
+                await self._cancel(number)
+            raise
+        finally:
+            del self._running[number]
+            if answer is None:
+                running.abandon()
+        if answer.error is not None:
+            raise answer.error
+        return answer.result
+
+    async def _exchange(self, outgoing: Outgoing, running: InFlight) -> Answer:
+        if self._replay is None:
+            return await self._transport.exchange(outgoing)
+        try:
+            answer = await self._transport.exchange(outgoing)
+        except LeftError:
+            # It was left at once; when it was recorded, what the server asked had time to begin.
+            with anyio.move_on_after(LAST_WORDS_SECONDS):
+                await running.all_answered()
+            raise
+        # It came at once; when it was recorded, the server had its own answers first.
+        await running.all_answered()
+        self._replay.answered(outgoing.method)
+        return answer
+
+    async def tell(self, method: str, dialect: Dialect) -> None:
+        """Send a notification; that a server does not take it is no failure."""
+        self._version = dialect.version
+        # Nothing depends on a notification: a real refusal comes with the next request.
+        with suppress(HttpStatusError):
+            await self._transport.send(messages.notification(method), self._version_header())
+
+    @property
+    def has_session(self) -> bool:
+        """Whether the server keeps a session over HTTP."""
+        return self._transport.has_session
+
+    async def listen(self, dialect: Dialect, heard: anyio.Event) -> None:
+        """Hear what the server says unasked, until it stops; `heard` says that it is open."""
+        if dialect.modern:
+            heard.set()
+            wanted: JsonObject = {"notifications": {"toolsListChanged": True}}
+            await self.ask("subscriptions/listen", wanted, dialect)
+        else:
+            await self._transport.listen(heard, self._version_header())
+
+    def _version_header(self) -> Headers:
+        return (("mcp-protocol-version", self._version),) if self._version else ()
+
+    async def _cancel(self, number: int) -> None:
+        """Tell the server to stop working on a request nobody waits for (M9)."""
+        if self._replay is not None:
+            return
+        body = messages.notification(
+            "notifications/cancelled", {"requestId": number, "reason": "no longer wanted"}
+        )
+        # Who cannot be told has stopped already.
+        with anyio.move_on_after(CANCEL_SECONDS, shield=True), suppress(TransportError):
+            await self._transport.send(body, self._version_header())
+
+    def _hear(self, message: Asked | Noted, number: int | None) -> None:
+        """Take what the server says unasked; `number` is the request it came with, if known."""
+        if self._replay is None or not self._replay.holds_back(message):
+            self._take(message, number)
+
+    def _take(self, message: Asked | Noted, number: int | None) -> None:
+        if isinstance(message, Asked):
+            if self._asked < MAX_ASKED:
+                self._asked += 1
+                running = self._owner(number) or InFlight(NO_CALL)
+                running.asked += 1
+                self._tasks.start_soon(self._answer, message, running)
+        elif message.method == "notifications/progress":
+            self._progress(message.params)
+        else:
+            self._on_note(message.method)
+
+    def _owner(self, number: int | None) -> InFlight | None:
+        """The request with this number, else the newest that has a sampler, or that may elicit."""
+        if number is not None and number in self._running:
+            return self._running[number]
+        newest = tuple(reversed(self._running.values()))
+        sampling = (running for running in newest if running.call.sample is not None)
+        return next(sampling, None) or next((one for one in newest if one.elicits), None)
+
+    async def _answer(self, asked: Asked, running: InFlight) -> None:
+        body = messages.refusal(asked.id, RpcError(REFUSED_BY_USER, _OVER))
+        try:
+            with anyio.CancelScope() as scope:
+                running.answering.add(scope)
+                result = await self._answers.answer_on_the_way(asked.method, asked.params, running)
+                body = messages.reply(asked.id, result)
+        except RpcError as error:
+            body = messages.refusal(asked.id, error)
+        finally:
+            running.answering.discard(scope)
+            self._asked -= 1
+        # The server that asked may be gone. What a replay misses is remembered by its tape.
+        with suppress(TransportError, AishError):
+            await self._transport.send(body, self._version_header())
+        running.asked -= 1
+        running.answered.set()
+        running.answered = anyio.Event()
+
+    def _progress(self, params: JsonObject) -> None:
+        token, progress = params.get("progressToken"), _number(params.get("progress"))
+        try:
+            running = self._running.get(int(str(token)))
+        except ValueError:
+            return
+        if running is None or running.call.on_progress is None:
+            return
+        running.progress_seen += 1
+        if running.progress_seen > MAX_PROGRESS or progress is None:
+            return
+        total, text = _number(params.get("total")), params.get("message")
+        running.call.on_progress(Progress(progress, total, text if isinstance(text, str) else None))
+
+
+def _number(value: JsonValue) -> float | None:
+    """A number that can be reckoned with; JSON also has some that no float holds."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _headers(method: str, params: JsonObject, dialect: Dialect) -> Headers:
+    """What HTTP is told beside the body."""
+    if method == "initialize":
+        return ()
+    version = ("mcp-protocol-version", dialect.version)
+    return (version, *standard_headers(method, params)) if dialect.modern else (version,)

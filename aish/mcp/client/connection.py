@@ -1,0 +1,341 @@
+"""One server of the file: connected, listed, called. Every failure of a call is a result (M8).
+
+A server's tools, listed again each time it says that they changed (M6).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import replace
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.config.server_entry import ServerEntry
+from aish.core.errors import AishError
+from aish.core.events import ServerInfo, ServerState
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler
+from aish.core.tools import ToolResult
+from aish.mcp.client.server_requests import Answers, Call, Elicit
+from aish.mcp.client.session import ENDED_AGAIN, Session, Terms
+from aish.mcp.protocol.convert import Definition, denied, differences, lost, read_result, tool_list
+from aish.mcp.protocol.failures import (
+    HEADER_MISMATCH,
+    HttpStatusError,
+    LeftError,
+    McpError,
+    RpcError,
+    ToolChangedError,
+    TransportError,
+)
+from aish.mcp.protocol.mirrored_headers import parameter_headers
+from aish.mcp.transports.factory import TransportFactory
+from aish.mcp.transports.settings import ServerConnection, in_time
+
+MAX_REFRESHES = 50
+
+
+class Refresh:
+    """Has the tools listed `again`; many words of the server lead to one new list.
+
+    `again` says whether that worked.
+    """
+
+    def __init__(self, tasks: TaskGroup, again: Callable[[], Awaitable[bool]]) -> None:
+        self._tasks = tasks
+        self._again = again
+        self._times = 0
+        self._stale = False
+        self._over = anyio.Event()
+        self.under_way = False
+
+    def changed(self) -> None:
+        """Hear that the tools changed."""
+        self._stale = True
+        if not self.under_way and self._times < MAX_REFRESHES:
+            self.under_way = True
+            self._over = anyio.Event()
+            self._tasks.start_soon(self._refresh)
+
+    async def over(self) -> None:
+        """Wait until what was said of changes is known."""
+        while self.under_way:
+            await self._over.wait()
+
+    async def _refresh(self) -> None:
+        try:
+            while self._stale and self._times < MAX_REFRESHES:
+                self._stale = False
+                self._times += 1
+                if not await self._again():
+                    break
+        finally:
+            # Also where the server is let go meanwhile: a call may wait for this.
+            self.under_way = False
+            self._over.set()
+
+
+NOT_THERE = frozenset({404, 405})
+"""Answers to a POST after which 2024's HTTP+SSE is tried (M2)."""
+
+
+class Server:
+    """A server, up or not; `definitions` are the tools it offers under its entry's filters."""
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        opening: TransportFactory,
+        tasks: TaskGroup,
+        *,
+        elicit: Elicit | None,
+        on_change: Callable[["Server"], None],
+        may_call: Callable[["Server", str], bool],
+    ) -> None:
+        self.entry: ServerEntry = connection.entry
+        self.definitions: Mapping[str, Definition] = {}
+        self.failure: str | None = None
+        self.on_gone: Callable[[Server], None] | None = None
+        """Hears that it is lost for good. Without it, in a run, it stays what it was: that each
+        call fails is all that there is to say then (M8)."""
+        self.ambiguous: frozenset[str] = frozenset()
+        """A name under which the server lists two tools that differ."""
+        self._opening = opening
+        self._tasks = tasks
+        self._elicit = elicit
+        self._on_change = on_change
+        self._may_call = may_call
+        self._session: Session | None = None
+        self._lost = False
+        self._opened = anyio.Event()
+        self._refresh = Refresh(tasks, self._list_again)
+
+    @property
+    def alias(self) -> str:
+        """The server's name in the file."""
+        return self.entry.alias
+
+    @property
+    def state(self) -> ServerState:
+        """Whether it came up, or may still."""
+        if self.failure is not None:
+            return "failed"
+        return "ready" if self._opened.is_set() else "connecting"
+
+    @property
+    def info(self) -> ServerInfo:
+        """How it is, for people and for `run.started`."""
+        ready = self.state == "ready"
+        return ServerInfo(
+            alias=self.alias,
+            transport=self._opening.transport,
+            state=self.state,
+            tools=sum(not one.unlisted for one in self.definitions.values()) if ready else 0,
+            error=self.failure,
+            address=self._opening.address,
+        )
+
+    def declares(self, capability: str) -> bool:
+        """Whether the server says that it has `resources`, or `prompts`."""
+        known = None if self._session is None else self._session.agreement.capabilities
+        # Lua and PHP print an empty object as `[]`.
+        found = None if known is None else known.get(capability)
+        return found is not None and found is not False
+
+    async def settled(self) -> None:
+        """Wait until it came up, or did not."""
+        await self._opened.wait()
+
+    async def open(self) -> None:
+        """Connect and list the tools; a failure is kept in `failure` (M5)."""
+        seconds = self.entry.timeout.connect
+        try:
+            with anyio.fail_after(seconds):
+                self._session = await self._begin()
+                self.definitions = await self._list()
+                await self._session.listening()
+        except (TimeoutError, LeftError):
+            await self.fail(f"no answer within {seconds:g} s")
+        except McpError as error:
+            await self.fail(error.message)
+        finally:
+            self._opened.set()
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        session, self._session = self._session, None
+        if session is not None:
+            await session.close()
+
+    async def call(
+        self,
+        name: str,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: Sampler | None,
+    ) -> ToolResult:
+        """Call a tool. Only cancellation passes through."""
+        result = await self._result_of(name, arguments, Call(on_progress, sample))
+        if self._opening.adapter is not None:
+            # The same in every replay: what follows knows the tools that this call changed.
+            await self._refresh.over()
+        return result
+
+    async def _result_of(self, name: str, arguments: JsonObject, call: Call) -> ToolResult:
+        seconds = self.entry.timeout.tools.get(name, self.entry.timeout.call)
+        try:
+            return read_result(await in_time(seconds, self._call(name, arguments, call)))
+        except ToolChangedError as error:
+            return denied(error.message)
+        except RpcError as error:
+            return ToolResult("rpc_error", f"[aish] tool dispatch failed: {error.message}")
+        except TransportError as error:
+            return lost(error.message)
+
+    async def ask(self, method: str, params: JsonObject) -> JsonObject:
+        """The answer to a request that is no call of a tool.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        return await in_time(self.entry.timeout.call, self._live().request(method, params))
+
+    async def pages(self, method: str) -> Sequence[JsonObject]:
+        """All pages of a listing.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        return await in_time(self.entry.timeout.call, self._live().pages(method))
+
+    async def _call(self, name: str, arguments: JsonObject, call: Call) -> JsonObject:
+        params: JsonObject = {"name": name, "arguments": arguments}
+        await self._settled(name)
+        try:
+            asked = self._headed(name, arguments, call)
+            return await self._live().request("tools/call", params, asked)
+        except RpcError as error:
+            if error.code != HEADER_MISMATCH:
+                raise
+        # The server did not run the tool: which headers it wants is in the list of tools.
+        self._take(await self._list())
+        if not self._may_call(self, name):
+            raise ToolChangedError(self.alias, name)
+        asked = self._headed(name, arguments, call)
+        return await self._live().request("tools/call", params, asked)
+
+    def _headed(self, name: str, arguments: JsonObject, call: Call) -> Call:
+        definition = self.definitions.get(name)
+        mirrored = definition.headers if definition is not None else ()
+        return replace(call, headers=tuple(parameter_headers(mirrored, arguments)))
+
+    def _live(self) -> Session:
+        if self._lost:
+            # What a run says, too: an export of the session has to tell its model the same.
+            raise TransportError(ENDED_AGAIN)
+        if self._session is None:
+            raise TransportError(self.failure or "the server is closed")
+        return self._session
+
+    async def _begin(self) -> Session:
+        """A session over the entry's transport, or over 2024's where the server has that only."""
+        session = Session(self._opening.first(), self._terms(), self._tasks)
+        try:
+            self._session = session
+            await session.open()
+        except HttpStatusError as error:
+            if error.status not in NOT_THERE:
+                raise
+            older = await self._opening.older()
+            self._session = session = Session(older, self._terms(legacy=True), self._tasks)
+            try:
+                await session.open()
+            except McpError:
+                raise error from None
+        return session
+
+    def _terms(self, *, legacy: bool = False) -> Terms:
+        entry = self.entry
+        protocol = entry.protocol
+        return Terms(
+            protocol="legacy" if legacy and protocol == "auto" else protocol,
+            answers=Answers(
+                entry.alias, entry.roots, sampling=entry.sampling == "allow", elicit=self._elicit
+            ),
+            probe_seconds=self._opening.probe_seconds,
+            notice=self._opening.notice,
+            on_tools_changed=self._refresh.changed,
+            on_new_session=self._on_new_session,
+            on_gone=self._gone,
+            adapter=self._opening.adapter,
+            origin=self._opening.origin,
+        )
+
+    async def _list(self) -> Mapping[str, Definition]:
+        """The tools the server offers and the entry wants."""
+        session = self._live()
+        pages = await session.pages("tools/list")
+        reading = self._opening.reading(modern=session.agreement.dialect.modern)
+        found = tool_list(pages, reading, self.entry, self._opening.notice)
+        for name in sorted(found.ambiguous - self.ambiguous):
+            text = f"it lists two different tools as `{name}`: neither is offered"
+            self._opening.notice("ambiguous_tool", text)
+        self.ambiguous = found.ambiguous
+        return found.definitions
+
+    async def _settled(self, name: str) -> None:
+        """Wait until what the server said of changes is known (P8)."""
+        known = self.definitions.get(name)
+        await self._refresh.over()
+        self._hold(name, known)
+
+    async def _on_new_session(self, method: str, params: JsonObject) -> None:
+        """A server that was lost may come back with other tools: look before one is called."""
+        if method == "tools/call":
+            name = str(params.get("name"))
+            known = self.definitions.get(name)
+            self._take(await self._list())
+            self._hold(name, known)
+
+    def _hold(self, name: str, known: Definition | None) -> None:
+        """A call is for the tool that it was decided on (P6)."""
+        found = self.definitions.get(name)
+        if found is not None and known is not None and found != known:
+            raise ToolChangedError(self.alias, name)
+
+    def _take(self, found: Mapping[str, Definition]) -> None:
+        """Offer these tools from now on."""
+        if found != self.definitions:
+            self._opening.notice("tools_changed", differences(self.definitions, found))
+            self.definitions = found
+            self._on_change(self)
+
+    async def _list_again(self) -> bool:
+        try:
+            with anyio.fail_after(self.entry.timeout.connect):
+                found = await self._list()
+        except (McpError, TimeoutError, AishError):
+            # What a replay misses is remembered by its tape.
+            self._opening.notice("refresh_failed", "its changed tools could not be listed")
+            return False
+        self._take(found)
+        return True
+
+    async def fail(self, reason: str) -> None:
+        """Let go of a server that did not come up, and keep why."""
+        with anyio.CancelScope(shield=True):
+            await self.close()
+        self.definitions = {}
+        self.failure = self._opening.explain(reason)
+
+    def _gone(self, reason: str) -> None:
+        """It is lost for good, and not reached for again."""
+        if self.on_gone is None or self.state != "ready":
+            return
+        self._lost = True
+        self.refuse(self._opening.explain_loss(reason))
+        self.on_gone(self)
+
+    def refuse(self, reason: str) -> None:
+        """Take nothing that it offers, though it came up."""
+        self.definitions = {}
+        self.failure = reason

@@ -1,0 +1,314 @@
+"""The tools of all servers under one roof (M4, M5): implements `core.protocols.Tools`.
+
+What is done with several servers at the same time.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TypeVar
+
+import anyio
+
+from aish.core.errors import UnavailableError, UsageError, did_you_mean
+from aish.core.events import ServerInfo
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler
+from aish.core.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import Tool, ToolName, ToolResult
+from aish.mcp.client.connection import Server
+from aish.mcp.client.server_requests import Elicit
+from aish.mcp.protocol.convert import denied, lost
+from aish.mcp.protocol.naming import clash, tool_of
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.factory import Notify, ServerEnvironment, TransportFactory
+from aish.mcp.transports.settings import ServerConnection
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
+
+
+async def together(actions: Iterable[Callable[[], Coroutine[None, None, None]]]) -> None:
+    """Do all at the same time."""
+    async with anyio.create_task_group() as group:
+        for action in actions:
+            group.start_soon(action)
+
+
+def single(error: Exception) -> Exception:
+    """The first of those that servers failed with at the same time."""
+    while isinstance(error, ExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+Offer = TypeVar("Offer")
+
+
+class Registry:
+    """Every tool of every server that came up, by wire name and by pair."""
+
+    def __init__(self, max_tool_name: int, notify: Notify) -> None:
+        self._limit = max_tool_name
+        self._notify = notify
+        self._servers: dict[str, Server] = {}
+        self._by_name: dict[ToolName, Tool] = {}
+        self._by_wire: dict[str, Tool] = {}
+        self._hear: Callable[[], None] = lambda: None
+        self._offers: Callable[[Tool], bool] = lambda _tool: True
+
+    @property
+    def servers(self) -> tuple[ServerInfo, ...]:
+        """Every server of the file, in its order, and whether it came up."""
+        return tuple(server.info for server in self._servers.values())
+
+    def failure(self, alias: str) -> str | None:
+        """Why a server did not come up, with the tail of its stderr; `None` if it did."""
+        server = self._servers.get(alias)
+        return server.failure if server is not None else None
+
+    def listed(self) -> tuple[Tool, ...]:
+        """Every tool that is shown, in the order of the file's servers and their own."""
+        return tuple(tool for tool in self._by_name.values() if not tool.unlisted)
+
+    def by_wire_name(self, wire: str) -> Tool | None:
+        """The tool a model named, or `None`."""
+        return self._by_wire.get(wire)
+
+    def by_name(self, name: ToolName) -> Tool | None:
+        """The tool a file or a person named, or `None`; unlisted older names included."""
+        return self._by_name.get(name)
+
+    def left_out(self, name: ToolName) -> str | None:
+        """Why a tool that its server lists is not offered, if that is so."""
+        server = self._servers.get(name.server)
+        if server is None or name.name not in server.ambiguous:
+            return None
+        return f"`{name.server}` lists two different tools of that name"
+
+    async def call(
+        self,
+        tool: Tool,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: Sampler | None = None,
+    ) -> ToolResult:
+        """Call a tool; every failure is a result (M8). Only cancellation passes through."""
+        alias = tool.name.server
+        server = self._servers.get(alias)
+        if server is None:
+            return lost(f"the server `{alias}` is not connected any more")
+        if server.failure is None and self._by_name.get(tool.name) != tool:
+            # A call is for the tool that it was decided on, however long that took (P6).
+            return denied(f"{tool.name} is not the same any more")
+        return await server.call(tool.name.name, arguments, on_progress, sample)
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have `resources`, or `prompts`."""
+        servers = tuple(self._servers.values())
+        for server in servers:
+            await server.settled()
+        return tuple(
+            one.alias for one in servers if one.failure is None and one.declares(capability)
+        )
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any; one that cannot list them is told of."""
+        from aish.mcp.client.resource_list import resources_of
+
+        return await self._gathered(resources_of)
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource.
+
+        Raises:
+            UsageError: there is no such server.
+            UnavailableError: the server is out of reach.
+            StepFailedError: the server refused, or what it sent cannot be used.
+        """
+        from aish.mcp.client.resource_list import read_resource
+
+        return await read_resource(await self._reached(server), uri)
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        """The prompts of all servers that have any; one that cannot list them is told of."""
+        from aish.mcp.client.resource_list import prompts_of
+
+        return await self._gathered(prompts_of)
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt.
+
+        Raises:
+            UsageError: there is no such server.
+            UnavailableError: the server is out of reach.
+            StepFailedError: the server refused, or what it sent cannot be used.
+        """
+        from aish.mcp.client.resource_list import get_prompt
+
+        return await get_prompt(await self._reached(server), name, arguments)
+
+    def add(self, server: Server) -> None:
+        """Take a server in; its tools come with `name_tools`, or once it is admitted."""
+        self._servers[server.alias] = server
+
+    def name_tools(self) -> None:
+        """Give every tool its wire name.
+
+        Raises:
+            UsageError: two tools share a name.
+        """
+        self._name(self._servers, self._refuse)
+
+    def admit(self, server: Server) -> None:
+        """Take a server in together with its tools, or leave all as it is.
+
+        Raises:
+            UsageError: two tools share a name.
+        """
+
+        def refuse(tool: Tool, taken: Tool) -> None:
+            if server.alias in {tool.name.server, taken.name.server}:
+                self._refuse(tool, taken)
+
+        servers = {**self._servers, server.alias: server}
+        self._name(servers, refuse)
+        self._servers = servers
+        self._hear()
+
+    def remove(self, alias: str) -> None:
+        """Forget a server and its tools."""
+        del self._servers[alias]
+        self.withdraw_tools()
+
+    def withdraw_tools(self) -> None:
+        """Offer nothing any more of servers that are not up."""
+        # What a change had to leave out has been told of.
+        self._name(self._servers, lambda _tool, _taken: None)
+        self._hear()
+
+    def rename_tools(self, server: Server) -> None:
+        """Take in the changed tools of a server; one whose name is taken is left out."""
+
+        def leave_out(tool: Tool, taken: Tool) -> None:
+            text = f"`{tool.name.name}` is left out: `{taken.name}` has its name"
+            self._notify(server.alias, "tool_name_taken", text)
+
+        self._name(self._servers, leave_out)
+        self._hear()
+
+    def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
+        """Call `hear` each time a server has changed its tools, and only tools it `offers` (P8)."""
+        self._hear, self._offers = hear, offers
+
+    def may_call(self, server: Server, name: str) -> bool:
+        """Whether a tool, as its server has it now, may still be called."""
+        tool = self._by_name.get(ToolName(server.alias, name))
+        return tool is None or self._offers(tool)
+
+    async def _reached(self, alias: str) -> Server:
+        """A server that came up, or does soon."""
+        server = self._servers.get(alias)
+        where = f"mcp server `{alias}`"
+        if server is None:
+            hint = did_you_mean(alias, self._servers)
+            raise UsageError("there is no such server", where=where, hint=hint)
+        await server.settled()
+        if server.failure is not None:
+            raise UnavailableError(server.failure, where=where)
+        return server
+
+    async def _gathered(
+        self, ask: Callable[[Server, Notify], Coroutine[None, None, tuple[Offer, ...]]]
+    ) -> tuple[Offer, ...]:
+        """What each server offers, in their order; all are asked at the same time."""
+        found: dict[str, tuple[Offer, ...]] = {}
+
+        async def one(server: Server) -> None:
+            await server.settled()
+            if server.failure is None:
+                found[server.alias] = await ask(server, self._notify)
+
+        servers = tuple(self._servers.values())
+        async with anyio.create_task_group() as group:
+            for server in servers:
+                group.start_soon(one, server)
+        return tuple(offer for server in servers for offer in found.get(server.alias, ()))
+
+    def _name(self, servers: Mapping[str, Server], on_clash: Callable[[Tool, Tool], None]) -> None:
+        by_name: dict[ToolName, Tool] = {}
+        by_wire: dict[str, Tool] = {}
+        for server in servers.values():
+            # What a server offers that is not up yet is not whole.
+            for one in server.definitions.values() if server.state == "ready" else ():
+                tool = tool_of(server.alias, one, self._limit, trusted=server.entry.trust)
+                if tool.wire in by_wire:
+                    on_clash(tool, by_wire[tool.wire])
+                    continue
+                by_name[tool.name] = by_wire[tool.wire] = tool
+        self._by_name, self._by_wire = by_name, by_wire
+
+    @staticmethod
+    def _refuse(tool: Tool, taken: Tool) -> None:
+        raise clash(tool.wire, taken.name, tool.name)
+
+
+@asynccontextmanager
+async def open_registry(
+    connections: Sequence[ServerConnection],
+    *,
+    reaper: Reaper,
+    logs: Path | None,
+    max_tool_name: int,
+    notice: Notify,
+    elicit: Elicit | None = None,
+    secrets: Secrets | None = None,
+    adapter: CassetteAdapter | None = None,
+) -> AsyncGenerator[Registry]:
+    """Connect to all servers at the same time (M5); they are let go when the block ends.
+
+    A server that does not come up is no error here: it is in `Registry.servers` with its reason.
+    `secrets` are masked in what is kept of a child's stderr. `adapter` is what a cassette puts
+    between us and the servers.
+
+    Raises:
+        UsageError: two tools share a name.
+        AishError: a replay missed what a server was asked.
+    """
+    registry = Registry(max_tool_name, notice)
+    problem: Exception | None = None
+    async with anyio.create_task_group() as tasks:
+        around = ServerEnvironment(reaper, logs, tasks, notice, secrets, adapter)
+        servers = [server_of(one, around, registry, elicit) for one in connections]
+        try:
+            await together(server.open for server in servers)
+            for server in servers:
+                registry.add(server)
+            registry.name_tools()
+            yield registry
+        except Exception as error:  # ruff: ignore[blind-except] - it is raised below: a task group would wrap it
+            problem = single(error)
+        finally:
+            with anyio.CancelScope(shield=True):
+                await together(server.close for server in servers)
+            tasks.cancel_scope.cancel()
+    if problem is not None:
+        raise problem
+
+
+def server_of(
+    connection: ServerConnection,
+    around: ServerEnvironment,
+    registry: Registry,
+    elicit: Elicit | None,
+) -> Server:
+    """A server that tells the registry of its changes."""
+    return Server(
+        connection,
+        TransportFactory(connection, around),
+        around.tasks,
+        elicit=elicit,
+        on_change=registry.rename_tools,
+        may_call=registry.may_call,
+    )

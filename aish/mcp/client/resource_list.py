@@ -1,0 +1,108 @@
+"""Resources and prompts of a server, asked for (M12); imported where somebody asks.
+
+Here, unlike in a call of a tool, a failure is an `AishError`: a person or a file wants the thing.
+A server that refuses is told apart from one that does not answer (M8).
+"""
+
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.json import JsonObject
+from aish.core.resources import Part, PromptMessage, Resource, ServerPromptInfo
+from aish.mcp.client.connection import Server
+from aish.mcp.protocol.convert import Complain
+from aish.mcp.protocol.convert_resources import (
+    read_contents,
+    read_messages,
+    read_prompts,
+    read_resources,
+)
+from aish.mcp.protocol.failures import METHOD_NOT_FOUND, McpError, RpcError
+from aish.mcp.transports.factory import Notify
+
+
+async def resources_of(server: Server, notify: Notify) -> tuple[Resource, ...]:
+    """The resources that a server lists, and its templates after them."""
+    if not server.declares("resources"):
+        return ()
+    complain = _complaints(server, notify)
+    plain = await _pages(server, "resources/list", complain)
+    templates = await _pages(server, "resources/templates/list", complain)
+    alias = server.alias
+    return (
+        *(one for page in plain for one in read_resources(page, alias, complain)),
+        *(
+            one
+            for page in templates
+            for one in read_resources(page, alias, complain, template=True)
+        ),
+    )
+
+
+async def prompts_of(server: Server, notify: Notify) -> tuple[ServerPromptInfo, ...]:
+    """The prompts that a server lists."""
+    if not server.declares("prompts"):
+        return ()
+    complain = _complaints(server, notify)
+    pages = await _pages(server, "prompts/list", complain)
+    return tuple(one for page in pages for one in read_prompts(page, server.alias, complain))
+
+
+async def read_resource(server: Server, uri: str) -> tuple[Part, ...]:
+    """What is in a resource.
+
+    Raises:
+        UnavailableError: no answer came.
+        StepFailedError: the server refused, or what it sent cannot be used.
+    """
+    with _told(server, "resources", f"resource `{uri}`"):
+        return read_contents(await server.ask("resources/read", {"uri": uri}), uri)
+
+
+async def get_prompt(
+    server: Server, name: str, arguments: Mapping[str, str]
+) -> tuple[PromptMessage, ...]:
+    """The messages of a prompt.
+
+    Raises:
+        UnavailableError: no answer came.
+        StepFailedError: the server refused, or what it sent cannot be used.
+    """
+    with _told(server, "prompts", f"prompt `{name}`"):
+        params: JsonObject = {"name": name, "arguments": dict(arguments)}
+        return read_messages(await server.ask("prompts/get", params))
+
+
+async def _pages(server: Server, method: str, complain: Complain) -> Sequence[JsonObject]:
+    """The pages of a listing; a server that fails at it offers nothing, and this is told."""
+    try:
+        return await server.pages(method)
+    except RpcError as error:
+        # Templates are often left out by those who have resources.
+        if error.code != METHOD_NOT_FOUND:
+            complain("list_failed", f"it refused `{method}`: {error.message}")
+    except McpError as error:
+        complain("list_failed", f"`{method}` came to nothing: {error.message}")
+    return ()
+
+
+def _complaints(server: Server, notify: Notify) -> Complain:
+    return lambda code, text: notify(server.alias, code, text)
+
+
+@contextmanager
+def _told(server: Server, capability: str, what: str) -> Generator[None]:
+    """Make an error that leaves this room of each that does not."""
+    where = f"mcp server `{server.alias}`"
+    if not server.declares(capability):
+        raise StepFailedError(f"it offers no {capability}", where=where)
+    try:
+        yield
+    except RpcError as error:
+        raise StepFailedError(f"it refused the {what}: {error.message}", where=where) from error
+    except McpError as error:
+        text = f"it did not answer for the {what}: {error.message}"
+        raise UnavailableError(text, where=where) from error
+    except ValueError as error:
+        raise StepFailedError(f"the {what} cannot be used: {error}", where=where) from error

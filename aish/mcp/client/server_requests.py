@@ -1,0 +1,132 @@
+"""What a server may ask of us, and what it hears (M11).
+
+Legacy servers send these as requests of their own, those of the stateless era put them into an
+`input_required` result; the answers are the same.
+
+A request of ours on its way: what belongs to it, and what the server asks before it answers.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import field
+from pathlib import Path
+from typing import Any
+
+import anyio
+
+from aish.core.errors import AishError
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler
+from aish.mcp.protocol.failures import INTERNAL_ERROR, METHOD_NOT_FOUND, REFUSED_BY_USER, RpcError
+from aish.mcp.transports.transport import Headers
+
+
+@frozen
+class Call:
+    """What belongs to one request: who hears its progress, who samples for it, its headers."""
+
+    on_progress: Callable[[Progress], None] | None = None
+    sample: Sampler | None = None
+    headers: Headers = ()
+
+
+NO_CALL = Call()
+ELICITING = frozenset({"tools/call", "resources/read", "prompts/get"})
+"""Requests on the way to whose answer a person may be asked; at any other time nobody is."""
+
+
+@slotted
+class InFlight:
+    """A request without its answer; `elicits` says that a person may be asked on the way to it."""
+
+    call: Call
+    elicits: bool = False
+    progress_seen: int = 0
+    asked: int = 0
+    answered: anyio.Event = field(default_factory=anyio.Event)
+    answering: set[anyio.CancelScope] = field(default_factory=set)
+
+    async def all_answered(self) -> None:
+        """Wait until the server has an answer to everything that it asked so far."""
+        while self.asked:
+            await self.answered.wait()
+
+    def abandon(self) -> None:
+        """Nobody waits for the answer any more, nor for what the server asks on the way to it."""
+        for scope in self.answering:
+            scope.cancel()
+
+
+Elicit = Callable[[str, JsonObject], Awaitable[JsonObject]]
+"""Asks the person: the server's alias and its `elicitation/create` params in, the result out."""
+
+ELICITATION = "elicitation/create"
+DECLINED: JsonObject = {"action": "decline"}
+
+
+@frozen
+class Answers:
+    """The answers of one server's entry.
+
+    Elicitation is declared even where nobody can be asked: a server that wants to ask before it
+    goes on hears a no, and does not go on without asking.
+    """
+
+    alias: str
+    roots: Sequence[Path] = ()
+    sampling: bool = False
+    elicit: Elicit | None = None
+
+    def capabilities(self) -> JsonObject:
+        """What we declare to the server."""
+        declared: dict[str, Any] = {"elicitation": {}}
+        if self.roots:
+            declared["roots"] = {}
+        if self.sampling:
+            declared["sampling"] = {}
+        return declared
+
+    async def answer_on_the_way(
+        self, method: str, params: JsonObject, running: InFlight
+    ) -> JsonObject:
+        """The result for what a server asks on the way to the answer to a request of ours.
+
+        Raises:
+            RpcError: the request is refused, or unknown.
+        """
+        elicits = method == ELICITATION
+        if elicits and not running.elicits:
+            return DECLINED
+        result = await self.answer(method, params, running.call.sample)
+        if elicits and result.get("action") == "cancel":
+            # Whoever had enough is not asked again and again.
+            running.elicits = False
+        return result
+
+    async def answer(self, method: str, params: JsonObject, sample: Sampler | None) -> JsonObject:
+        """The result for one request; `sample` is that of the call under way.
+
+        Raises:
+            RpcError: the request is refused, or unknown.
+        """
+        match method:
+            case "ping":
+                return {}
+            case "roots/list":
+                return {"roots": [{"uri": p.as_uri(), "name": p.name} for p in self.roots]}
+            case _ if method == ELICITATION:
+                return DECLINED if self.elicit is None else await self.elicit(self.alias, params)
+            case "sampling/createMessage":
+                return await self._sample(params, sample)
+        raise RpcError(METHOD_NOT_FOUND, f"method not found: {method}")
+
+    async def _sample(self, params: JsonObject, sample: Sampler | None) -> JsonObject:
+        if not self.sampling:
+            raise RpcError(REFUSED_BY_USER, "sampling is denied by the configuration")
+        if sample is None:
+            raise RpcError(REFUSED_BY_USER, "sampling is answered only while a step's call runs")
+        try:
+            return await sample.sample(params)
+        except AishError as error:
+            # The server gets an answer; the call it was made for goes on and fails in its own way.
+            raise RpcError(INTERNAL_ERROR, error.message) from error

@@ -1,0 +1,264 @@
+"""A conversation with one server, whichever era it is of: requests in, results out.
+
+Retries `input_required`, and begins anew where a session or a process was lost. Knows tools only
+as JSON.
+"""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.config.server_entry import ProtocolChoice
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.mcp.client.channel import BEFORE_AGREEMENT, Channel
+from aish.mcp.client.negotiate import Agreement, handshake, negotiate
+from aish.mcp.client.server_requests import ELICITING, NO_CALL, Answers, Call, InFlight
+from aish.mcp.client.tool_changes import TOOLS_CHANGED
+from aish.mcp.protocol.failures import (
+    INTERNAL_ERROR,
+    McpError,
+    NotSentError,
+    RpcError,
+    ServerEndedError,
+    SessionLostError,
+)
+from aish.mcp.protocol.messages import LISTINGS, MAX_LISTED, json_object
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.transport import Transport
+
+MAX_INPUT_ROUNDS = 10
+MAX_RESTARTS = 1
+ENDED_AGAIN = "the server ended again after it was restarted"
+MAX_PAGES = 100
+LISTEN_SECONDS = 0.5
+"""Some servers send the head of a stream only with its first event."""
+
+
+@frozen
+class Terms:
+    """How a session is begun, and who hears of what happens in it.
+
+    `origin` is the server's address up to its path, as a cassette names it.
+    """
+
+    protocol: ProtocolChoice
+    answers: Answers
+    probe_seconds: float | None
+    notice: Callable[[str, str], None]
+    on_tools_changed: Callable[[], None]
+    on_new_session: Callable[[str, JsonObject], Awaitable[None]]
+    """Takes the method and the params of the request that a new session is begun for."""
+    on_gone: Callable[[str], None]
+    """Takes why a server is lost that is not reached for again."""
+    adapter: CassetteAdapter | None = None
+    origin: str = ""
+
+
+class Session:
+    """One server's session; several requests may be under way at the same time."""
+
+    def __init__(self, transport: Transport, terms: Terms, tasks: TaskGroup) -> None:
+        self._terms = terms
+        self._tasks = tasks
+        self._channel = Channel(
+            transport, terms.answers, tasks, self._note, terms.adapter, terms.origin
+        )
+        self._agreement = Agreement(BEFORE_AGREEMENT, "", {})
+        self._lost = False
+        self._restarts = 0
+        self._beginning = anyio.Lock()
+        self._heard = anyio.Event()
+        self._left_out: set[str] = set()
+
+    @property
+    def agreement(self) -> Agreement:
+        """What was agreed on in `open`."""
+        return self._agreement
+
+    async def open(self) -> None:
+        """Reach the server and agree on a revision.
+
+        Raises:
+            McpError: that did not work.
+        """
+        await self._channel.open()
+        self._agreement = await negotiate(
+            self._channel,
+            self._terms.protocol,
+            self._terms.answers.capabilities(),
+            probe_seconds=self._terms.probe_seconds,
+            notice=self._terms.notice,
+        )
+        self._watch()
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        await self._channel.close()
+
+    async def request(self, method: str, params: JsonObject, call: Call = NO_CALL) -> JsonObject:
+        """The result of a request, its rounds of input included.
+
+        Raises:
+            McpError: the server refused it or could not be reached.
+        """
+        sent, running = params, InFlight(call, method in ELICITING)
+        for _ in range(MAX_INPUT_ROUNDS):
+            result = await self._once(method, sent, call)
+            kind = result.get("resultType", "complete")
+            if kind == "complete" or not self._agreement.dialect.modern:
+                return result
+            if kind != "input_required":
+                raise RpcError(INTERNAL_ERROR, f"unknown kind of result: {kind}")
+            sent = {**params, **await self._inputs(result, running)}
+        raise RpcError(INTERNAL_ERROR, f"the server asked {MAX_INPUT_ROUNDS} times for input")
+
+    async def pages(self, method: str) -> list[JsonObject]:
+        """All pages of a listing, a bounded number of them and of their rows (X6).
+
+        Raises:
+            McpError: the server refused or could not be reached.
+        """
+        found: list[JsonObject] = []
+        seen: set[str] = set()
+        params: JsonObject = {}
+        room = MAX_LISTED
+        while True:
+            page = await self.request(method, params)
+            rows = _row_count(page)
+            found.append(page if rows <= room else _shortened(page, room))
+            cursor = page.get("nextCursor")
+            more = isinstance(cursor, str) and bool(cursor) and cursor not in seen
+            if rows <= room and not more:
+                return found
+            if rows >= room:
+                self._leave_out(method, f"{MAX_LISTED:,} {method.removesuffix('/list')}")
+                return found
+            if len(found) == MAX_PAGES:
+                self._leave_out(method, f"{MAX_PAGES} pages of `{method}`")
+                return found
+            room -= rows
+            seen.add(str(cursor))
+            params = {"cursor": cursor}
+
+    def _leave_out(self, method: str, most: str) -> None:
+        """Say once of a listing that it is not taken whole, however often it is asked for."""
+        if method not in self._left_out:
+            self._left_out.add(method)
+            text = f"it lists more than {most}: the rest is left out"
+            self._terms.notice("too_many_pages", text)
+
+    async def _inputs(self, result: JsonObject, running: InFlight) -> JsonObject:
+        """What a retry carries: the answers, and the server's own state exactly as it came."""
+        carried: dict[str, JsonValue] = {}
+        wanted = result.get("inputRequests")
+        if wanted is not None:
+            responses = {}
+            for key, value in json_object(wanted).items():
+                asked = json_object(value)
+                responses[key] = await self._terms.answers.answer_on_the_way(
+                    str(asked.get("method")), json_object(asked.get("params")), running
+                )
+            carried["inputResponses"] = responses
+        if result.get("requestState") is not None:
+            carried["requestState"] = result["requestState"]
+        return carried
+
+    async def _once(self, method: str, params: JsonObject, call: Call) -> JsonObject:
+        if self._lost:
+            await self._begin_again()
+            await self._terms.on_new_session(method, params)
+        try:
+            return await self._ask(method, params, call)
+        except (SessionLostError, NotSentError):
+            # The server did not take the request, so to send it again is not to do it twice.
+            self._lost = True
+        except ServerEndedError:
+            self._lost = True
+            raise
+        await self._begin_again()
+        await self._terms.on_new_session(method, params)
+        return await self._ask(method, params, call)
+
+    async def _ask(self, method: str, params: JsonObject, call: Call) -> JsonObject:
+        # Another call may have it restarted meanwhile: what ends then is not the new process.
+        restarts = self._restarts
+        try:
+            return await self._channel.ask(method, params, self._agreement.dialect, call)
+        except ServerEndedError as error:
+            if restarts >= MAX_RESTARTS:
+                self._lost = True
+                self._terms.on_gone(f"{error.message}, again after it was restarted")
+            raise
+
+    async def _begin_again(self) -> None:
+        """A new session or a new process, made once for all who wait for it."""
+        async with self._beginning:
+            if not self._lost:
+                return
+            if not self._channel.over_http:
+                self._count_restart()
+            try:
+                await self._greet()
+            except McpError as error:
+                if self._restarts >= MAX_RESTARTS:
+                    self._terms.on_gone(error.message)
+                raise
+            self._lost = False
+        self._watch()
+
+    async def _greet(self) -> None:
+        await self._channel.open()
+        if not self._agreement.dialect.modern:
+            capabilities = self._terms.answers.capabilities()
+            version = self._agreement.dialect.version
+            await handshake(self._channel, version, capabilities)
+
+    def _count_restart(self) -> None:
+        if self._restarts >= MAX_RESTARTS:
+            self._terms.on_gone(ENDED_AGAIN)
+            raise ServerEndedError(ENDED_AGAIN)
+        self._restarts += 1
+        self._terms.notice("server_restarted", "the server was lost and is reached again")
+
+    async def listening(self) -> None:
+        """Wait, but not for long, until nothing the server says unasked can be missed."""
+        if self._terms.adapter is not None and self._terms.adapter.replays:
+            return
+        with anyio.move_on_after(LISTEN_SECONDS):
+            await self._heard.wait()
+
+    def _watch(self) -> None:
+        self._heard = anyio.Event()
+        if self._agreement.announces_tools or self._channel.has_session:
+            self._tasks.start_soon(self._listen, self._heard)
+        else:
+            self._heard.set()
+
+    async def _listen(self, heard: anyio.Event) -> None:
+        # A server that cannot be listened to is asked when it is needed. What a replay misses is
+        # remembered by its tape.
+        with suppress(McpError, AishError):
+            await self._channel.listen(self._agreement.dialect, heard)
+        heard.set()
+
+    def _note(self, method: str) -> None:
+        if method == TOOLS_CHANGED:
+            self._terms.on_tools_changed()
+
+
+def _row_count(page: JsonObject) -> int:
+    return sum(
+        len(rows) for key, rows in page.items() if key in LISTINGS and isinstance(rows, list)
+    )
+
+
+def _shortened(page: JsonObject, room: int) -> JsonObject:
+    """A page with as many rows as are wanted."""
+    return {
+        key: rows[:room] if key in LISTINGS and isinstance(rows, list) else rows
+        for key, rows in page.items()
+    }

@@ -1,0 +1,326 @@
+"""What servers say, as our own types: a door where `Any` comes in (M6, M7). No I/O.
+
+Lenient: what is malformed in one tool costs that tool, what is odd in one block of a result
+becomes a line of text.
+"""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from aish.config.server_entry import ServerEntry
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.tools import Annotations, Media, ResultKind, ToolResult
+from aish.mcp.protocol.mirrored_headers import Mirrored, mirrored
+from aish.system.globs import matches_word
+
+MAPS = frozenset(
+    {
+        "properties",
+        "patternProperties",
+        "$defs",
+        "definitions",
+        "dependentSchemas",
+    }
+)
+SCHEMAS = frozenset(
+    {
+        "additionalProperties",
+        "propertyNames",
+        "unevaluatedProperties",
+        "unevaluatedItems",
+        "contains",
+        "contentSchema",
+        "not",
+        "if",
+        "then",
+        "else",
+    }
+)
+LISTS = frozenset({"allOf", "anyOf", "oneOf", "prefixItems"})
+MAX_DEPTH = 64
+NO_PARAMETERS: Mapping[str, Any] = {"type": "object", "properties": {}}
+
+
+def mended(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The schema with `[]` replaced by `{}` where only an object makes sense."""
+    return _schema(schema, 0) if schema else NO_PARAMETERS
+
+
+def _schema(value: Any, depth: int) -> Any:
+    if isinstance(value, list) and not value:
+        return {}
+    if not isinstance(value, dict) or depth > MAX_DEPTH:
+        return value
+    new = {key: _keyword(key, item, depth + 1) for key, item in value.items()}
+    return value if all(new[key] is value[key] for key in new) else new
+
+
+def _keyword(key: str, value: Any, depth: int) -> Any:
+    if key in MAPS:
+        return _each(value, depth)
+    if key in SCHEMAS or (key == "items" and isinstance(value, dict)):
+        return _schema(value, depth)
+    if key in LISTS and isinstance(value, list):
+        new = [_schema(item, depth) for item in value]
+        return value if all(a is b for a, b in zip(new, value, strict=True)) else new
+    return value
+
+
+def _each(value: Any, depth: int) -> Any:
+    if isinstance(value, list) and not value:
+        return {}
+    if not isinstance(value, dict):
+        return value
+    new = {key: _schema(item, depth) for key, item in value.items()}
+    return value if all(new[key] is value[key] for key in new) else new
+
+
+# A schema goes out with every request; a larger one is an attack or a mistake.
+MAX_SCHEMA = 256 * 1024
+MAX_NAME = 512
+MAX_DESCRIPTION = 64 * 1024
+PARALLEL = "aish/parallel"
+UNLISTED = "aish/unlisted"
+OLDER_OF = "aish/older_of"
+"""Marks in `_meta` that our own packs may set; those of a stranger mean nothing."""
+
+Complain = Callable[[str, str], None]
+"""Takes a code and a sentence."""
+
+
+@frozen
+class Definition:
+    """A tool as its server lists it."""
+
+    name: str
+    description: str
+    input_schema: JsonObject
+    output_schema: JsonObject | None
+    annotations: Annotations
+    parallel: bool
+    unlisted: bool
+    older_of: str
+    headers: tuple[Mirrored, ...]
+
+
+@frozen
+class Reading:
+    """How far to believe a list: `ours` is a pack, `mirrors` a server of the stateless HTTP era."""
+
+    ours: bool = False
+    mirrors: bool = False
+
+
+def read_tools(page: Any, reading: Reading, complain: Complain) -> list[Definition]:
+    """The tools of one page of `tools/list`; each malformed one is complained of and left out."""
+    listed = page.get("tools")
+    if not isinstance(listed, list):
+        if listed not in ({}, None):
+            complain("malformed_tools", "its list of tools is not a list")
+        return []
+    found = []
+    for number, value in enumerate(listed):
+        try:
+            found.append(_definition(value, reading))
+        except ValueError as error:
+            name = value.get("name") if isinstance(value, dict) else None
+            which = f"`{name}`" if isinstance(name, str) and name else f"number {number + 1}"
+            complain("malformed_tool", f"tool {which} is left out: {error}")
+    return found
+
+
+def _definition(value: Any, reading: Reading) -> Definition:
+    if not isinstance(value, dict):
+        raise ValueError("it is not an object")  # ruff: ignore[type-check-without-type-error] - all that is malformed is one kind
+    name = value.get("name")
+    if not isinstance(name, str) or not name:
+        raise ValueError("it has no name")
+    if len(name) > MAX_NAME:
+        raise ValueError(f"its name has more than {MAX_NAME} characters")
+    schema = _schema_of(value, "inputSchema")
+    meta = value.get("_meta") if reading.ours else None
+    marks = meta if isinstance(meta, dict) else {}
+    description = value.get("description")
+    return Definition(
+        name=name,
+        description=description[:MAX_DESCRIPTION] if isinstance(description, str) else "",
+        input_schema=NO_PARAMETERS if schema is None else schema,
+        output_schema=_schema_of(value, "outputSchema"),
+        annotations=_annotations(value),
+        parallel=marks.get(PARALLEL) is True,
+        unlisted=marks.get(UNLISTED) is True,
+        older_of=str(marks.get(OLDER_OF) or ""),
+        headers=mirrored(schema) if reading.mirrors and schema else (),
+    )
+
+
+def _schema_of(value: dict[str, Any], key: str) -> JsonObject | None:
+    schema = value.get(key)
+    if schema is None:
+        return None
+    if schema == []:
+        schema = {}
+    if not isinstance(schema, dict):
+        raise ValueError(f"its `{key}` is not an object")  # ruff: ignore[type-check-without-type-error] - as above
+    mend = mended(schema)
+    if key == "inputSchema" and mend.get("type", "object") != "object":
+        raise ValueError(f"its `{key}` is not the schema of an object")
+    if len(json.dumps(mend)) > MAX_SCHEMA:
+        raise ValueError(f"its `{key}` is larger than {MAX_SCHEMA // 1024} KiB")
+    return mend
+
+
+def _annotations(value: dict[str, Any]) -> Annotations:
+    claims = value.get("annotations")
+    if not isinstance(claims, dict):
+        claims = {}
+
+    def flag(key: str) -> bool | None:
+        found = claims.get(key)
+        return found if isinstance(found, bool) else None
+
+    title = value.get("title") or claims.get("title")
+    return Annotations(
+        title=title if isinstance(title, str) else None,
+        read_only=flag("readOnlyHint"),
+        destructive=flag("destructiveHint"),
+        idempotent=flag("idempotentHint"),
+        open_world=flag("openWorldHint"),
+    )
+
+
+def read_result(result: Any) -> ToolResult:
+    """A `CallToolResult` as it is, `isError` deciding its kind (M8)."""
+    lines: list[str] = []
+    media: list[Media] = []
+    blocks = result.get("content")
+    if isinstance(blocks, str):
+        lines.append(blocks)
+    for block in blocks if isinstance(blocks, list) else ():
+        line, found = _block(block)
+        if line is not None:
+            lines.append(line)
+        media.extend(found)
+    structured = result.get("structuredContent")
+    if not lines and not media and structured is not None:
+        lines.append(_as_text(structured))
+    kind: ResultKind = "handler_error" if result.get("isError") is True else "ok"
+    return ToolResult(kind, "\n".join(lines), structured, tuple(media))
+
+
+def denied(reason: str) -> ToolResult:
+    """The result of a call that was not made."""
+    return ToolResult("denied", f"[aish] tool call denied: {reason}")
+
+
+def lost(reason: str) -> ToolResult:
+    """The result of a call that no answer came to."""
+    return ToolResult("transport_error", f"[aish] tool transport error: {reason}")
+
+
+def _as_text(structured: Any) -> str:
+    try:
+        return json.dumps(structured, ensure_ascii=False)
+    except RecursionError:
+        return "[structured content that is nested too deeply]"
+
+
+def _block(block: Any) -> tuple[str | None, tuple[Media, ...]]:
+    """One content block: its text for the model, and its media, which the loop names itself."""
+    kind = block.get("type") if isinstance(block, dict) else None
+    match kind:
+        case "text":
+            text = block.get("text")
+            return text if isinstance(text, str) else "[malformed text]", ()
+        case "image" | "audio":
+            return _media(kind, block.get("mimeType"), block.get("data"))
+        case "resource":
+            return _resource(block.get("resource"))
+        case "resource_link":
+            return link_line(block), ()
+        case str():
+            return f"[content of unknown type {kind}]", ()
+    return "[malformed content]", ()
+
+
+def _media(kind: str, mime_type: Any, data: Any) -> tuple[str | None, tuple[Media, ...]]:
+    mime = mime_type if isinstance(mime_type, str) and mime_type else "application/octet-stream"
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError, TypeError):
+        return f"[{kind}: {mime}, unreadable]", ()
+    return None, (Media(mime, content),)
+
+
+def _resource(resource: Any) -> tuple[str | None, tuple[Media, ...]]:
+    """An embedded resource: its text, or its bytes as media."""
+    if not isinstance(resource, dict):
+        return "[malformed resource]", ()
+    if isinstance(text := resource.get("text"), str):
+        return text, ()
+    uri = resource.get("uri")
+    label = f"resource {uri}" if isinstance(uri, str) else "resource"
+    unreadable, media = _media(label, resource.get("mimeType"), resource.get("blob"))
+    return unreadable or f"[{label}]", media
+
+
+def link_line(block: Mapping[str, Any]) -> str:
+    """A link as one line; it is never fetched."""
+    uri, name, about = (block.get(key) for key in ("uri", "name", "description"))
+    line = f"[link: {uri}]" if isinstance(uri, str) else "[link without address]"
+    words = [word for word in (name, about) if isinstance(word, str) and word and word != uri]
+    return " ".join([line, " - ".join(words)]) if words else line
+
+
+@frozen
+class ToolList:
+    """Tools by name; `ambiguous` are names under which there are two that differ: none is offered.
+
+    Which of them a call would reach only the server knows.
+    """
+
+    definitions: Mapping[str, Definition]
+    ambiguous: frozenset[str] = frozenset()
+
+
+def tool_list(
+    pages: Iterable[JsonObject], reading: Reading, entry: ServerEntry, complain: Complain
+) -> ToolList:
+    """What stands on the pages of `tools/list`."""
+    found: dict[str, Definition] = {}
+    repeated: set[str] = set()
+    ambiguous: set[str] = set()
+    for page in pages:
+        for one in read_tools(page, reading, complain):
+            if not _is_wanted(one, entry):
+                continue
+            earlier = found.setdefault(one.name, one)
+            if earlier != one:
+                ambiguous.add(one.name)
+            elif earlier is not one:
+                repeated.add(one.name)
+    for name in sorted(repeated - ambiguous):
+        complain("duplicate_tool", f"it lists `{name}` more than once; the first is used")
+    for name in ambiguous:
+        del found[name]
+    return ToolList(found, frozenset(ambiguous))
+
+
+def _is_wanted(one: Definition, entry: ServerEntry) -> bool:
+    """Whether the entry wants a tool; left out by one name, it is left out by all."""
+    wanted, names = entry.tools, filter(None, (one.name, one.older_of))
+    return (not wanted or any(matches_word(glob, one.name) for glob in wanted)) and not any(
+        matches_word(glob, name) for name in names for glob in entry.exclude
+    )
+
+
+def differences(before: Mapping[str, Definition], found: Mapping[str, Definition]) -> str:
+    """What changed in mid-session, in words."""
+    words = [f"added `{name}`" for name in found if name not in before]
+    words += [f"removed `{name}`" for name in before if name not in found]
+    words += [f"changed `{n}`" for n in found if n in before and found[n] != before[n]]
+    return "its tools changed: " + ", ".join(words)

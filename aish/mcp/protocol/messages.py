@@ -1,0 +1,251 @@
+"""JSON-RPC: bytes in, messages out, lenient in what it takes. No I/O.
+
+What is tolerated: an id echoed as a string or a float, `error: null` beside a result, an empty
+result as `[]` or `null`, an error that is text, a missing `jsonrpc`, NaN, batches of 2025-03-26.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.mcp.protocol.failures import INTERNAL_ERROR, RpcError
+
+MAX_BATCH = 1000
+MAX_LISTED = 2000
+"""Rows of a listing that are looked at (X6): each may be large."""
+LISTINGS = frozenset({"tools", "resources", "resourceTemplates", "prompts"})
+"""What the rows of a listing stand under."""
+# Above this a message is not parsed as a whole: its values take many times its size.
+_LARGE = 1 << 20
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class NotAMessageError(ValueError):
+    """These bytes are not JSON-RPC."""
+
+
+@frozen
+class Answer:
+    """A response; `id` is its text, whatever type the server echoed, `None` where it was null."""
+
+    id: str | None
+    result: JsonObject
+    error: RpcError | None = None
+
+
+@frozen
+class Asked:
+    """A request from the server; its `id` goes back as it came."""
+
+    id: str | int
+    method: str
+    params: JsonObject
+
+
+@frozen
+class Noted:
+    """A notification from the server."""
+
+    method: str
+    params: JsonObject
+
+
+Incoming = Answer | Asked | Noted
+
+
+def encode(message: JsonObject) -> bytes:
+    """One message on one line; ASCII, so that lone surrogates and U+2028 cannot harm."""
+    return json.dumps(message, separators=(",", ":")).encode()
+
+
+def request(number: int, method: str, params: JsonObject) -> bytes:
+    """A request of ours."""
+    return encode({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
+
+
+def notification(method: str, params: JsonObject | None = None) -> bytes:
+    """A notification of ours."""
+    message: dict[str, Any] = {"jsonrpc": "2.0", "method": method}
+    if params is not None:
+        message["params"] = params
+    return encode(message)
+
+
+def reply(number: str | int, result: JsonObject) -> bytes:
+    """The answer to a request of the server."""
+    return encode({"jsonrpc": "2.0", "id": number, "result": result})
+
+
+def refusal(number: str | int, error: RpcError) -> bytes:
+    """An error as the answer to a request of the server."""
+    body: JsonObject = {"code": error.code, "message": error.message}
+    return encode({"jsonrpc": "2.0", "id": number, "error": body})
+
+
+def decode(raw: bytes | str) -> tuple[Incoming, ...]:
+    """The messages in one line, body or event: one, or those of a batch.
+
+    Raises:
+        NotAMessageError: it is something else.
+    """
+    try:
+        value = _bounded(raw) if len(raw) > _LARGE else _DECODER.decode(_text(raw))
+    except (ValueError, RecursionError) as error:
+        raise NotAMessageError("not JSON") from error
+    if isinstance(value, list) and 0 < len(value) <= MAX_BATCH:
+        return tuple(_message(item) for item in value)
+    return (_message(value),)
+
+
+def _text(raw: bytes | str) -> str:
+    return raw if isinstance(raw, str) else raw.decode(json.detect_encoding(raw), "surrogatepass")
+
+
+def _bounded(raw: bytes | str) -> Any:
+    """The value of a large message: of the rows of a listing one more than are looked at.
+
+    That one tells that there are more, which are read one by one and not kept.
+
+    Raises:
+        ValueError: it is no JSON.
+    """
+    text = _text(raw)
+    start = _past_space(text, 0)
+    if text[start : start + 1] != "{":
+        return _DECODER.decode(text)
+    value, end = _object(text, start, _member)
+    if _past_space(text, end) != len(text):
+        raise ValueError("text behind the message")
+    return value
+
+
+def _member(key: str, text: str, start: int) -> tuple[Any, int]:
+    if key == "result" and text[start : start + 1] == "{":
+        return _object(text, start, _row_list)
+    return _DECODER.raw_decode(text, start)
+
+
+def _row_list(key: str, text: str, start: int) -> tuple[Any, int]:
+    if key not in LISTINGS or text[start : start + 1] != "[":
+        return _DECODER.raw_decode(text, start)
+    rows: list[Any] = []
+    at = _past_space(text, start + 1)
+    while text[at : at + 1] != "]":
+        row, at = _DECODER.raw_decode(text, at)
+        if len(rows) <= MAX_LISTED:
+            rows.append(row)
+        at = _past_comma(text, at, "]")
+    return rows, at + 1
+
+
+def _object(
+    text: str, start: int, value_of: Callable[[str, str, int], tuple[Any, int]]
+) -> tuple[dict[str, Any], int]:
+    """The object that begins at `start`, its values read by `value_of`, and where it ends."""
+    found: dict[str, Any] = {}
+    at = _past_space(text, start + 1)
+    while text[at : at + 1] != "}":
+        if text[at : at + 1] != '"':
+            raise ValueError("no key")
+        key, at = _DECODER.raw_decode(text, at)
+        at = _past_space(text, at)
+        if text[at : at + 1] != ":":
+            raise ValueError("no colon")
+        found[key], at = value_of(key, text, _past_space(text, at + 1))
+        at = _past_comma(text, at, "}")
+    return found, at + 1
+
+
+def _past_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found else at
+
+
+def _past_comma(text: str, at: int, closing: str) -> int:
+    """Where the next member begins, or the closing bracket stands."""
+    at = _past_space(text, at)
+    if text[at : at + 1] == closing:
+        return at
+    if text[at : at + 1] != ",":
+        raise ValueError("no comma")
+    at = _past_space(text, at + 1)
+    if text[at : at + 1] == closing:
+        raise ValueError("a comma and nothing behind it")
+    return at
+
+
+def json_object(value: object) -> JsonObject:
+    """An object as it is; anything else, Lua's `[]` and `null` above all, as an empty one."""
+    return value if isinstance(value, Mapping) else {}
+
+
+def _message(value: Any) -> Incoming:
+    if not isinstance(value, dict):
+        raise NotAMessageError("not a JSON-RPC message")
+    method = value.get("method")
+    number = value.get("id")
+    if isinstance(method, str):
+        params = json_object(value.get("params"))
+        if isinstance(number, str | int):
+            return Asked(number, method, params)
+        return Noted(method, params)
+    if "id" not in value and value.get("jsonrpc") != "2.0":
+        raise NotAMessageError("not a JSON-RPC message")
+    return _answer(_id_text(number), value)
+
+
+def _answer(number: str | None, value: dict[str, Any]) -> Answer:
+    error = value.get("error")
+    if error is not None:
+        return Answer(number, {}, read_error(error))
+    if "result" not in value:
+        raise NotAMessageError("neither a result nor an error")
+    result = value["result"]
+    if isinstance(result, dict):
+        return Answer(number, result)
+    if result is None or result == []:
+        return Answer(number, {})
+    return Answer(number, {}, RpcError(INTERNAL_ERROR, "the result is not an object"))
+
+
+def read_error(value: Any) -> RpcError:
+    """A JSON-RPC error object, or what stands in its place."""
+    if not isinstance(value, dict):
+        return RpcError(INTERNAL_ERROR, value if isinstance(value, str) else json.dumps(value))
+    code = value.get("code")
+    message = value.get("message")
+    return RpcError(
+        code if isinstance(code, int) else INTERNAL_ERROR,
+        message if isinstance(message, str) and message else f"error {code}",
+        value.get("data"),
+    )
+
+
+def _id_text(number: Any) -> str | None:
+    if isinstance(number, float) and number.is_integer():
+        return str(int(number))
+    return str(number) if isinstance(number, str | int) else None
+
+
+def _no_number(_: str) -> None:
+    """NaN and the infinities, which JSON does not have, become null."""
+
+
+_DECODER = json.JSONDecoder(parse_constant=_no_number)
+
+
+def find_answer(messages: Sequence[Incoming], number: int) -> Answer | None:
+    """The answer to our request among messages that came as its HTTP answer.
+
+    An error without an id is taken for it too: JSON-RPC says so where the id was not readable.
+    """
+    for message in messages:
+        if isinstance(message, Answer):
+            if message.id == str(number):
+                return message
+            if message.id is None and message.error is not None:
+                return message
+    return None

@@ -1,0 +1,401 @@
+"""A run's tape as the adapter of this room; imported only by runs that have one (C2).
+
+Records and replays what is not HTTP: child processes, packs, and 2024's HTTP+SSE (C1, C2).
+
+An interaction is one message of ours and what came on it, a line each: what the server said
+meanwhile, the answer, and what it said then, until we spoke again. The real transport is opened
+once something goes live, so never in replay.
+
+What passes a transport that is not HTTP, as a cassette holds it: lines of JSON, and failures.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.http import taped
+from aish.cassettes.interaction import Request, Response
+from aish.cassettes.rpc import Said, message_of, peek
+from aish.cassettes.take import Take
+from aish.cassettes.tape import LEFT, Tape
+from aish.core.frozen import slotted
+from aish.core.json import JsonObject
+from aish.mcp.protocol import messages
+from aish.mcp.protocol.failures import (
+    HttpStatusError,
+    LeftError,
+    McpError,
+    NotSentError,
+    ServerEndedError,
+    TransportError,
+)
+from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError, Noted, json_object
+from aish.mcp.transports.http import OpenHttp
+from aish.mcp.transports.transport import Headers, Inbox, Outgoing, Transport, hears_already
+
+_CLASSES = {cls.__name__: cls for cls in (TransportError, ServerEndedError, NotSentError)}
+_STATUS = re.compile(r"HTTP (\d{3})(?:: )?(.*)", re.DOTALL)
+
+
+def readable(message: object) -> bytes:
+    """A message on one line, its Unicode as a person reads it (C10)."""
+    separators = (",", ":")
+    text = json.dumps(message, ensure_ascii=False, separators=separators, default=_plain)
+    try:
+        return text.encode()
+    except UnicodeEncodeError:
+        # Half of a surrogate pair has no UTF-8.
+        return json.dumps(message, separators=separators, default=_plain).encode()
+
+
+def said(message: Asked | Noted) -> JsonObject:
+    """What a server says unasked, as it sent it."""
+    number = {"id": message.id} if isinstance(message, Asked) else {}
+    return {"jsonrpc": "2.0", **number, "method": message.method, "params": message.params}
+
+
+def answered(answer: Answer, number: int) -> JsonObject:
+    """The answer to our request with this number."""
+    if answer.error is None:
+        return {"jsonrpc": "2.0", "id": number, "result": answer.result}
+    error: dict[str, Any] = {"code": answer.error.code, "message": answer.error.message}
+    if answer.error.data is not None:
+        error["data"] = answer.error.data
+    return {"jsonrpc": "2.0", "id": number, "error": error}
+
+
+def in_words(error: McpError) -> str:
+    """A failure, as `Response.broken` holds it."""
+    kind = HttpStatusError if isinstance(error, HttpStatusError) else type(error)
+    return f"{kind.__name__}: {error.message}"
+
+
+def failure_of(words: str) -> TransportError:
+    """The failure that was recorded; of the plain kind where it was recorded by somebody else."""
+    name, _, message = words.partition(": ")
+    if name == HttpStatusError.__name__ and (found := _STATUS.fullmatch(message)):
+        return HttpStatusError(int(found[1]), found[2])
+    cls = _CLASSES.get(name)
+    return TransportError(words) if cls is None else cls(message)
+
+
+def _plain(value: object) -> object:
+    """What a pack may have put into its answer instead of the plain types of JSON."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    return list(value) if isinstance(value, Sequence) else str(value)
+
+
+CALL = "tools/call"
+PATIENCE = 2.0
+"""Seconds that a failure waits for what had been asked before it when it was recorded."""
+
+
+@slotted
+class _Running:
+    """A request without its answer, while it is recorded."""
+
+    take: Take
+    method: str
+
+
+class RecordedTransport:
+    """A transport behind a tape; several exchanges may be under way at the same time."""
+
+    over_http = False
+    has_session = False
+    listen = staticmethod(hears_already)
+
+    def __init__(
+        self,
+        tape: Tape,
+        uri: str,
+        make: Callable[[], Transport],
+        tasks: TaskGroup,
+        on_noise: Callable[[str], None],
+    ) -> None:
+        self._tape = tape
+        self._uri = uri
+        self._make = make
+        self._tasks = tasks
+        self._on_noise = on_noise
+        self._inbox: Inbox = _nobody
+        self._inner: Transport | None = None
+        self._is_open = False
+        self._opening = anyio.Lock()
+        self._running: dict[int, _Running] = {}
+        self._last: Take | None = None
+        self._kept: list[bytes] = []
+        self._asked_live: set[str | int] = set()
+        self._newest = 0
+
+    async def open(self, inbox: Inbox) -> None:
+        """Get ready; the server is reached with the first message that goes live."""
+        self._inbox = inbox
+        self._is_open = False
+
+    async def exchange(self, outgoing: Outgoing) -> Answer:
+        """The answer to a request, recorded or played."""
+        body = messages.request(outgoing.number, outgoing.method, outgoing.params)
+        request = self._request(body)
+        peeked = peek(request)
+        if self._is_replayed and peeked.is_volatile and not self._tape.holds(request):
+            raise LeftError
+        held = self._held(request, peeked)
+        if held is not None:
+            return await self._play(held, outgoing.number)
+        self._end_last()
+        take = self._tape.begin("mcp", request)
+        if take is None:
+            return await (await self._reach()).exchange(outgoing)
+        return await self._record(take, outgoing)
+
+    async def send(self, body: bytes, headers: Headers = ()) -> None:
+        """Send a notification, or an answer of ours, recorded or played."""
+        request = self._request(body)
+        peeked = peek(request)
+        if peeked.method == "notifications/cancelled":
+            if self._inner is not None and self._is_open:
+                await self._inner.send(body, headers)
+            return
+        # Who asked live waits for an answer, whatever the cassette holds.
+        if peeked.method or peeked.id not in self._asked_live:
+            held = self._held(request, peeked)
+            if held is not None:
+                _raise_failure(held)
+                return
+        take = self._tape.begin("mcp", request)
+        try:
+            await (await self._reach()).send(body, headers)
+        except BaseException as error:
+            _break(take, error)
+            raise
+        if take is not None:
+            take.end()
+
+    async def close(self) -> None:
+        """Let go of the server."""
+        try:
+            if self._inner is not None:
+                await self._inner.close()
+        finally:
+            self._end_last()
+
+    def noise(self, line: str) -> None:
+        """Keep what the server said that is no message, and tell of it."""
+        self._keep(line.replace("\n", " ").encode("utf-8", "replace"), None)
+        self._on_noise(line)
+
+    @property
+    def _is_replayed(self) -> bool:
+        return self._tape.way("mcp") == "replay"
+
+    def _request(self, body: bytes) -> Request:
+        return Request("POST", self._uri, body=readable(json.loads(body)))
+
+    def _held(self, request: Request, peeked: Said) -> Response | None:
+        try:
+            return self._tape.recorded("mcp", request, fresh=peeked.is_fresh)
+        except CassetteMissError:
+            if not self._tape.rules.lenient:
+                raise
+            return Response(body=peeked.refusal() if peeked.is_request else b"")
+
+    async def _reach(self) -> Transport:
+        async with self._opening:
+            if self._inner is None:
+                self._inner = self._make()
+            if not self._is_open:
+                await self._inner.open(self._hear)
+                self._is_open = True
+        return self._inner
+
+    async def _record(self, take: Take, outgoing: Outgoing) -> Answer:
+        number = outgoing.number
+        self._running[number] = _Running(take, outgoing.method)
+        self._newest = take.number
+        for line in self._kept:
+            take.chunk(line)
+        self._kept.clear()
+        try:
+            answer = await (await self._reach()).exchange(outgoing)
+        except BaseException as error:
+            if self._newest > take.number:
+                # A server that ends takes with it what was asked meanwhile, and must again.
+                take.chunk(b"\n", after=self._newest)
+            _break(take, error)
+            raise
+        finally:
+            del self._running[number]
+        take.chunk(readable(answered(answer, number)) + b"\n")
+        take.answered = True
+        self._end_last()
+        self._last = take
+        return answer
+
+    def _end_last(self) -> None:
+        """What the server says from here on belongs to another exchange."""
+        last, self._last = self._last, None
+        if last is not None:
+            last.end()
+
+    def _hear(self, message: Asked | Noted, number: int | None) -> None:
+        """Take what the server says live, unasked."""
+        owner = self._owner(message) if number is None else number
+        if isinstance(message, Asked):
+            self._asked_live.add(message.id)
+        self._keep(readable(said(message)), owner)
+        self._inbox(message, owner)
+
+    def _keep(self, line: bytes, owner: int | None) -> None:
+        newest = next(reversed(self._running.values()), None)
+        running = newest if owner is None else self._running.get(owner)
+        take = self._last if running is None else running.take
+        if take is None:
+            self._kept.append(line + b"\n")
+        else:
+            take.chunk(line + b"\n")
+
+    def _owner(self, message: Asked | Noted) -> int | None:
+        """The exchange that a message belongs to: by its token, else the newest call."""
+        if isinstance(message, Noted) and message.method == "notifications/progress":
+            token = str(message.params.get("progressToken"))
+            return next((number for number in self._running if str(number) == token), None)
+        calls = [number for number, one in self._running.items() if one.method == CALL]
+        return calls[-1] if calls else None
+
+    async def _play(self, held: Response, number: int) -> Answer:
+        """The recorded answer, after what was said before it."""
+        began = anyio.current_time()
+        lines = _lines(held)
+        for index, (line, seconds) in enumerate(lines):
+            await self._wait(began + seconds)
+            answer = self._play_line(line, number)
+            if answer is not None:
+                if rest := lines[index + 1 :]:
+                    self._tasks.start_soon(self._play_rest, rest, began)
+                return answer
+        if held.broken == LEFT and self._tape.rules.paced:
+            await anyio.sleep_forever()
+        if held.broken == LEFT:
+            raise LeftError
+        if earlier := max((chunk.after for chunk in held.chunks), default=0):
+            with anyio.move_on_after(PATIENCE):
+                await self._tape.reached(earlier)
+        _raise_failure(held)
+        raise TransportError("the cassette holds no answer to this")
+
+    async def _play_rest(self, lines: list[tuple[bytes, float]], began: float) -> None:
+        for line, seconds in lines:
+            await self._wait(began + seconds)
+            self._play_line(line, None)
+
+    async def _wait(self, until: float) -> None:
+        if self._tape.rules.paced:
+            await anyio.sleep_until(until)
+
+    def _play_line(self, line: bytes, number: int | None) -> Answer | None:
+        try:
+            found = messages.decode(line)
+        except NotAMessageError:
+            self._on_noise(line.decode("utf-8", "replace"))
+            return None
+        for message in found:
+            if isinstance(message, Answer):
+                return message
+            self._inbox(message, number)
+        return None
+
+
+def _lines(held: Response) -> list[tuple[bytes, float]]:
+    """The lines of a recorded answer, each with its time."""
+    found: list[tuple[bytes, float]] = []
+    rest, seconds = b"", 0.0
+    for piece, seconds in held.pieces():
+        *whole, rest = (rest + piece).split(b"\n")
+        found += ((line, seconds) for line in whole if line.strip())
+    return [*found, (rest, seconds)] if rest.strip() else found
+
+
+def _break(take: Take | None, error: BaseException) -> None:
+    """End an exchange that failed, or that we left."""
+    if take is not None:
+        take.end(broken=in_words(error) if isinstance(error, McpError) else LEFT)
+
+
+def _raise_failure(held: Response) -> None:
+    if held.broken not in {None, LEFT}:
+        raise failure_of(held.broken or "")
+
+
+def _nobody(message: Asked | Noted, number: int | None) -> None:
+    """Before `open` there is nobody to hear."""
+
+
+_STDERR = "STDERR"
+
+
+class RunCassetteAdapter:
+    """A tape as the adapter of this room."""
+
+    def __init__(self, tape: Tape) -> None:
+        self._tape = tape
+
+    @property
+    def replays(self) -> bool:
+        """Whether nothing goes live."""
+        return self._tape.way("mcp") == "replay"
+
+    @property
+    def hurries(self) -> bool:
+        """Whether what took its time in the recording takes none now."""
+        return not self._tape.rules.paced and self._tape.way("mcp") in {"replay", "extend"}
+
+    def on_played(self, told: Callable[[], None]) -> None:
+        """Have `told` called after each exchange that is replayed."""
+        self._tape.on_played.append(told)
+
+    def next_list(self, origin: str) -> int | None:
+        """The number of what comes next in the recording, if it is a list of a server's tools."""
+        found = self._tape.next_unused()
+        if found is None:
+            return None
+        number, request = found
+        message = message_of(request.body) or {}
+        is_list = message.get("method") == "tools/list"
+        is_first = "cursor" not in json_object(message.get("params"))
+        here = f"{self._tape.shown(origin)}/"
+        return number if is_list and is_first and f"{request.uri}/".startswith(here) else None
+
+    @property
+    def open_http(self) -> OpenHttp:
+        """What puts the httpx transport of a server behind the adapter."""
+        return lambda make: taped(self._tape, "mcp", make)
+
+    def wrap(
+        self,
+        uri: str,
+        make: Callable[[], Transport],
+        tasks: TaskGroup,
+        on_noise: Callable[[str], None],
+    ) -> "RecordedTransport":
+        """A transport that is not HTTP, behind the adapter; `make` gives the real one."""
+        return RecordedTransport(self._tape, uri, make, tasks, on_noise)
+
+    def last_words(self, uri: str, said: str) -> str:
+        """What a server that failed said on stderr: now, or in the recording."""
+        request = Request(_STDERR, uri)
+        if self._tape.holds(request) and self._tape.way("mcp") in {"replay", "extend"}:
+            found = self._tape.recorded("mcp", request, fresh=True)
+            if found is not None:
+                return found.body.decode("utf-8", "replace")
+        take = self._tape.begin("mcp", request)
+        if take is not None:
+            take.chunk(said.encode("utf-8", "replace"))
+            take.end()
+        return said

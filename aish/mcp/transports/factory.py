@@ -1,0 +1,184 @@
+"""From a server's entry to the transport that reaches it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from anyio.abc import TaskGroup
+
+from aish.core.frozen import frozen
+from aish.mcp.protocol.convert import Reading
+from aish.mcp.protocol.failures import TransportError
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.http import HttpOrigin
+from aish.mcp.transports.inprocess import InProcess
+from aish.mcp.transports.settings import ServerConnection
+from aish.mcp.transports.sse_2024 import HttpEvents
+from aish.mcp.transports.stdio import Stdio
+from aish.mcp.transports.streamable import StreamableHttp
+from aish.mcp.transports.transport import Transport
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
+
+Noise = Callable[[str], None]
+Notify = Callable[[str, str, str], None]
+"""Takes a server's alias, a code and a sentence."""
+TAIL_LINES = 10
+
+
+@frozen
+class ServerEnvironment:
+    """What all servers of a run share.
+
+    `logs` is the folder for what children say on stderr; `adapter` stands where a run has a
+    cassette.
+    """
+
+    reaper: Reaper
+    logs: Path | None
+    tasks: TaskGroup
+    notify: Notify
+    secrets: Secrets | None
+    adapter: CassetteAdapter | None = None
+
+
+class TransportFactory:
+    """Makes the transports of one server, and knows what to say when they fail."""
+
+    def __init__(self, connection: ServerConnection, around: ServerEnvironment) -> None:
+        self._connection = connection
+        self._around = around
+        self._door: HttpOrigin | None = None
+        self._stdio: Stdio | None = None
+
+    @property
+    def transport(self) -> str:
+        """`http`, `stdio` or `pack`."""
+        return self._connection.transport
+
+    @property
+    def address(self) -> str:
+        """Where it is reached, for people: without credentials."""
+        address, secrets = self._connection.address, self._around.secrets
+        return address if secrets is None else secrets.mask(address)
+
+    @property
+    def probe_seconds(self) -> float | None:
+        """How long a child may leave the first question unanswered, before `initialize`.
+
+        Half of its time to connect: what then remains is for a server of the handshake era that
+        ignores what it does not know. Over HTTP such a question is always answered.
+        """
+        return self._connection.entry.timeout.connect / 2 if self.transport == "stdio" else None
+
+    @property
+    def adapter(self) -> CassetteAdapter | None:
+        """What stands between us and the server in a run that has a cassette."""
+        return self._around.adapter
+
+    @property
+    def origin(self) -> str:
+        """The server's address up to its path, as a cassette names it."""
+        if self._door is not None:
+            return self._door.origin
+        scheme = "sse" if self.transport == "http" else self.transport
+        return f"mcp+{scheme}://{self._connection.entry.alias}"
+
+    def first(self) -> Transport:
+        """The transport to try first.
+
+        Raises:
+            TransportError: the entry's url or headers are not legal.
+        """
+        if self.transport == "http":
+            self._door = self._open_door(self._around.adapter)
+            return StreamableHttp(self._door)
+        if self._around.adapter is None:
+            return self._local(self._noise)
+        return self._behind(self._around.adapter, self.origin, self._local)
+
+    async def older(self) -> Transport:
+        """2024's transport, over the same door.
+
+        Raises:
+            TransportError: the server is not reached over HTTP.
+        """
+        door = self._door
+        if door is None:
+            raise TransportError("only a server with a url can have an older transport")
+        if self._around.adapter is None:
+            return HttpEvents(door, self._around.tasks)
+        await door.close()
+        self._door = None
+        # Its answers come on another stream than their requests: to HTTP they are no exchange.
+        return self._behind(
+            self._around.adapter,
+            self.origin,
+            lambda _: HttpEvents(self._open_door(), self._around.tasks),
+        )
+
+    def _open_door(self, adapter: CassetteAdapter | None = None) -> HttpOrigin:
+        entry = self._connection.entry
+        assert entry.url is not None, "a door leads to a url"
+        return HttpOrigin(
+            entry.url,
+            token=self._connection.token,
+            headers=entry.headers,
+            connect_seconds=entry.timeout.connect,
+            verify_tls=entry.verify_tls,
+            taking=adapter,
+            mask=str if self._around.secrets is None else self._around.secrets.mask,
+        )
+
+    def _behind(
+        self, adapter: CassetteAdapter, uri: str, make: Callable[[Noise], Transport]
+    ) -> Transport:
+        found = adapter.wrap(uri, lambda: make(found.noise), self._around.tasks, self._noise)
+        return found
+
+    def _local(self, on_noise: Noise) -> Transport:
+        """The pack, or the child."""
+        if self._connection.pack is not None:
+            return InProcess(self._connection.pack)
+        self._stdio = Stdio(
+            self._connection,
+            self._around.tasks,
+            reaper=self._around.reaper,
+            log=self._log(),
+            secrets=self._around.secrets,
+            on_noise=on_noise,
+        )
+        return self._stdio
+
+    def reading(self, *, modern: bool) -> Reading:
+        """How far to believe the server's list of tools."""
+        return Reading(ours=self.transport == "pack", mirrors=modern and self.transport == "http")
+
+    def notice(self, code: str, text: str) -> None:
+        """Tell the person something about this server."""
+        self._around.notify(self._connection.entry.alias, code, text)
+
+    def explain(self, reason: str) -> str:
+        """A reason, with the end of what a child said on stderr (M5)."""
+        tail = self._stdio.stderr_tail if self._stdio is not None else ""
+        if self._around.adapter is not None and self.transport == "stdio":
+            tail = self._around.adapter.last_words(self.origin, tail)
+        return _with_tail(reason, tail)
+
+    def explain_loss(self, reason: str) -> str:
+        """The same of a server that had come up.
+
+        No cassette keeps it: in a replay such a server fails call by call.
+        """
+        return _with_tail(reason, "" if self._stdio is None else self._stdio.stderr_tail)
+
+    def _log(self) -> Path | None:
+        logs = self._around.logs
+        return None if logs is None else logs / f"{self._connection.entry.alias}.stderr.log"
+
+    def _noise(self, line: str) -> None:
+        self.notice("stdout_noise", f"ignores what is not JSON-RPC on its stdout: {line}")
+
+
+def _with_tail(reason: str, tail: str) -> str:
+    tail = "\n".join(tail.strip().splitlines()[-TAIL_LINES:])
+    return f"{reason}; its stderr ends with:\n{tail}" if tail else reason

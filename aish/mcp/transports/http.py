@@ -1,0 +1,293 @@
+"""The httpx of this room: one server's origin, requests in, statuses and bytes out.
+
+httpx's transport is used without its client: no cookies, no `.netrc`, no proxies from the
+environment, no redirects but those followed here, within one origin (M3, X5). Knows no JSON-RPC.
+"""
+
+import ssl
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import NoReturn, Protocol
+
+import anyio
+import httpx
+
+from aish import __version__
+from aish.mcp.protocol.failures import LeftError, TransportError
+from aish.mcp.transports.transport import Headers
+from aish.system.addresses import unknown_host
+from aish.system.import_cache import remember_absence
+
+remember_absence("sniffio")
+
+MAX_BODY = 32 * 1024 * 1024
+MAX_ERROR_BODY = 4096
+DRAIN_SECONDS = 0.02
+MAX_REDIRECTS = 3
+MAX_PORT = 65535
+MAX_CONNECTIONS = 32
+KEPT = frozenset({307, 308, 301, 302})
+"""Redirects that are followed, with method and body as they were."""
+LASTING = frozenset({301, 308})
+JSON_OR_EVENTS = "application/json, text/event-stream"
+
+_SHOWN = 200
+
+Mask = Callable[[str], str]
+MakeHttp = Callable[[], httpx.AsyncBaseTransport]
+OpenHttp = Callable[[MakeHttp], httpx.AsyncBaseTransport]
+"""The seam for what lies between us and a server: takes what makes the real transport."""
+
+
+class HttpAdapter(Protocol):
+    """What a `Border` says to who opens connections."""
+
+    @property
+    def replays(self) -> bool:
+        """Whether nothing goes live: no server is reached (C6)."""
+        ...
+
+    @property
+    def hurries(self) -> bool:
+        """Whether what took its time in the recording takes none now."""
+        ...
+
+    @property
+    def open_http(self) -> OpenHttp:
+        """What puts the httpx transport of a server behind the adapter."""
+        ...
+
+
+class Reply:
+    """An HTTP answer, its body not read yet."""
+
+    def __init__(self, response: httpx.Response, mask: Mask) -> None:
+        self._response = response
+        self._mask = mask
+        self._chunks: AsyncIterator[bytes] | None = None
+        self.status = response.status_code
+
+    def header(self, name: str) -> str:
+        """A header's value, empty where it is missing."""
+        value: str = self._response.headers.get(name, "")
+        return value
+
+    @property
+    def is_events(self) -> bool:
+        """Whether the body is a stream of server-sent events."""
+        return self.header("content-type").lower().startswith("text/event-stream")
+
+    async def next_chunk(self) -> bytes | None:
+        """The next piece of the body, `None` at its end.
+
+        Raises:
+            TransportError: the connection was lost, or the body is compressed.
+        """
+        if self._chunks is None:
+            if self.header("content-encoding").lower() not in {"", "identity"}:
+                raise TransportError("the server compressed its answer, which was not asked for")
+            self._chunks = self._response.aiter_raw()
+        try:
+            return await anext(self._chunks, None)
+        except httpx.TransportError as error:
+            raise _lost(error) from error
+
+    async def read(self, limit: int = MAX_BODY) -> bytes:
+        """The whole body.
+
+        Raises:
+            TransportError: the connection was lost, or the body is too large.
+        """
+        parts: list[bytes] = []
+        size = 0
+        while (chunk := await self.next_chunk()) is not None:
+            size += len(chunk)
+            if size > limit:
+                raise TransportError(f"the answer is larger than {limit} bytes")
+            parts.append(chunk)
+        return b"".join(parts)
+
+    async def drain(self) -> None:
+        """Read what is left, if it comes at once, so that the connection can be used again."""
+        with anyio.move_on_after(DRAIN_SECONDS), suppress(TransportError):
+            await self.read(MAX_ERROR_BODY)
+
+    async def read_start(self) -> str:
+        """The beginning of an error's body, whatever it is made of, without secrets.
+
+        Masked before anybody cuts it: a replay, which reads no secrets, cuts it at the same place.
+        """
+        start = b""
+        # What came before a connection broke is still worth showing.
+        with suppress(TransportError):
+            while len(start) < MAX_ERROR_BODY and (chunk := await self.next_chunk()) is not None:
+                start += chunk[: MAX_ERROR_BODY - len(start)]
+        return self._mask(start.decode("utf-8", "replace"))
+
+    def beginning(self, body: bytes) -> str:
+        """As much as a message shows of a body that was read, without secrets."""
+        return self._mask(body[:MAX_ERROR_BODY].decode("utf-8", "replace"))[:_SHOWN]
+
+
+class HttpOrigin:
+    """One MCP endpoint, its connections kept alive.
+
+    With `taking` its exchanges go through a cassette. `mask` takes secrets out of what errors show.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        token: str | None,
+        headers: Mapping[str, str],
+        connect_seconds: float,
+        verify_tls: bool,
+        taking: HttpAdapter | None = None,
+        mask: Mask = str,
+    ) -> None:
+        self.hurries = taking is not None and taking.hurries
+        self.replays = taking is not None and taking.replays
+        self._mask = mask
+        self.url = _checked_url(url)
+        base = _base_headers(token, headers)
+        self._headers = {
+            "POST": _items({"accept": JSON_OR_EVENTS, "content-type": "application/json"} | base),
+            "GET": _items({"accept": "text/event-stream"} | base),
+            "DELETE": _items(base),
+        }
+        self._verify = verify_tls
+        self._transport = self._real() if taking is None else taking.open_http(self._real)
+        self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
+
+    def _real(self) -> httpx.AsyncBaseTransport:
+        limits = httpx.Limits(
+            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
+        )
+        return httpx.AsyncHTTPTransport(
+            verify=self._trust(verify=self._verify), trust_env=False, limits=limits
+        )
+
+    def _trust(self, *, verify: bool) -> ssl.SSLContext | bool:
+        """Certificates are loaded only where they will be used: that takes 20 ms."""
+        if self.url.scheme == "https":
+            return verify
+        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+
+    @property
+    def origin(self) -> str:
+        """Scheme, host and port, for messages."""
+        return f"{self.url.scheme}://{self.url.netloc.decode()}"
+
+    def within(self, location: str) -> str:
+        """A location the server named, absolute.
+
+        Raises:
+            TransportError: it is another origin, or no address.
+        """
+        try:
+            target = self.url.join(location)
+            here = _origin(target) == _origin(self.url)
+            shown = f"{target.scheme}://{target.netloc.decode()}"
+        except (httpx.InvalidURL, ValueError) as error:
+            raise TransportError("the server named an address that is not legal") from error
+        if not here:
+            raise TransportError(f"the server sent us to another origin, {shown}")
+        return str(target)
+
+    @asynccontextmanager
+    async def open(
+        self, method: str, headers: Headers = (), body: bytes = b"", url: str | None = None
+    ) -> AsyncGenerator[Reply]:
+        """Send a request; the reply's body can be read inside the block.
+
+        Raises:
+            TransportError: no answer came, or it leads to another origin.
+        """
+        target = self.url if url is None else httpx.URL(url)
+        for _ in range(MAX_REDIRECTS + 1):
+            response = await self._send(method, target, headers, body)
+            try:
+                location = response.headers.get("location")
+                if response.status_code not in KEPT or location is None:
+                    yield Reply(response, self._mask)
+                    return
+                await Reply(response, self._mask).drain()
+                target = httpx.URL(self.within(location))
+                if response.status_code in LASTING and url is None:
+                    self.url = target
+            finally:
+                await response.aclose()
+        raise TransportError(f"more than {MAX_REDIRECTS} redirects")
+
+    async def _send(
+        self, method: str, url: httpx.URL, headers: Headers, body: bytes
+    ) -> httpx.Response:
+        try:
+            request = httpx.Request(
+                method,
+                url,
+                headers=[*self._headers[method], *headers],
+                content=body,
+                extensions=self._extensions(method),
+            )
+            return await self._transport.handle_async_request(request)
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            why = unknown_host(error, self.origin) or str(error) or "timed out"
+            raise TransportError(f"cannot connect to {self.origin}: {why}") from error
+        except httpx.TransportError as error:
+            raise _lost(error) from error
+
+    def _extensions(self, method: str) -> dict[str, object]:
+        # A stream to hear on is left by whoever listens; for an answer somebody waits.
+        left = {"left": _left} if self.hurries and method == "POST" else {}
+        return {"timeout": self._timeouts, **left}
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+
+def _base_headers(token: str | None, extra: Mapping[str, str]) -> dict[str, str]:
+    found = {"accept-encoding": "identity", "user-agent": f"aish/{__version__}"}
+    found |= {name.lower(): value for name, value in extra.items()}
+    if token is not None:
+        found["authorization"] = f"Bearer {token}"
+    return found
+
+
+def _items(headers: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Headers as pairs.
+
+    Raises:
+        TransportError: one has a character that HTTP does not allow.
+    """
+    for name, value in headers.items():
+        if not (name + value).isascii() or not (name + value).isprintable():
+            raise TransportError(f"the header `{name}` has a character that is not legal")
+    return list(headers.items())
+
+
+def _checked_url(text: str) -> httpx.URL:
+    try:
+        url = httpx.URL(text)
+        host = url.host
+    except (httpx.InvalidURL, ValueError) as error:
+        raise TransportError(f"the url is not legal: {error}") from error
+    if url.scheme not in {"http", "https"} or not host:
+        raise TransportError("the url does not begin with http:// or https:// and a host")
+    if (url.port or 0) > MAX_PORT:
+        raise TransportError(f"the url names a port above {MAX_PORT}")
+    return url
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int | None]:
+    return url.scheme, url.host, url.port
+
+
+async def _left() -> NoReturn:  # ruff: ignore[unused-async] - awaited by the tape's transport
+    raise LeftError
+
+
+def _lost(error: httpx.TransportError) -> TransportError:
+    return TransportError(f"the connection was lost: {str(error) or type(error).__name__}")

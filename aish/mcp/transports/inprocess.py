@@ -1,0 +1,131 @@
+"""Packs behind the same seam as any server, without bytes or a process (K1, M2).
+
+The twin in memory of the other transports: it ships, and costs next to nothing.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from aish.core.json import JsonObject
+from aish.mcp.protocol.convert import OLDER_OF, PARALLEL, UNLISTED
+from aish.mcp.protocol.failures import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NOT_FOUND, RpcError
+from aish.mcp.protocol.messages import Answer, json_object
+from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
+
+
+class PackTool(Protocol):
+    """A tool of a pack, as `packs` builds it."""
+
+    @property
+    def name(self) -> str:
+        """Its name inside the pack."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does."""
+        ...
+
+    @property
+    def input_schema(self) -> JsonObject:
+        """The schema of its arguments."""
+        ...
+
+    @property
+    def output_schema(self) -> JsonObject | None:
+        """The schema of its structured result."""
+        ...
+
+    @property
+    def annotations(self) -> JsonObject:
+        """Its annotations, spelled as in MCP."""
+        ...
+
+    @property
+    def parallel(self) -> bool:
+        """Whether it may run beside others (L16)."""
+        ...
+
+    @property
+    def unlisted(self) -> bool:
+        """Whether it is an older name that models are not shown (K2)."""
+        ...
+
+    @property
+    def older_of(self) -> str:
+        """The name that models are shown instead, empty where that is this one."""
+        ...
+
+
+class Pack(Protocol):
+    """An open pack: what this room needs of `packs`."""
+
+    @property
+    def tools(self) -> Mapping[str, PackTool]:
+        """The tools by name, unlisted ones included."""
+        ...
+
+    async def call(self, name: str, arguments: JsonObject) -> JsonObject:
+        """A `CallToolResult`."""
+        ...
+
+
+class InProcess:
+    """A pack that answers requests; its owner shuts it down."""
+
+    over_http = False
+    has_session = False
+    listen = staticmethod(hears_already)
+
+    def __init__(self, pack: Pack) -> None:
+        self._pack = pack
+
+    async def open(self, inbox: Inbox) -> None:
+        """Nothing to do; a pack says nothing unasked."""
+
+    async def exchange(self, outgoing: Outgoing) -> Answer:
+        """Answer a request at once."""
+        try:
+            return Answer(str(outgoing.number), await self._result(outgoing))
+        except RpcError as error:
+            return Answer(str(outgoing.number), {}, error)
+
+    async def send(self, body: bytes, headers: Headers = ()) -> None:
+        """Notifications mean nothing to a pack: cancellation reaches it as cancellation."""
+
+    async def close(self) -> None:
+        """Nothing to do; who opened the pack shuts it down."""
+
+    async def _result(self, outgoing: Outgoing) -> JsonObject:
+        match outgoing.method:
+            case "initialize":
+                return {"protocolVersion": outgoing.params.get("protocolVersion")}
+            case "tools/list":
+                return {"tools": [_listed(tool) for tool in self._pack.tools.values()]}
+            case "tools/call":
+                return await self._call(outgoing.params)
+        raise RpcError(METHOD_NOT_FOUND, f"method not found: {outgoing.method}")
+
+    async def _call(self, params: JsonObject) -> JsonObject:
+        name = str(params.get("name"))
+        if name not in self._pack.tools:
+            raise RpcError(INVALID_PARAMS, f"unknown tool: {name}")
+        try:
+            return await self._pack.call(name, json_object(params.get("arguments")))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            raise RpcError(INTERNAL_ERROR, f"the tool failed unexpectedly: {text}") from error
+
+
+def _listed(tool: PackTool) -> JsonObject:
+    """A tool as `tools/list` has it, with marks that only a pack of ours may set."""
+    listed: dict[str, Any] = {
+        "name": tool.name,
+        "description": tool.description,
+        "inputSchema": tool.input_schema,
+        "annotations": tool.annotations,
+        "_meta": {PARALLEL: tool.parallel, UNLISTED: tool.unlisted, OLDER_OF: tool.older_of},
+    }
+    if tool.output_schema is not None:
+        listed["outputSchema"] = tool.output_schema
+    return listed

@@ -1,0 +1,77 @@
+"""What is needed to reach one MCP server, everything about it already resolved.
+
+How long one waits for a server's answer (M9).
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import field
+from typing import TypeVar
+from urllib.parse import urlsplit
+
+import anyio
+
+from aish.config.server_entry import ServerEntry
+from aish.core.frozen import frozen
+from aish.mcp.protocol.failures import LeftError, TransportError
+from aish.mcp.transports.inprocess import Pack
+
+
+@frozen
+class ServerConnection:
+    """A server entry with every `${VAR}` in it expanded.
+
+    `token` is the bearer token (M3), `child_env` the whole environment of a child process (M10),
+    `pack` the opened pack where the entry names one. A registry calls `let_go` once the server is
+    closed.
+    """
+
+    entry: ServerEntry
+    token: str | None = None
+    child_env: Mapping[str, str] = field(default_factory=dict)
+    pack: Pack | None = None
+    let_go: Callable[[], Awaitable[None]] | None = None
+
+    @property
+    def transport(self) -> str:
+        """`http`, `stdio` or `pack`."""
+        if self.entry.url is not None:
+            return "http"
+        return "stdio" if self.entry.command else "pack"
+
+    @property
+    def address(self) -> str:
+        """The URL without query and credentials, the command line, or the names of the packs."""
+        if self.entry.url is not None:
+            return _bare(self.entry.url)
+        if self.entry.command:
+            from shlex import join
+
+            return join(self.entry.command)
+        return f"pack {', '.join(self.entry.pack)}"
+
+
+def _bare(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return ""
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
+
+
+Answer = TypeVar("Answer")
+
+
+async def in_time(seconds: float, answer: Awaitable[Answer]) -> Answer:
+    """An answer that comes within `seconds`.
+
+    Raises:
+        TransportError: it does not.
+    """
+    try:
+        with anyio.move_on_after(seconds):
+            return await answer
+    except LeftError:
+        if anyio.current_effective_deadline() < anyio.current_time() + seconds:
+            # A limit of the run ended the waiting, and does so again.
+            await anyio.sleep_forever()
+    raise TransportError(f"no answer within {seconds:g} s")

@@ -1,0 +1,171 @@
+"""A server in a child process: one message per line on its stdin and stdout (M2, M10)."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.mcp.protocol import messages
+from aish.mcp.protocol.failures import NotSentError, ServerEndedError, TransportError
+from aish.mcp.protocol.lines import MAX_LINE, Lines
+from aish.mcp.protocol.messages import Answer, NotAMessageError
+from aish.mcp.transports.pending_requests import Pending
+from aish.mcp.transports.settings import ServerConnection
+from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
+from aish.system.process.child import Child, start_child
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
+
+GRACE_SECONDS = 0.5
+"""How long a child may take to leave after its stdin is closed, and again after SIGTERM."""
+LAST_WORDS_SECONDS = 0.2
+"""How long what a dead child has written may take to be read."""
+NOISE_SHOWN = 200
+
+
+class Stdio:
+    """The transport to a child; its stdout is read by a task of `tasks`."""
+
+    over_http = False
+    has_session = False
+    listen = staticmethod(hears_already)
+
+    def __init__(
+        self,
+        connection: ServerConnection,
+        tasks: TaskGroup,
+        *,
+        reaper: Reaper,
+        log: Path | None,
+        secrets: Secrets | None,
+        on_noise: Callable[[str], None],
+    ) -> None:
+        self._connection = connection
+        self._tasks = tasks
+        self._reaper = reaper
+        self._log = log
+        self._secrets = secrets
+        self._on_noise = on_noise
+        self._quiet = True
+        self._pending = Pending()
+        self._writing = anyio.Lock(fast_acquire=True)
+        self._child: Child | None = None
+        self._said = ""
+        self._failure = ServerEndedError("the server is not running")
+
+    @property
+    def stderr_tail(self) -> str:
+        """The end of what the child, or the last one there was, said on stderr."""
+        return self._said if self._child is None else self._child.stderr_tail
+
+    async def open(self, inbox: Inbox) -> None:
+        """Start the child; one that still runs is stopped first."""
+        await self.close()
+        entry = self._connection.entry
+        try:
+            child = await start_child(
+                entry.command,
+                cwd=entry.cwd or Path(),
+                env=self._connection.child_env,
+                reaper=self._reaper,
+                stderr_to=self._log,
+                secrets=self._secrets,
+            )
+        except OSError as error:
+            why = error.strerror or str(error)
+            raise TransportError(f"cannot start `{entry.command[0]}`: {why}") from error
+        self._child = child
+        ended = anyio.Event()
+        self._tasks.start_soon(self._read, child, inbox, ended)
+        self._tasks.start_soon(_outlive, child, ended)
+
+    async def exchange(self, outgoing: Outgoing) -> Answer:
+        """Write a request; its answer comes on stdout."""
+        self._pending.open(outgoing.number)
+        try:
+            await self.send(messages.request(outgoing.number, outgoing.method, outgoing.params))
+            return await self._pending.wait(outgoing.number)
+        finally:
+            self._pending.forget(outgoing.number)
+
+    async def send(self, body: bytes, headers: Headers = ()) -> None:  # ruff: ignore[unused-method-argument] - for HTTP
+        """Write one message; messages never mix."""
+        async with self._writing:
+            child = self._child
+            if child is None:
+                raise NotSentError(self._failure.message)
+            try:
+                await child.write(body + b"\n")
+            except BrokenPipeError as error:
+                raise NotSentError(await _why_deaf(child)) from error
+            except anyio.get_cancelled_exc_class():
+                # Half a line may be written: nothing that follows could be understood.
+                self._tasks.start_soon(child.stop, 0)
+                raise
+
+    async def close(self) -> None:
+        """End the child and all that it started."""
+        child = self._child
+        if child is not None:
+            await child.stop(GRACE_SECONDS)
+            self._lost(child, "the server is closed")
+
+    async def _read(self, child: Child, inbox: Inbox, ended: anyio.Event) -> None:
+        """Hand on what a child says, until it says no more."""
+        lines = Lines()
+        while chunk := await child.read():
+            for line in lines.feed(chunk):
+                self._take(line, inbox)
+            if lines.dropped:
+                lines.dropped = 0
+                text = f"the server wrote a line of more than {MAX_LINE} bytes"
+                self._pending.fail(TransportError(text))
+        ended.set()
+        code = await child.stop(GRACE_SECONDS)
+        self._lost(child, f"the server ended with {_how(code)}")
+
+    def _lost(self, child: Child, reason: str) -> None:
+        """Note that a child is gone, the first time this is said of it."""
+        if self._child is child:
+            self._said = child.stderr_tail
+            self._child = None
+            self._failure = ServerEndedError(reason)
+            self._pending.fail(self._failure)
+
+    def _take(self, line: bytes, inbox: Inbox) -> None:
+        try:
+            found = messages.decode(line)
+        except NotAMessageError:
+            self._noise(line)
+            return
+        for message in found:
+            if isinstance(message, Answer):
+                self._pending.settle(message)
+            else:
+                inbox(message, None)
+
+    def _noise(self, line: bytes) -> None:
+        """Tolerate what is no message, and say so once."""
+        if self._quiet:
+            self._quiet = False
+            self._on_noise(line[:NOISE_SHOWN].decode("utf-8", "replace"))
+
+
+async def _why_deaf(child: Child) -> str:
+    """Why a child reads no more: most often it is about to end, and how it ended says more."""
+    with anyio.move_on_after(LAST_WORDS_SECONDS):
+        return f"the server ended with {_how(await child.wait())}"
+    return "the server does not read its stdin any more"
+
+
+async def _outlive(child: Child, ended: anyio.Event) -> None:
+    """Wait for a child's end; its own children must not keep its stdout open any longer."""
+    await child.wait()
+    with anyio.move_on_after(LAST_WORDS_SECONDS):
+        await ended.wait()
+    await child.stop(0)
+
+
+def _how(code: int) -> str:
+    return f"signal {-code}" if code < 0 else f"exit code {code}"
