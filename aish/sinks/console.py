@@ -42,8 +42,8 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.text import counted, for_line, for_terminal
-from aish.sinks import frames
 from aish.sinks.floor import Floor
+from aish.sinks.frames import again_line, call_line, result_lines
 from aish.sinks.look import Look, Style
 from aish.sinks.progress.display import ItemDisplay
 from aish.sinks.screen import Screen
@@ -141,7 +141,7 @@ class Console:
                 self._note("yellow", "what was said since the question is withdrawn")
             case ToolDecided():
                 self._header(event.place)
-                self._screen.line(frames.call_line(self._look, event.tool, event.arguments))
+                self._screen.line(call_line(self._look, event.tool, event.arguments))
                 self._last_call = event.place
             case ToolStarted():
                 self._waits.call(event.place, event.tool)
@@ -233,8 +233,8 @@ class Console:
         self._waits.answered(event.place)
         if self._last_call != event.place:
             self._header(event.place)
-            self._screen.line(frames.again_line(self._look, event.tool))
-        self._lines(frames.result_lines(self._look, event))
+            self._screen.line(again_line(self._look, event.tool))
+        self._lines(result_lines(self._look, event))
         self._last_call = None
 
     def _wait(self) -> None:

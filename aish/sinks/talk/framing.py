@@ -3,10 +3,18 @@
 from dataclasses import replace
 
 from aish.core.events import Place, StepFinished, ToolDecided, ToolFinished, ToolOutput
-from aish.sinks import frames
+from aish.sinks.frames import again_line, result_lines
 from aish.sinks.look import Look
 from aish.sinks.screen import Screen
-from aish.sinks.talk import calls
+from aish.sinks.talk.calls import (
+    call_line,
+    command_end,
+    command_lines,
+    decided_lines,
+    exit_code,
+    is_command,
+    printed,
+)
 from aish.sinks.talk.output import OutputFrame
 
 
@@ -37,11 +45,11 @@ class Framing:
     def decided(self, event: ToolDecided) -> None:
         """A call, or a command, and who let it pass."""
         look = self.look
-        if calls.is_command(event.tool):
-            lines = list(calls.command_lines(look, event))
+        if is_command(event.tool):
+            lines = list(command_lines(look, event))
         else:
-            lines = [calls.call_line(look, event.tool, event.arguments)]
-        for line in (*lines, *calls.decided_lines(look, event)):
+            lines = [call_line(look, event.tool, event.arguments)]
+        for line in (*lines, *decided_lines(look, event)):
             self._screen.line(line)
         self._last = event.place
         self.is_last = True
@@ -53,15 +61,15 @@ class Framing:
     def finished(self, event: ToolFinished) -> None:
         """How it ended."""
         look = self.look
-        if event.kind == "denied" or not calls.is_command(event.tool):
+        if event.kind == "denied" or not is_command(event.tool):
             self._closed(event.place)
             if self._last != event.place:
-                self._screen.line(frames.again_line(look, event.tool))
-            for line in frames.result_lines(look, event):
+                self._screen.line(again_line(look, event.tool))
+            for line in result_lines(look, event):
                 self._screen.line(line)
         else:
             self._ending[event.place.step] = event
-        if event.kind == "denied" and calls.is_command(event.tool):
+        if event.kind == "denied" and is_command(event.tool):
             self.told = event.place.step
         self._last = None
         self.is_last = True
@@ -85,16 +93,16 @@ class Framing:
             self._closed(place)
 
     def _command_finished(self, call: ToolFinished, step: StepFinished) -> None:
-        code = calls.exit_code(step.output)
+        code = exit_code(step.output)
         frame = self._frame(call.place)
         if frame.is_empty:
             # Nobody has seen it print: it was played from a cassette.
-            for stream, text in calls.printed(step.output):
+            for stream, text in printed(step.output):
                 frame.feed(text, stream)
         self._closed(call.place)
         how = step.error.code if step.error else step.status
         seconds = call.seconds or step.seconds
-        self._screen.line(calls.command_end(self.look, code, how, seconds))
+        self._screen.line(command_end(self.look, code, how, seconds))
         if code is not None:
             self.told = call.place.step
 
