@@ -24,9 +24,13 @@ from aish.config.inputs import complete_inputs
 from aish.config.pipeline import Pipeline
 from aish.config.quantities import duration
 from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.event_json import to_object
 from aish.core.events import Exit, RunFinished, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.output.event_log import EventLog, Sink
+from aish.output.items.results import ItemsFile, open_items_file, public
+from aish.output.result import Fold
 from aish.run.execute import execute
 from aish.run.final import RunStatus
 from aish.run.folder import RunFolder, RunsPlace, open_folder
@@ -38,10 +42,6 @@ from aish.run.plan_checks import require_steps
 from aish.run.staging.wanted import stages
 from aish.run.surroundings import AnyTape, Surroundings
 from aish.run.taping.reel import Reel, TapeChoice, load_reel
-from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.items.file import ItemsFile, open_items_file, public
-from aish.sinks.lines import to_object
-from aish.sinks.result import Fold
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
 from aish.terminal.unattended import Unattended
@@ -325,7 +325,7 @@ def _folder(prepared: _Prepared, given: Options, clock: SystemClock) -> RunFolde
 def _journal(folder: RunFolder) -> Sink | None:
     if folder.path is None:
         return None
-    from aish.sinks.journal import open_journal
+    from aish.journal.writer import open_journal
 
     return open_journal(folder.path)
 

@@ -21,12 +21,12 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.journal.reader import read_journal
+from aish.journal.writer import open_journal
 from aish.run.options import RunOptions
 from aish.run.plan import load_checked, make_plan
 from aish.run.resuming.journal import carried
 from aish.run.resuming.starts import starts
-from aish.sinks.journal import open_journal
-from aish.sinks.journal_reader import read_journal
 
 TEXT = (
     "An answer of a hundred characters or so, as a row of a table that is classified would get it. "

@@ -25,7 +25,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.sinks.journal import open_journal
+from aish.journal.writer import open_journal
 
 ANSWER = "An answer of some length, as a row of a table that is looked into would get it. " * 8
 RESULT = "What a tool found out about this row, line by line, with names and numbers.\n" * 12

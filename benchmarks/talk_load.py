@@ -7,9 +7,9 @@ import sys
 
 from aish.core.deltas import Usage
 from aish.core.events import Place, Stamped, TextDelta, TurnFinished
-from aish.sinks.look import look_of
-from aish.sinks.screen import Screen
-from aish.sinks.talk.talk import Talk
+from aish.output.screen import Screen
+from aish.output.style import look_of
+from aish.output.terminal.chat import Chat
 
 SECTION = """\
 ## What the rules of section {n} are for
@@ -62,7 +62,7 @@ def main() -> None:
     reader = subprocess.Popen(["cat"], stdin=terminal, stdout=subprocess.DEVNULL)
     with os.fdopen(inner, "w", encoding="utf-8") as out:
         screen = Screen(out, look_of(out, {"TERM": "xterm-256color", "COLUMNS": "80"}))
-        talk = Talk(screen, plain=manner == "plain")
+        talk = Chat(screen, plain=manner == "plain")
         for number, piece in enumerate(pieces):
             talk(Stamped(number, 0.0, TextDelta(PLACE, piece)))
         finished = TurnFinished(PLACE, "mock", "stop", text, (), Usage(), None, 1.0)

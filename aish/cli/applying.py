@@ -18,6 +18,9 @@ from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.core.text import counted
 from aish.core.tools import Tool
+from aish.journal.writer import open_journal
+from aish.output.event_log import EventLog, Sink
+from aish.output.formats.plain import Plain
 from aish.policy.rules import Policy, compile_policy
 from aish.run.applying.apply import Application, Job, apply_calls
 from aish.run.applying.choice import Wish, chosen, is_unsettled, require_settled
@@ -32,9 +35,6 @@ from aish.run.plan import Plan, make_plan
 from aish.run.staging.call import StagedCall
 from aish.run.staging.reading import Staged
 from aish.run.surroundings import Surroundings
-from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.journal import open_journal
-from aish.sinks.plain import Plain
 from aish.system.clock import SystemClock, process_began
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended

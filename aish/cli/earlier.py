@@ -6,8 +6,8 @@ from dataclasses import field
 from aish.cli.options import Format
 from aish.core.events import Stamped
 from aish.core.frozen import frozen
-from aish.sinks.fanout import Sink
-from aish.sinks.items.file import ItemsFile
+from aish.output.event_log import Sink
+from aish.output.items.results import ItemsFile
 
 _OF_ITEMS = frozenset({"item.started", "item.finished"})
 _OF_STEPS = frozenset({"step.finished"})

@@ -23,7 +23,11 @@ from aish.core.deltas import Usage
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
 from aish.core.text import counted, for_ci_log, for_line
+from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.output.status import seconds_text
+from aish.output.style import Style
 from aish.reports.figures import cost_text
 from aish.reports.markup import Markup, block, joined, tag
 from aish.run.final import PRECEDENCE
@@ -40,10 +44,6 @@ from aish.run.testing.live import Cell, LiveWish, Matrix, cost_of, live_exit, ru
 from aish.run.testing.outcome import PipelineFile
 from aish.run.testing.selection import Selection
 from aish.run.testing.session import find_cases
-from aish.sinks.json_text import json_text
-from aish.sinks.junit import CaseResult, Suite, Trouble, junit_xml
-from aish.sinks.look import Style
-from aish.sinks.tally import seconds_text
 from aish.system.files import atomic_write
 
 # The model of a column where none was named.

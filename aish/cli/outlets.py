@@ -22,11 +22,11 @@ from aish.core.errors import ExitCode
 from aish.core.events import Event, Exit, ItemStarted, Notice, RunFinished
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Clock
+from aish.output.event_log import EventLog, Sink
+from aish.output.formats.text import DATA, FinalText, Manner, manner_of
+from aish.output.items.results import ItemsFile
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
-from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.items.file import ItemsFile
-from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.clock import process_began
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended
@@ -148,7 +148,7 @@ class Outlets:
         """The person at the terminal, where `--ask` says so, else nobody (P2, P3)."""
         if not ask:
             return Unattended()
-        from aish.sinks.console import Console
+        from aish.output.terminal.console import Console
 
         if isinstance(self._console, Console):
             return TerminalApprover(pause=self._console.hold, secrets=self._plan.secrets)
@@ -211,7 +211,7 @@ def _journal(folder: RunFolder, reports: EndReports | None) -> Sink | None:
     path = folder.path if reports is None else reports.journal
     if path is None:
         return None
-    from aish.sinks.journal import open_journal
+    from aish.journal.writer import open_journal
 
     return open_journal(path)
 
@@ -236,11 +236,11 @@ def _result(
     if items is not None and shape.table is not None and shape.output is not None:
         return table(plan, items, shape.table, shape.output, folder, csv_raw=shape.csv_raw)
     if shape.format is Format.JSON:
-        from aish.sinks.result import Result
+        from aish.output.result import Result
 
         return Result(out, folder.id, items)
     if shape.format is Format.JSONL:
-        from aish.sinks.jsonl import JsonLines
+        from aish.output.formats.jsonl import JsonLines
 
         return JsonLines(out)
     if items is not None and ends_with_items(plan) and plan.pipeline.outputs is None:
@@ -269,7 +269,7 @@ def manner_for(out: BinaryIO) -> Manner:
 
 def _streams(shape: Shape) -> bool:
     """Whether the answer is written as it comes: if asked for, or where a person watches."""
-    from aish.sinks.look import wants_console
+    from aish.output.style import wants_console
 
     watched = _is_terminal(sys.stdout) and wants_console(os.environ, is_terminal=True)
     return shape.output is None and (shape.stream or watched)
@@ -280,14 +280,14 @@ def _is_terminal(stream: object) -> bool:
 
 
 def _for_people(plan: Plan, shape: Shape) -> Sink:
-    from aish.sinks.look import look_of, wants_console
+    from aish.output.style import look_of, wants_console
 
     if not wants_console(os.environ, is_terminal=_is_terminal(sys.stderr)):
-        from aish.sinks.plain import Plain
+        from aish.output.formats.plain import Plain
 
         return Plain(sys.stderr, process_began())
-    from aish.sinks.console import Console
-    from aish.sinks.screen import Screen
+    from aish.output.screen import Screen
+    from aish.output.terminal.console import Console
 
     last = plan.steps[-1]
     shared = (

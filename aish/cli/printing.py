@@ -3,8 +3,8 @@
 import typer
 
 from aish.core.json import JsonValue
+from aish.core.json_text import json_text
 from aish.core.text import for_ci_log
-from aish.sinks.json_text import json_text
 
 
 def print_json(value: JsonValue) -> None:

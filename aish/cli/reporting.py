@@ -40,9 +40,9 @@ class EndReports:
 
     def _write(self) -> None:
         from aish.cli.github import annotated_file, github_of
+        from aish.journal.reader import read_journal
         from aish.reports.make import ReportFiles, make_reports
         from aish.run.past.telling import events
-        from aish.sinks.journal_reader import read_journal
 
         asked = self._asked
         others: list[Callable[[Stamped], None]] = []

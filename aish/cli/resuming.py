@@ -16,7 +16,10 @@ from aish.config.pipeline import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
 from aish.core.json import JsonValue
+from aish.core.json_text import json_text
 from aish.core.protocols import Clock
+from aish.journal.reader import torn_tail
+from aish.output.event_log import Sink
 from aish.run.folder import RunFolder, RunsPlace, reopen_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
@@ -27,9 +30,6 @@ from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.unknown import tags
-from aish.sinks.fanout import Sink
-from aish.sinks.journal_reader import torn_tail
-from aish.sinks.json_text import json_text
 
 
 def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:

@@ -160,9 +160,9 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
 
 def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: Path) -> str:
     """The hint after an interruption: `--resume` alone repeats no call with effects."""
+    from aish.journal.reader import read_journal
     from aish.run.resuming.carried import ResumeRefusedError
     from aish.run.resuming.journal import carried
-    from aish.sinks.journal_reader import read_journal
 
     command = f"aish run {pipeline.file} --resume"
     try:

@@ -4,11 +4,11 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from aish.core.deltas import Usage
+from aish.core.event_json import plain, rfc3339
 from aish.core.json import JsonObject
 from aish.core.text import for_ci_log, for_line
+from aish.output.status import seconds_text
 from aish.run.past.telling import PastRun, State
-from aish.sinks.lines import plain, rfc3339
-from aish.sinks.tally import seconds_text
 
 STATES: Mapping[State, str] = {
     "running": "running",

@@ -7,11 +7,11 @@ from aish.cli.boundary import say
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
 from aish.core.text import counted
+from aish.output.event_log import Sink
 from aish.policy.staging import Staging
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.run.staging.wanted import stages
-from aish.sinks.fanout import Sink
 
 
 class Book(Sink, Staging, Protocol):

@@ -8,11 +8,11 @@ from aish.cli.option_groups import Writing
 from aish.cli.options import Format
 from aish.config.steps import PipelineStep, Step
 from aish.core.errors import UsageError
+from aish.output.event_log import Sink
+from aish.output.formats.text import Manner
+from aish.output.items.results import ItemsFile, open_items_file
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
-from aish.sinks.fanout import Sink
-from aish.sinks.items.file import ItemsFile, open_items_file
-from aish.sinks.text import Manner
 
 _ENDINGS = frozenset({".csv", ".tsv", ".jsonl"})
 # What no program opens if it holds text.
@@ -39,7 +39,7 @@ def table_step(plan: Plan, writing: Writing, format_: Format) -> str | None:
         _check_alone("--csv-raw", given=writing.csv_raw)
         return None
     _check_alone("--csv-raw", given=writing.csv_raw and ending == ".jsonl")
-    from aish.sinks.items.outlet import step_of
+    from aish.output.items.table import step_of
 
     return step_of(having, writing.step, f"-o {output}")
 
@@ -77,7 +77,7 @@ def items_file(plan: Plan, folder: RunFolder) -> ItemsFile | None:
 
 def item_result(plan: Plan, items: ItemsFile, out: BinaryIO, manner: Manner) -> Sink:
     """What prints the texts of the last step's items."""
-    from aish.sinks.items.texts import ItemTexts
+    from aish.output.formats.text import ItemTexts
 
     last = plan.steps[-1]
     structured = plan.answers_in_a_schema(last)
@@ -90,9 +90,8 @@ def table(
     """What writes the items of a step to a file; with `csv_raw` no cell is guarded."""
     import shlex
 
+    from aish.output.items.table import ALL_RAW, ItemsExporter
     from aish.run.item_source import given_parts
-    from aish.sinks.items.outlet import ItemsOutlet
-    from aish.sinks.items.table import ALL_RAW
 
     meant = next(one for one in plan.steps if one.id == step)
     raw = ALL_RAW if csv_raw else frozenset(given_parts(meant, plan))
@@ -104,7 +103,7 @@ def table(
         words += ["--csv-raw"] if csv_raw else []
         words += _run_dir(folder.path)
         partly = shlex.join(words)
-    return ItemsOutlet(items, step, path, say, raw, partly)
+    return ItemsExporter(items, step, path, say, raw, partly)
 
 
 def _run_dir(folder: Path) -> list[str]:

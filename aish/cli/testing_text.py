@@ -11,10 +11,10 @@ from typing import TextIO
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.text import counted, for_ci_log, for_line
+from aish.output.status import seconds_text
+from aish.output.style import Look, Style, look_of
 from aish.run.final import NAMES
 from aish.run.testing.outcome import Outcome, Session, Tried, Verdict
-from aish.sinks.look import Look, Style, look_of
-from aish.sinks.tally import seconds_text
 
 _DOTS: Mapping[Verdict, str] = {"passed": ".", "failed": "F", "miss": "M", "error": "E"}
 _STYLES: Mapping[Verdict, Style] = {

@@ -1,7 +1,7 @@
 """Everything a run says of itself (design 11): a closed union of frozen dataclasses.
 
 Renderers, reports, journal and results know nothing else. The field names here are the keys of
-`schemas/events.schema.json`; `sinks.lines` puts `v`, `seq`, `time` and `type` around them and
+`schemas/events.schema.json`; `core.event_json` puts `v`, `seq`, `time` and `type` around them and
 spells `Place` as `step`, `item`, `turn`, `call`. Additions are the only change allowed.
 
 Below: what events are made of (place, status, failure, exit), what a run is made of, the events of

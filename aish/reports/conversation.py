@@ -13,12 +13,12 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
 from aish.core.text import for_line
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
 from aish.reports.units import Aside, Call, Entry, Sent, Turn, Unit
 from aish.reports.verdicts import reason_of
-from aish.sinks.json_text import json_text
 
 _SHORT = 8
 _LINE = 90

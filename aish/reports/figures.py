@@ -3,7 +3,7 @@
 import time
 
 from aish.core.deltas import Usage
-from aish.sinks.tally import seconds_text
+from aish.output.status import seconds_text
 
 UNKNOWN = "unknown"
 _A_CENT = 0.01

@@ -13,12 +13,12 @@ from typing import IO, Literal, Self
 
 from aish.core.events import ExpectChecked, Stamped
 from aish.core.frozen import slotted
+from aish.core.json_text import json_text
 from aish.core.text import for_line
+from aish.output.formats.junit import CaseResult, Trouble, attributes, case_xml
 from aish.reports.figures import iso_text
 from aish.reports.units import Unit, Units
 from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
-from aish.sinks.json_text import json_text
-from aish.sinks.junit import CaseResult, Trouble, attributes, case_xml
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9

@@ -5,17 +5,17 @@ from collections.abc import Iterator, Sequence
 from itertools import starmap
 
 from aish.core.deltas import Usage
+from aish.core.event_json import plain
 from aish.core.events import RunFinished, RunStarted
 from aish.core.json import JsonObject
+from aish.core.json_text import json_text
 from aish.core.text import counted, for_line
+from aish.output.result import LEVELS, place_text
 from aish.reports.figures import UNKNOWN, cost_text, tokens_figure, took_text, when_text
 from aish.reports.gathering import Gathering
 from aish.reports.markup import NOTHING, Markup, joined, tag
 from aish.reports.units import Segment, Unit
 from aish.reports.verdicts import State, state_of
-from aish.sinks.annotations import LEVELS, place_text
-from aish.sinks.json_text import json_text
-from aish.sinks.lines import plain
 
 _MOST = 200
 _MOST_ANNOTATIONS = 1_000

@@ -10,12 +10,12 @@ from urllib.parse import quote
 
 from aish.core.events import AnnotationAdded, AnnotationLevel, Notice, Stamped
 from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
 from aish.core.text import counted, for_terminal
+from aish.output.result import Annotations
 from aish.reports.figures import iso_text
 from aish.reports.units import Key, Units
 from aish.reports.verdicts import reason_of, state_of
-from aish.sinks.annotations import Annotations
-from aish.sinks.json_text import json_text
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

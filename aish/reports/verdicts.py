@@ -4,8 +4,8 @@ from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.json_text import structured
 from aish.reports.units import Unit
-from aish.sinks.json_text import structured
 
 State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
 """`failed`: it was answered, and not well. `error`: something around it broke or ran out."""

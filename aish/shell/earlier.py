@@ -15,6 +15,9 @@ from aish.core.events import NOWHERE, Notice, ServerConnected
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.rules import RuleEntry
+from aish.journal.reader import event_of, read_journal, torn_tail
+from aish.journal.writer import HeldJournal, hold_journal
+from aish.output.event_log import Sink
 from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.spending import Spending
@@ -22,10 +25,6 @@ from aish.shell.asked_before import AskedBefore
 from aish.shell.outgoing import Asked, Enclosure
 from aish.shell.session import Session
 from aish.shell.shelf import ANEW, find_session
-from aish.sinks.event_reading import event_of
-from aish.sinks.fanout import Sink
-from aish.sinks.journal import HeldJournal, hold_journal
-from aish.sinks.journal_reader import read_journal, torn_tail
 from aish.system.file_lock import BeingWrittenError
 
 _SECRET = re.compile(r"<secret:[^<>]*>")

@@ -12,14 +12,14 @@ from typing import TextIO
 from aish.core.events import Event
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock, Emit
+from aish.output.event_log import EventLog, Sink
+from aish.output.formats.text import DATA, FinalText, Manner, manner_of
+from aish.output.style import look_of
 from aish.run.folder import RunFolder
 from aish.run.plan import Plan
 from aish.shell.lines import Lines
 from aish.shell.onscreen import TerminalOut
 from aish.shell.piped import Answers, LastWords, Lost, PipedOut
-from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.look import look_of
-from aish.sinks.text import DATA, FinalText, Manner, manner_of
 from aish.system.clock import process_began
 from aish.system.secrets.secrets import Secrets
 
@@ -61,7 +61,7 @@ class Outlets:
         """Where the events of a pipeline go that is run in the session (`:run`)."""
         sinks: list[Sink] = []
         if folder.path is not None:
-            from aish.sinks.journal import open_journal
+            from aish.journal.writer import open_journal
 
             with folder.beginning():
                 sinks.append(open_journal(folder.path))
@@ -98,15 +98,15 @@ def open_outlets(
     others: list[Sink] = []
     mask = secrets.mask
     if told.attended:
-        from aish.sinks.screen import Screen
-        from aish.sinks.talk.talk import Talk
+        from aish.output.screen import Screen
+        from aish.output.terminal.chat import Chat
 
         look = look_of(stream, os.environ)
-        talk = Talk(Screen(stream, look), plain=told.plain, verbose=told.verbose)
+        talk = Chat(Screen(stream, look), plain=told.plain, verbose=told.verbose)
         shown, pause, visitor = talk, talk.hold, talk.visitor
         out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream), mask)
     else:
-        from aish.sinks.plain import Plain
+        from aish.output.formats.plain import Plain
 
         answers = Answers(sys.stdout.buffer, _manner(os.environ))
         others.append(answers)

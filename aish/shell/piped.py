@@ -8,9 +8,9 @@ from aish.core.errors import AishError
 from aish.core.events import RunFinished, Stamped, StepFinished, StepStarted
 from aish.core.json import JsonValue
 from aish.core.text import for_ci_log, for_line
+from aish.output.event_log import Sink
+from aish.output.formats.text import Manner
 from aish.shell.columns import columns
-from aish.sinks.fanout import Sink
-from aish.sinks.text import Manner
 
 Lost = Callable[[Sink, OSError], None]
 """Is told of a sink that cannot be written to."""

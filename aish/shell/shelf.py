@@ -7,10 +7,10 @@ from typing import Any, BinaryIO
 
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.frozen import frozen
+from aish.journal.reader import JournalReading
 from aish.run.folder import RunsPlace, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelf
 from aish.run.past.telling import began
-from aish.sinks.journal_reader import JournalReading
 
 _SHORT = 60
 LATEST = "latest"

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
+from aish.output.event_log import Sink
 from aish.run.folder import RunFolder, RunsPlace, open_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
@@ -20,7 +21,6 @@ from aish.shell.lines import Lines, PipedLines
 from aish.shell.outlets import Outlets, Told, open_outlets
 from aish.shell.piped import Lost
 from aish.shell.place import sessions_place
-from aish.sinks.fanout import Sink
 from aish.system.clock import SystemClock
 from aish.system.paths import state_folder
 
@@ -116,7 +116,7 @@ def _folder(plan: Plan, place: RunsPlace, clock: Clock, wanted: Wanted) -> RunFo
 def _journal(folder: RunFolder) -> Sink | None:
     if folder.path is None:
         return None
-    from aish.sinks.journal import open_journal
+    from aish.journal.writer import open_journal
 
     with folder.beginning():
         return open_journal(folder.path)
@@ -134,9 +134,9 @@ def _lines(
     if not told.attended:
         yield PipedLines(_stdin(), late.notice)
         return
+    from aish.output.style import look_of
     from aish.shell.editor.opening import open_editor
     from aish.shell.editor.settings import Settings
-    from aish.sinks.look import look_of
 
     settings = Settings(
         words=late,

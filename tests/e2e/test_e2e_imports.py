@@ -105,7 +105,7 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     others = {"batch", "item", "inner_run", "judging", "expect_step"}
     others |= {"resuming.scan", "resuming.carried", "staging.book", "expectations.check"}
     assert not modules & {f"aish.run.{name}" for name in others}
-    assert not modules & {"aish.sinks.items.table", "aish.sinks.progress.display"}
+    assert not modules & {"aish.output.items.table", "aish.output.progress.panel"}
 
 
 @pytest.mark.parametrize(

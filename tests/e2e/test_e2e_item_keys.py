@@ -12,7 +12,7 @@ from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
 from aish.items.values import digest_of
-from aish.sinks.journal_record import sealed
+from aish.journal.writer import sealed
 
 EACH = """
 foreach: {file: rows.csv}

@@ -10,8 +10,8 @@ from e2e_project import PATIENCE, ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, text_reply, tool_reply
 
 from aish.core.errors import UsageError
-from aish.sinks.journal import open_journal
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
+from aish.journal.writer import open_journal
 
 SEED = 20261121
 KILLS = 30

@@ -10,7 +10,7 @@ import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, json_reply, text_reply
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 THREE = """
     inputs: {tone: {type: string, default: dry}}

@@ -8,7 +8,7 @@ import pytest
 from e2e_project import ModelEndpoints, Project, driven, of_type, stdio
 from model_endpoint import Gate, Reply, json_reply, text_reply, tool_reply
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 NOTE = """
     models: {}

@@ -19,7 +19,7 @@ from cli_process import Running
 from e2e_project import ModelEndpoints, Project, driven, of_type
 from model_endpoint import ModelEndpoint, Reply, text_reply, tool_reply
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 ITEMS = 200
 WIDTH = 8

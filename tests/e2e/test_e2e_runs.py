@@ -21,7 +21,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.core.events import Event, Exit, Notice, Place, Stamped, StepStarted
 from aish.core.text import for_ci_log, for_terminal
-from aish.sinks.journal import open_journal
+from aish.journal.writer import open_journal
 
 FIRST, SECOND, THIRD, FOURTH = (
     f"2026110{day}T120640Z-nightly-{end}"

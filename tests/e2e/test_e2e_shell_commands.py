@@ -13,7 +13,7 @@ from shell_scene import obedient, piped, told, with_servers
 from shell_terminal import answered, leave, session_journal, sitting
 
 from aish.core.json import JsonValue
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 pytestmark = pytest.mark.requirement("S5")
 

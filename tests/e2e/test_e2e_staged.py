@@ -14,7 +14,7 @@ from model_endpoint import text_reply, tool_reply
 from scripted_events import HOSTILE
 from syrupy.assertion import SnapshotAssertion
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 SERVER = REPO / "tests" / "support" / "mcp_ledger_server.py"
 TWO = """

@@ -11,7 +11,7 @@ from model_endpoint import text_reply, tool_reply
 from recorded_runs import command, read, session, write
 from syrupy.assertion import SnapshotAssertion
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 CALLS = [
     ("c1", "s__echo", '{"text": "docs/a.md"}'),

@@ -18,7 +18,7 @@ from cli_process import Aish, Done, Running
 from mcp_scenes import HTTP_SERVER, STDIO_SERVER
 from model_endpoint import ModelEndpoint
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 PATIENCE = 20.0
 ModelEndpoints = Callable[..., ModelEndpoint]

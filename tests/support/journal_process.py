@@ -15,7 +15,7 @@ from pathlib import Path
 from scripted_events import START, run_started, step_finished
 
 from aish.core.events import Event, Place, Stamped, StepStarted
-from aish.sinks.journal import open_journal
+from aish.journal.writer import open_journal
 from aish.system.durable import Disk
 
 WRITES = ("before-write", "half-written", "after-write")

@@ -16,12 +16,12 @@ from pathlib import Path
 
 import anyio
 
+from aish.output.screen import Screen
+from aish.output.style import Look
 from aish.run.interrupt import Interrupt, interruptible
 from aish.shell.editor.opening import open_editor
 from aish.shell.editor.settings import Settings
 from aish.shell.lines import Lines
-from aish.sinks.look import Look
-from aish.sinks.screen import Screen
 from aish.terminal.tty import controlling_terminal
 
 

@@ -16,7 +16,7 @@ from e2e_project import Project
 from model_endpoint import Reply, text_reply, tool_reply
 from terminal_window import Window
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 FS = """
 mcp: {servers: {repo: {pack: fs, root: data}}}

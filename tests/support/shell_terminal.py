@@ -15,7 +15,7 @@ from typing import Any
 from e2e_project import Project
 from terminal_window import Window
 
-from aish.sinks.journal_reader import read_journal
+from aish.journal.reader import read_journal
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 _PROMPT = re.compile(r"^(?:m|aish)>$")

@@ -7,7 +7,7 @@ else fails the test: only these may reach a terminal (X3).
 import re
 
 from aish.core.text import for_terminal
-from aish.sinks.look import cells
+from aish.output.style import cells
 
 _SEQUENCE = re.compile(r"\x1b\[([0-9;]*)([A-Za-z])")
 

@@ -33,13 +33,13 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.printing import print_json, print_text
+from aish.core.event_json import plain
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.text import counted
 from aish.run.applying.apply import Application
 from aish.run.applying.choice import Wish
 from aish.run.staging.reading import read_staged
-from aish.sinks.lines import plain
 from aish.system.secrets.secrets import Secrets
 
 

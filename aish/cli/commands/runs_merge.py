@@ -22,12 +22,11 @@ from aish.cli.tables import check_kind
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
 from aish.core.text import counted
+from aish.output.items.results import open_items_file
+from aish.output.items.table import ALL_RAW, WRITERS, write_table
 from aish.run.past.merging import merge
 from aish.run.past.shelf import JOURNAL, Shelf, open_shelf, open_shelves
 from aish.run.past.telling import find
-from aish.sinks.items.file import open_items_file
-from aish.sinks.items.outlet import write_table
-from aish.sinks.items.table import ALL_RAW, WRITERS
 
 
 def command(

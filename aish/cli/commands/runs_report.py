@@ -30,13 +30,12 @@ from aish.core.errors import UsageError
 from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
 from aish.core.text import for_line
+from aish.output.event_log import Sink
+from aish.output.items.results import ItemsFile, open_items_file
+from aish.output.items.table import ALL_RAW, WRITERS, step_of, write_table
 from aish.reports.make import ReportFiles, make_reports
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import PastJournal, events, find, open_past
-from aish.sinks.fanout import Sink
-from aish.sinks.items.file import ItemsFile, open_items_file
-from aish.sinks.items.outlet import step_of, write_table
-from aish.sinks.items.table import ALL_RAW, WRITERS
 from aish.system.secrets.secrets import Secrets
 
 _IN_FOLDER = "report.html"

@@ -13,15 +13,15 @@ from aish.cli.printing import print_text
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
 from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
 from aish.core.text import counted, for_ci_log, for_line
+from aish.output.formats.plain import Plain
+from aish.output.items.results import open_items_file
+from aish.output.result import Fold, result_pieces
 from aish.run.folder import kept_file
 from aish.run.past.messages import Request, Wanted, requests
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import events, find, open_past
-from aish.sinks.items.file import open_items_file
-from aish.sinks.json_text import json_text
-from aish.sinks.plain import Plain
-from aish.sinks.result import Fold, result_pieces
 
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "turn",

@@ -26,12 +26,12 @@ from aish.cli.options import (
     completes,
 )
 from aish.core.frozen import frozen, slotted
+from aish.output.event_log import Sink
 from aish.run.options import RunOptions
 from aish.shell.outlets import Told
 from aish.shell.place import session_file
 from aish.shell.stage import Wanted
 from aish.shell.start import run_shell
-from aish.sinks.fanout import Sink
 
 
 @frozen

@@ -15,7 +15,7 @@ from aish.core.errors import PipelineError, Position, Problem
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import for_line
-from aish.sinks.yaml_text import yaml_text
+from aish.output.formats.text import yaml_text
 
 _ORDER = (
     *("description", "inputs", "secrets", "models", "model", "mcp", "steps"),

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 from itertools import islice
 
+from aish.output.formats.junit import CaseResult, Suite
+from aish.output.status import seconds_text
 from aish.reports.github.commands import Spot, annotation
 from aish.reports.github.notes import MOST
 from aish.reports.github.page import LIMIT, Page, code, pre
 from aish.reports.markup import joined, tag
-from aish.sinks.junit import CaseResult, Suite
-from aish.sinks.tally import seconds_text
 
 _PARTS = 100
 

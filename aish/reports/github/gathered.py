@@ -16,10 +16,10 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
+from aish.output.result import Annotations
+from aish.output.status import Tally
 from aish.reports.units import Unit, Units
 from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
-from aish.sinks.annotations import Annotations
-from aish.sinks.tally import Tally
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})

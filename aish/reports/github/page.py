@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 
 from aish.core.json import JsonValue
+from aish.core.json_text import json_text
 from aish.core.text import for_line
 from aish.reports.markup import Markup, joined, tag
-from aish.sinks.json_text import json_text
 
 # A step may write 1024 KiB, and a summary over that is dropped whole.
 LIMIT = 1000 * 1024

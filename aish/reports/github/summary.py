@@ -6,12 +6,12 @@ from dataclasses import replace
 from aish.core.events import AnnotationLevel
 from aish.core.json import JsonValue
 from aish.core.text import counted
+from aish.output.result import LEVELS, place_text
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.gathered import FIRST, WELL, Gathered, Row
 from aish.reports.github.page import LIMIT, Page, code, pre, value, within
 from aish.reports.markup import Markup, joined, tag
 from aish.reports.verdicts import WORDS, Reason, State
-from aish.sinks.annotations import LEVELS, place_text
 
 _SIGNS: dict[State, str] = {
     "ok": "✅",

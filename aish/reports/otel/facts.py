@@ -19,9 +19,9 @@ from aish.core.events import (
     TurnFinished,
 )
 from aish.core.json import JsonValue
+from aish.core.json_text import json_text
 from aish.reports.otel import names
 from aish.reports.otel.span import Value, told
-from aish.sinks.json_text import json_text
 
 Facts = dict[str, Value]
 Remark = Retry | Fallback | Notice | ExpectChecked

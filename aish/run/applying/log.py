@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Literal, Self
 
 from aish.core.errors import UsageError
+from aish.core.event_json import VERSION, rfc3339
 from aish.core.json import JsonValue
+from aish.core.json_text import json_text
 from aish.core.protocols import Clock
 from aish.core.tools import ResultKind
+from aish.journal.reader import read_journal
+from aish.journal.writer import cut_torn_tail, sealed
 from aish.run.staging.call import StagedCall
-from aish.sinks.journal_reader import read_journal
-from aish.sinks.journal_record import sealed
-from aish.sinks.journal_tail import cut_torn_tail
-from aish.sinks.json_text import json_text
-from aish.sinks.lines import VERSION, rfc3339
 from aish.system.durable import THE_DISK, Disk, DurableFile
 from aish.system.file_lock import take
 from aish.system.files import open_append

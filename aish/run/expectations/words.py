@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Sequence
 
 from aish.core.json import JsonValue
-from aish.sinks.json_text import json_text
+from aish.core.json_text import json_text
 
 Mask = Callable[[str], str]
 """A text without its secrets, taken out before it is cut: no half would be known for one."""

@@ -21,10 +21,10 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import counted
 from aish.items.shards import holds
+from aish.output.items.results import ItemsFile
+from aish.output.items.table import came_through, step_of
 from aish.run.past.shelf import Shelf
 from aish.run.past.telling import events, open_past
-from aish.sinks.items.file import ItemsFile
-from aish.sinks.items.outlet import came_through, step_of
 
 _SHOWN = 5
 _SHARD = "--shard"

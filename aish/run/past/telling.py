@@ -12,10 +12,9 @@ from typing import Literal
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import RunFinished, RunStarted, Stamped, StepFinished
 from aish.core.frozen import frozen
+from aish.journal.reader import JournalReading, event_of
+from aish.journal.writer import JournalError
 from aish.run.past.shelf import JOURNAL, Shelf, newest_first, sessions_elsewhere
-from aish.sinks.event_reading import event_of
-from aish.sinks.journal_reader import JournalReading
-from aish.sinks.journal_record import JournalError
 from aish.system.file_lock import is_written, writer
 
 State = Literal["ended", "running", "no_end", "unreadable"]

@@ -7,12 +7,12 @@ from aish.agent.restore import HISTORY_REPLACED, history_of
 from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject
+from aish.core.json_text import json_text
 from aish.core.messages import Turn
 from aish.run.continuing import continued
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resuming.unknown import tags
-from aish.sinks.json_text import json_text
 
 _MASKED = (
     "a secret was in the conversation of this step; the journal has its name only, and so has what "

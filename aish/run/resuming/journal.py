@@ -7,6 +7,7 @@ from typing import Any
 from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject
+from aish.core.json_text import json_text
 from aish.core.text import counted, safe_utf8
 from aish.run.order import steps_read
 from aish.run.plan import Plan
@@ -16,7 +17,6 @@ from aish.run.resuming.conversations import Conversations
 from aish.run.resuming.repeatable import RepeatableTools
 from aish.run.resuming.scan import Rules, Scan
 from aish.run.resuming.unknown import check_calls, tags
-from aish.sinks.json_text import json_text
 
 
 def carried(

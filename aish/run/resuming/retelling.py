@@ -5,10 +5,10 @@ from typing import Any
 
 from aish.core.events import Stamped
 from aish.core.json import JsonObject
+from aish.journal.reader import event_of
+from aish.journal.writer import JournalError
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.owners import owners
-from aish.sinks.event_reading import event_of
-from aish.sinks.journal_record import JournalError
 
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})
 

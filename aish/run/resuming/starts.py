@@ -5,8 +5,8 @@ import os
 from pathlib import Path
 
 from aish.core.json import JsonObject
-from aish.sinks.journal_reader import read_journal
-from aish.sinks.journal_record import JournalError, opened
+from aish.journal.reader import read_journal
+from aish.journal.writer import JournalError, opened
 from aish.system.files import open_own
 
 # `v`, `seq` and `time` stand before it.

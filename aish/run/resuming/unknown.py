@@ -2,11 +2,11 @@
 
 from collections.abc import Iterable, Iterator
 
+from aish.core.json_text import json_text
 from aish.core.text import counted, for_line
 from aish.run.resuming.calls import Call
 from aish.run.resuming.carried import ResumeRefusedError
 from aish.run.resuming.scan import Open, Scan
-from aish.sinks.json_text import json_text
 
 _SHOWN = 10
 _LONGEST = 120

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from aish.config.documents import parse_json
 from aish.config.pipeline import Pipeline
+from aish.core.event_json import rfc3339
 from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
 from aish.core.json import JsonObject
+from aish.core.json_text import json_text
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
 from aish.policy.digest import canonical
@@ -22,8 +24,6 @@ from aish.run.locks.pins import pin_now
 from aish.run.plan import Plan
 from aish.run.staging.call import StagedCall, StagedHead, pins_of, sealed
 from aish.run.staging.file import StagedFile, open_staged
-from aish.sinks.json_text import json_text
-from aish.sinks.lines import rfc3339
 from aish.system.secrets.secrets import Secrets
 
 NAME = "staged.json"

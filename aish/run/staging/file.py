@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aish.config.documents import parse_json
 from aish.core.errors import UsageError
+from aish.core.json_text import json_text
 from aish.run.staging.call import StagedCall, StagedHead, head_row, row_of
 from aish.run.staging.reading import (
     LIMIT,
@@ -20,7 +21,6 @@ from aish.run.staging.reading import (
     checked_call,
     read_staged,
 )
-from aish.sinks.json_text import json_text
 from aish.system.file_lock import take
 from aish.system.files import atomic_write, open_update, read_capped
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from aish.config.pipeline import Pipeline
 from aish.core.errors import UsageError
+from aish.journal.reader import read_journal
 from aish.run.past.shelf import JOURNAL, Shelf, open_project, open_shelves
 from aish.run.past.telling import events, find, open_past
 from aish.run.suggesting.calls import Calls, made_of_events
-from aish.sinks.journal_reader import read_journal
 
 _SESSIONS = "sessions"
 

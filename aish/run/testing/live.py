@@ -20,7 +20,9 @@ from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Approver, Clock
 from aish.core.text import dollars
+from aish.journal.writer import open_journal
 from aish.models.pricing import Pricing
+from aish.output.event_log import EventLog, Sink
 from aish.run.budget import Budget
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
@@ -33,8 +35,6 @@ from aish.run.surroundings import Surroundings
 from aish.run.testing.case import case_inputs, unkept
 from aish.run.testing.examiner import Examiner
 from aish.run.testing.outcome import Job, Outcome
-from aish.sinks.fanout import EventLog, Sink
-from aish.sinks.journal import open_journal
 from aish.system.clock import SystemClock
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.turns import Turns

@@ -5,10 +5,10 @@ from typing import Any
 
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
+from aish.output.formats.text import yaml_text
 from aish.policy.suggest_yaml import rules_yaml
 from aish.shell.exporting.pipeline import Draft
 from aish.shell.exporting.steps import Step
-from aish.sinks.yaml_text import yaml_text
 
 _WIDEST = 100
 _IN_LINE = frozenset({"needs", "tools", "attach", "run", "tool_sequence"})

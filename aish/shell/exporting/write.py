@@ -11,6 +11,7 @@ from aish.cassettes.redact import redact_head
 from aish.cassettes.refusal import refuse_secrets
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
+from aish.journal.reader import read_journal
 from aish.run.taping.borders import tape_of
 from aish.shell.exporting.deeds import Deeds, deeds_of
 from aish.shell.exporting.layout import layout
@@ -20,7 +21,6 @@ from aish.shell.exporting.rehearsing import HINT, rehearse
 from aish.shell.exporting.servers import NotExportedError
 from aish.shell.recording import recordings
 from aish.shell.session import Session
-from aish.sinks.journal_reader import read_journal
 from aish.system.files import write_private
 from aish.system.process.child import run_command
 from aish.system.process.reaper import Reaper

@@ -9,10 +9,10 @@ from aish.agent.conversation import Conversation
 from aish.agent.restore import history_of
 from aish.agent.turn_recorder import TurnRecorder
 from aish.core.errors import UsageError
+from aish.core.event_json import to_object
 from aish.core.events import Event, Place, Stamped
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.tools import ToolCall
-from aish.sinks.lines import to_object
 
 CALLS = (ToolCall("c1", "box__look", "{}"), ToolCall("c2", "box__look", '{"a": 1}'))
 UNANSWERED = "[aish] interrupted before this call was answered"

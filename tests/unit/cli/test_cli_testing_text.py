@@ -7,9 +7,9 @@ import pytest
 
 from aish.cli.testing_text import CaseLines, Manners, manners_for, summary
 from aish.core.errors import ExitCode
+from aish.output.style import Look
 from aish.run.expectations.check import Checked
 from aish.run.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
-from aish.sinks.look import Look
 
 HOSTILE = "::error::a\n::set-output name=x::y\x1b[2J\u202e ##[group]z"
 

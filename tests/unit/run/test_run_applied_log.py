@@ -12,6 +12,7 @@ from staged_calls import a_call
 
 from aish.core.errors import UsageError
 from aish.core.tools import ResultKind
+from aish.journal.writer import JournalError
 from aish.run.applying.choice import (
     UnsettledError,
     Wish,
@@ -20,7 +21,6 @@ from aish.run.applying.choice import (
     require_settled,
 )
 from aish.run.applying.log import AppliedLog, State, log_path, states_in
-from aish.sinks.journal_record import JournalError
 from aish.system.durable import Disk
 
 ONE, TWO, THREE = a_call(1), a_call(2), a_call(3)

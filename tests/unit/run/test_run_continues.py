@@ -12,6 +12,7 @@ from work import Work, work_of
 from aish.agent.conversation import Conversation
 from aish.agent.turn_recorder import TurnRecorder
 from aish.core.errors import UsageError
+from aish.core.event_json import to_line
 from aish.core.events import Event, Failure, Place, Retry, StepStarted, TurnAdded
 from aish.core.messages import AssistantTurn, History, Turn, UserTurn
 from aish.run.folder import kept_file
@@ -20,7 +21,6 @@ from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.resuming.carried import Carried
 from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
-from aish.sinks.lines import to_line
 
 RUN = "20261121T120000Z-p-abcd"
 CHAIN = """

@@ -12,10 +12,10 @@ from scripted_events import run_finished, run_started
 from aish.core.deltas import Usage
 from aish.core.events import Event, Exit, Failure, Place, Shard, StepFinished, StepStarted
 from aish.items.shards import shard_of
+from aish.journal.writer import open_journal
+from aish.output.items.results import open_items_file
 from aish.run.past.merging import MergeError, merge
 from aish.run.past.shelf import Shelf, open_shelf
-from aish.sinks.items.file import open_items_file
-from aish.sinks.journal import open_journal
 
 pytestmark = pytest.mark.requirement("B6")
 

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from scripted_events import run_finished, run_started, step_finished
 
+from aish.core.event_json import to_line
 from aish.core.events import Event, Stamped
+from aish.journal.writer import sealed
 from aish.run.past.shelf import Shelf
 from aish.run.past.telling import tell
-from aish.sinks.journal_record import sealed
-from aish.sinks.lines import to_line
 
 ID = "20261121T190138Z-rows-32be"
 

@@ -13,6 +13,7 @@ from scripted_events import turn_finished as turn
 
 from aish.core.deltas import Usage
 from aish.core.errors import UsageError
+from aish.core.event_json import to_line
 from aish.core.events import (
     Asked,
     Event,
@@ -26,6 +27,7 @@ from aish.core.events import (
     ToolStarted,
     TurnStarted,
 )
+from aish.journal.writer import JournalError, sealed
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.resuming.carried import Carried, ResumeRefusedError, SpentBefore
@@ -35,8 +37,6 @@ from aish.run.resuming.items import DoneItem, DoneItems
 from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.starts import starts
-from aish.sinks.journal_record import JournalError, sealed
-from aish.sinks.lines import to_line
 
 RUN = "20261121T120000Z-p-abcd"
 READS = """

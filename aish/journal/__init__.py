@@ -1,0 +1,1 @@
+"""The record of a run on disk: written, and read back."""

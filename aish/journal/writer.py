@@ -1,0 +1,248 @@
+"""The journal of a run: `events.jsonl` in its folder (B2).
+
+Every event but the deltas, which `turn.finished` has whole; each is written before any other sink
+sees it. What says that something is over is synced too, so that it outlives the machine.
+
+A record of the journal: a line of the event stream with a checksum as its last key (B2).
+
+`crc` is the CRC-32 (as of zlib, PNG, gzip) of the line without it: of the UTF-8 bytes from the
+first `{` to the last `}`, where `,"crc":"xxxxxxxx"` was taken out and the line end is not part of
+it. Eight lower-case hexadecimal digits, so that it stands at the same place in every line.
+
+The torn tail of a journal, cut off before anything is appended to it (B2).
+
+Appending after a torn record would lose the next record too. What is cut off is kept beside.
+"""
+
+import os
+import re
+from collections.abc import Mapping
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Self
+from zlib import crc32
+
+from aish.core.errors import UsageError
+from aish.core.event_json import to_line
+from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFinished
+from aish.system.durable import THE_DISK, Disk, DurableFile, Need
+from aish.system.file_lock import take
+from aish.system.files import open_append, open_own
+
+_SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
+_LENGTH = len(b',"crc":"00000000"}')
+
+
+class JournalError(UsageError):
+    """A journal that cannot be read; `where` is file and line."""
+
+    code = "journal"
+
+
+def sealed(line: bytes) -> bytes:
+    """A line of the event stream, line end included, with its checksum."""
+    body = line[:-1]
+    return b'%b,"crc":"%08x"}\n' % (body[:-1], crc32(body))
+
+
+def is_unwritten(line: bytes) -> bool:
+    """Whether a part of a line never reached the disk: there are NUL bytes, and no record after.
+
+    A record has none: JSON spells them out.
+    """
+    return b"\0" in line and opened(line.rpartition(b"\0")[2].rstrip(b"\n")) is None
+
+
+def opened(record: bytes) -> bytes | None:
+    """The line in a record (without its end), or `None` where the checksum is not right."""
+    seal = _SEAL.match(record, len(record) - _LENGTH) if len(record) > _LENGTH else None
+    if seal is None:
+        return None
+    body = record[:-_LENGTH] + b"}"
+    return body if crc32(body) == int(seal[1], 16) else None
+
+
+# What is begun, and what is decided, is written only: after a crash of the machine it may be
+# missing, and then nothing that it announces has a result either.
+SYNCED: Mapping[type[Event], Need] = {
+    ToolFinished: "soon",
+    StepFinished: "soon",
+    RunFinished: "now",
+}
+
+
+class Journal:
+    """Appends each event to an open file, which it owns."""
+
+    name = "the journal"
+    deltas = False
+
+    def __init__(self, file: DurableFile) -> None:
+        self._file = file
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Append the event's record."""
+        self._file.append(sealed(to_line(stamped)), SYNCED.get(type(stamped.event), "written"))
+
+    def close(self) -> None:
+        """Sync and close the file."""
+        self._file.close()
+
+
+def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
+    """The journal of the run in `folder`, for this process alone; a torn tail is cut off.
+
+    Raises:
+        UsageError: another process writes it; or what stands there is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    path = folder / "events.jsonl"
+    descriptor = open_append(path)
+    try:
+        take(descriptor, path)
+        _prepare(descriptor, path)
+    except (OSError, UsageError):
+        os.close(descriptor)
+        raise
+    return Journal(DurableFile(descriptor, disk))
+
+
+class HeldJournal:
+    """The journal of a run that may be gone on with: nobody else writes it from now on.
+
+    It is read first, and nothing is changed by that: what is found may be a reason to leave it.
+    Closed by leaving it, unless it was handed on.
+    """
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+
+    def go_on(self, disk: Disk = THE_DISK) -> Journal:
+        """The journal, to be appended to; a torn tail is cut off."""
+        assert self._descriptor is not None, "it is handed on once"
+        _prepare(self._descriptor, self.path)
+        journal = Journal(DurableFile(self._descriptor, disk))
+        self._descriptor = None
+        return journal
+
+
+def hold_journal(folder: Path) -> HeldJournal:
+    """The journal of the run in `folder`, locked before anybody reads it.
+
+    Raises:
+        UsageError: another process writes it, there is none, or it is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    path = folder / "events.jsonl"
+    if not path.is_symlink() and not path.exists():
+        raise UsageError("the run has no journal", where=str(folder))
+    descriptor = open_append(path)
+    try:
+        take(descriptor, path)
+        _check_linked(descriptor, path)
+    except (OSError, UsageError):
+        os.close(descriptor)
+        raise
+    return HeldJournal(path, descriptor)
+
+
+def _check_linked(descriptor: int, path: Path) -> None:
+    if not os.fstat(descriptor).st_nlink:
+        raise UsageError(f"`{path}` has just been deleted")
+
+
+def _prepare(descriptor: int, path: Path) -> None:
+    _check_linked(descriptor, path)
+    if os.fstat(descriptor).st_size:
+        cut_torn_tail(path)
+    else:
+        _sync_names(path.parent)
+
+
+def _sync_names(folder: Path) -> None:
+    """A record that outlives the machine is worth little in a file whose name does not."""
+    for place in (folder, folder.parent):
+        # Not every file system can, and not every folder may be read.
+        with suppress(OSError), ExitStack() as stack:
+            held = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            stack.callback(os.close, held)
+            os.fsync(held)
+
+
+_BLOCK = 1 << 16
+
+
+def cut_torn_tail(path: Path) -> int:
+    """Move what stands after the last whole record of `path` beside it; how many bytes it is.
+
+    That is half a record, NUL bytes where a crash of the machine left blocks unwritten, or both.
+
+    Raises:
+        UsageError: something else stands in the place of one of the two files.
+    """
+    reading = open_own(path)
+    try:
+        size = os.fstat(reading).st_size
+        begin = _after_last_record(reading, size)
+        if begin == size:
+            return 0
+        _keep(reading, begin, size, path)
+    finally:
+        os.close(reading)
+    cutting = open_append(path)
+    try:
+        os.ftruncate(cutting, begin)
+        os.fsync(cutting)
+    finally:
+        os.close(cutting)
+    return size - begin
+
+
+def _after_last_record(descriptor: int, size: int) -> int:
+    """Where the last line ends that was written whole."""
+    end = _after_last_line_end(descriptor, size)
+    while end:
+        begin = _after_last_line_end(descriptor, end - 1)
+        if not is_unwritten(_read(descriptor, begin, end)):
+            break
+        end = begin
+    return end
+
+
+def _read(descriptor: int, begin: int, end: int) -> bytes:
+    blocks = []
+    while begin < end and (block := os.pread(descriptor, end - begin, begin)):
+        blocks.append(block)
+        begin += len(block)
+    return b"".join(blocks)
+
+
+def _after_last_line_end(descriptor: int, size: int) -> int:
+    end = size
+    while end:
+        begin = max(0, end - _BLOCK)
+        found = os.pread(descriptor, end - begin, begin).rfind(b"\n")
+        if found >= 0:
+            return begin + found + 1
+        end = begin
+    return 0
+
+
+def _keep(descriptor: int, begin: int, size: int, path: Path) -> None:
+    """Copy the tail, and let it reach the disk before it is cut off."""
+    kept = open_append(path.with_name(f"{path.name}.torn"))
+    try:
+        while begin < size and (block := os.pread(descriptor, min(_BLOCK, size - begin), begin)):
+            begin += os.write(kept, block)
+        os.write(kept, b"\n")
+        os.fsync(kept)
+    finally:
+        os.close(kept)

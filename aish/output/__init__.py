@@ -1,0 +1,1 @@
+"""Events out: the log that every output hears, results, formats, terminal."""

@@ -1,0 +1,208 @@
+"""The event log: every event of a run is numbered, dated, masked and handed to each sink.
+
+Events without their secrets (X4): done once, before any sink sees them.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any, Protocol, TypeVar
+
+from aish.core.events import (
+    Event,
+    Place,
+    ReasoningDelta,
+    Stamped,
+    TextDelta,
+    TextWithdrawn,
+    ToolFinished,
+    ToolOutput,
+    TurnFinished,
+)
+from aish.core.protocols import Clock
+from aish.system.secrets.secrets import Secrets, StreamMask
+
+Piece = TextDelta | ReasoningDelta | ToolOutput
+Record = TypeVar("Record")
+
+# Words of ours, out of closed lists: nobody's secret, and readers rely on them.
+_CLOSED = frozenset(
+    {"digest", "finish", "kind", "level", "list", "state", "status", "stream", "verdict"}
+)
+
+
+def masked(event: Event, secrets: Secrets) -> Event:
+    """The event with every secret in any of its fields replaced by its tag."""
+    return _masked_record(event, secrets)
+
+
+class Pieces:
+    """Masks answers and output as they stream: a secret may be cut in two anywhere.
+
+    What may be the beginning of a secret is held back until more has come, or until the turn or
+    the call it belongs to has ended.
+    """
+
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
+        self._open: dict[Place, dict[str, tuple[Piece, StreamMask]]] = {}
+
+    def feed(self, piece: Piece) -> Piece | None:
+        """What of the piece can be shown now, together with what was held back before it."""
+        here = self._open.setdefault(piece.place, {})
+        kind = piece.stream if isinstance(piece, ToolOutput) else type(piece).__name__
+        if kind not in here:
+            first = _masked_record(replace(piece, text=""), self._secrets)
+            here[kind] = first, StreamMask(self._secrets)
+        shown, mask = here[kind]
+        text = mask.feed(piece.text)
+        return replace(shown, text=text) if text else None
+
+    def release(self, place: Place) -> list[Piece]:
+        """What was held back of the turn or the call at `place`, which has ended."""
+        ended = [(shown, mask.flush()) for shown, mask in self._open.pop(place, {}).values()]
+        return [replace(shown, text=text) for shown, text in ended if text]
+
+    def drop(self, place: Place) -> None:
+        """Forget the turn at `place`, which was withdrawn."""
+        self._open.pop(place, None)
+
+
+def masked_place(place: Place, secrets: Secrets) -> Place:
+    """A place without secrets: item keys and call ids come from outside."""
+    return _masked_record(place, secrets)
+
+
+def _masked_record(record: Record, secrets: Secrets) -> Record:
+    changes = {}
+    for name in _open_fields(type(record)):
+        value = getattr(record, name)
+        cleaned = _masked_value(value, secrets)
+        if cleaned is not value:
+            changes[name] = cleaned
+    return replace(record, **changes) if changes else record  # type: ignore[type-var]  # is one
+
+
+def _masked_value(value: Any, secrets: Secrets) -> Any:
+    if value is None or isinstance(value, (bool, int, float)):
+        return value
+    if isinstance(value, str):
+        cleaned = secrets.mask(value)
+        return value if cleaned == value else cleaned
+    if isinstance(value, tuple):
+        return tuple(_masked_value(item, secrets) for item in value)
+    if hasattr(value, "__dataclass_fields__"):
+        return _masked_record(value, secrets)
+    return secrets.mask_json(value)
+
+
+_OPEN: dict[type, tuple[str, ...]] = {}
+
+
+def _open_fields(kind: type[Any]) -> tuple[str, ...]:
+    names = _OPEN.get(kind)
+    if names is None:
+        names = tuple(field.name for field in fields(kind) if field.name not in _CLOSED)
+        _OPEN[kind] = names
+    return names
+
+
+class Sink(Protocol):
+    """Something events are shown by or written to."""
+
+    @property
+    def name(self) -> str:
+        """What a person calls it: `the journal`."""
+        ...
+
+    @property
+    def deltas(self) -> bool:
+        """Whether it wants answers, and output, piece by piece, and not only whole."""
+        ...
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Take an event; an `OSError` ends this sink's part in the run."""
+        ...
+
+    def close(self) -> None:
+        """Finish what was begun; called once, and not after a failure."""
+        ...
+
+
+OnFailure = Callable[[Sink, OSError], None]
+
+
+class EventLog:
+    """Where a run's events go. `emit` is the `Emit` of all rooms above.
+
+    Events are numbered from the one `after` which they come: a run that is gone on with counts on.
+
+    A sink that fails (a closed pipe, a full disk) is told of once, through `on_failure`, and left
+    out from then on; the others go on.
+    """
+
+    def __init__(
+        self,
+        sinks: Sequence[Sink],
+        *,
+        clock: Clock,
+        secrets: Secrets,
+        on_failure: OnFailure | None = None,
+        after: int = 0,
+    ) -> None:
+        self._sinks = tuple(sinks)
+        self._live = tuple(sink for sink in sinks if sink.deltas)
+        self._clock = clock
+        self._secrets = secrets
+        self._pieces = Pieces(secrets)
+        self._on_failure = on_failure
+        self._seq = after
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to every sink."""
+        if isinstance(event, (TextDelta, ReasoningDelta, ToolOutput)):
+            if self._live:
+                self._emit_piece(event)
+            return
+        if self._secrets:
+            self._end_pieces(event)
+            event = masked(event, self._secrets)
+        self._send(event, self._sinks)
+
+    def close(self) -> None:
+        """Close every sink that still works."""
+        for sink in self._sinks:
+            try:
+                sink.close()
+            except OSError as error:
+                self._fail(sink, error)
+        self._sinks = self._live = ()
+
+    def _emit_piece(self, piece: Piece) -> None:
+        shown = self._pieces.feed(piece) if self._secrets else piece
+        if shown is not None:
+            self._send(shown, self._live)
+
+    def _end_pieces(self, event: Event) -> None:
+        """Show what was held back of what has ended; forget it of a turn withdrawn."""
+        if isinstance(event, TurnFinished | ToolFinished):
+            for piece in self._pieces.release(event.place):
+                self._send(piece, self._live)
+        elif isinstance(event, TextWithdrawn):
+            self._pieces.drop(event.place)
+
+    def _send(self, event: Event, sinks: tuple[Sink, ...]) -> None:
+        self._seq += 1
+        stamped = Stamped(self._seq, self._clock.now(), event)
+        for sink in sinks:
+            try:
+                sink(stamped)
+            except OSError as error:
+                self._fail(sink, error)
+
+    def _fail(self, sink: Sink, error: OSError) -> None:
+        if sink not in self._sinks:
+            return
+        self._sinks = tuple(other for other in self._sinks if other is not sink)
+        self._live = tuple(other for other in self._live if other is not sink)
+        if self._on_failure is not None:
+            self._on_failure(sink, error)

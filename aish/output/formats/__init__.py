@@ -1,0 +1,1 @@
+"""What goes to standard output, a file for each format."""

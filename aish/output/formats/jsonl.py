@@ -1,0 +1,24 @@
+"""`--format jsonl`: the event stream on stdout, one line an event, each flushed (B12)."""
+
+from typing import BinaryIO
+
+from aish.core.event_json import to_line
+from aish.core.events import Stamped
+
+
+class JsonLines:
+    """Writes each event to a binary stream."""
+
+    name = "the event stream"
+    deltas = True
+
+    def __init__(self, out: BinaryIO) -> None:
+        self._out = out
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write the event's line."""
+        self._out.write(to_line(stamped))
+        self._out.flush()
+
+    def close(self) -> None:
+        """Nothing is held back, so nothing is left to write."""

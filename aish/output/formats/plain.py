@@ -1,0 +1,243 @@
+"""For CI logs: one line on stderr for each thing worth knowing, no escape sequences.
+
+Text of models, tools and items goes through `for_ci_log`, so that none of it can be a command to
+the runner that reads the log (B13). What happens within items is counted: there may be a million.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import TextIO, assert_never
+
+from aish.core.events import (
+    AnnotationAdded,
+    ExpectChecked,
+    Fallback,
+    ItemFinished,
+    ItemStarted,
+    JournalOnly,
+    Notice,
+    Place,
+    ReasoningDelta,
+    Retry,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolOutput,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnProgress,
+    TurnPurpose,
+    TurnStarted,
+)
+from aish.core.json_text import json_text, structured
+from aish.core.text import counted, for_ci_log, for_line
+from aish.output.progress.counts import Batches
+from aish.output.progress.log import ItemLog
+from aish.output.status import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text, tokens_text
+
+_LONGEST = 200
+_MOST_LINES = 60
+_PURPOSES: Mapping[TurnPurpose, str] = {
+    "answer": "",
+    "summary": " for a summary",
+    "sampling": " for a server",
+    "judge": " for a verdict",
+}
+
+
+class Plain:
+    """Writes lines to a text stream."""
+
+    name = "the log"
+    deltas = False
+
+    def __init__(self, out: TextIO, began: float | None = None) -> None:
+        """Times count from `began`, in seconds since the epoch, else from the first event."""
+        self._out = out
+        self._tally = Tally()
+        self._began = began
+        self._hint: str | None = None
+        self._batches = Batches()
+        self._items = ItemLog()
+        self._annotations: list[AnnotationAdded] = []
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write what this event is worth."""
+        self._tally.take(stamped)
+        if self._began is None:
+            self._began = stamped.time
+        told = self._in_item if stamped.event.place.item is not None else self._lines
+        lines = [for_ci_log(for_line(line)) for line in told(stamped)]
+        if lines:
+            elapsed = f"[{stamped.time - self._began:7.2f}s] "
+            self._out.write("".join(f"{elapsed}{line}\n" for line in lines))
+            self._out.flush()
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def _lines(self, stamped: Stamped) -> Iterator[str]:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        event = stamped.event
+        if isinstance(event, JournalOnly):
+            return
+        at = _at(event.place)
+        match event:
+            case RunStarted():
+                yield from _run_started(event)
+            case StepStarted():
+                self._batches.step_started(event, stamped.time)
+                yield f"{at}started ({event.kind}{', no items' if event.count == 0 else ''})"
+            case StepFinished():
+                if event.error and event.error.code not in OF_ITEMS:
+                    self._hint = event.error.hint
+                yield from self._batch_finished(event)
+                yield from _step_finished(event, at)
+            case TurnStarted():
+                asked = f"{event.model}{_PURPOSES[event.purpose]}"
+                yield f"{at}asking {asked}, {counted(event.messages, 'message')}"
+            case TurnProgress():
+                came = "1 token" if event.tokens == 1 else f"{event.tokens:,} tokens"
+                since = seconds_text(event.seconds)
+                yield f"{at}{event.model} is still answering after {since}, {came} so far"
+            case TurnFinished():
+                yield _turn_finished(event, at)
+            case ToolDecided():
+                called = _short(f"{event.tool} {json_text(event.arguments, spaced=True)}")
+                yield f"{at}tool {called}: {event.verdict} ({event.rule})"
+            case ToolFinished():
+                yield _tool_finished(event, at)
+            case TextWithdrawn():
+                yield f"{at}the answer so far is withdrawn"
+            case Retry():
+                again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
+                yield f"{at}retry: {event.endpoint}: {_short(event.reason)}; {again}"
+            case Fallback():
+                yield f"{at}fallback: {event.source} to {event.target}: {_short(event.reason)}"
+            case Notice():
+                first, *rest = lines_of(event.text, event.code)
+                yield f"{at}{event.level}: {first} ({event.code})"
+                yield from rest
+            case ExpectChecked():
+                first, *rest = event.message.split("\n")
+                yield f"{at}{'met' if event.ok else 'not met'}: {event.kind}: {first}"
+                yield from (f"{at}{line}" for line in (() if event.ok else rest))
+            case AnnotationAdded():
+                self._annotations.append(event)
+            case RunFinished():
+                yield from self._run_finished(event)
+            case TextDelta() | ReasoningDelta() | ToolStarted() | ToolProgress() | ToolOutput():
+                pass
+            case ItemStarted() | ItemFinished():
+                pass
+            case _:
+                assert_never(event)
+
+    def _in_item(self, stamped: Stamped) -> Iterator[str]:
+        event, now = stamped.event, stamped.time
+        match event:
+            case ItemStarted():
+                if started := self._batches.item_started(event, now):
+                    yield from self._items.began(started, now)
+            case ItemFinished():
+                batch = self._batches.of(event.place)
+                if batch is not None and batch.step == event.place.step:
+                    yield from self._items.finished(batch, batch.finish(event, now), now)
+            case _:
+                batch = self._batches.of(event.place)
+                if batch is not None and self._batches.counted(batch, event):
+                    yield from self._lines(stamped)
+
+    def _batch_finished(self, event: StepFinished) -> Iterator[str]:
+        batch = self._batches.ended(event.place.step)
+        if batch is not None:
+            yield from self._items.ended(batch, event.seconds)
+            for code, count in self._batches.untold(batch):
+                yield f"{batch.step}: {count:,} more of `{code}`"
+
+    def _run_finished(self, event: RunFinished) -> Iterator[str]:
+        for denial, count in Counter(event.denials).items():
+            yield f"denied: {denial}" + (f" ({count:,} times)" if count > 1 else "")
+        if self._annotations:
+            from aish.output.result import annotation_rows
+
+            yield from (row for row, _ in annotation_rows(self._annotations))
+        if event.exit.code:
+            first, *rest = lines_of(event.exit.reason, event.exit.name)
+            yield f"exit {event.exit.code} ({event.exit.name}): {first}"
+            yield from rest
+            if event.exit.hint and event.exit.hint != self._hint:
+                yield f"hint: {event.exit.hint}"
+        yield ", ".join(self._tally.parts(event))
+
+
+def _run_started(event: RunStarted) -> Iterator[str]:
+    yield f"aish {event.aish}: {event.pipeline}"
+    for model in event.models:
+        yield f"model {model.alias}: {model.model} at {model.origin}"
+    for server in event.servers:
+        said = counted(server.tools, "tool") if server.state == "ready" else server.error
+        more = f", {_short(said)}" if said else ""
+        yield f"server {server.alias} ({server.transport}): {server.state}{more}"
+    if event.cassette is not None:
+        yield cassette_text(event.cassette)
+
+
+def _step_finished(event: StepFinished, at: str) -> Iterator[str]:
+    if event.status == "skipped":
+        yield f"{at}skipped" + (f": {event.error.message}" if event.error else "")
+        return
+    yield f"{at}{event.status}, {seconds_text(event.seconds)}"
+    if event.error is not None:
+        yield f"{at}error: {event.error.message} ({event.error.code})"
+        if event.error.hint:
+            yield f"{at}hint: {event.error.hint}"
+    if event.status == "failed":
+        yield from _answer(event, at)
+
+
+def _answer(event: StepFinished, at: str) -> Iterator[str]:
+    """What a step has said that failed: its turns were told of in short."""
+    answer = event.output if event.text else None
+    if event.text and (answer is None or isinstance(answer, str)):
+        answer = structured(event.text)
+    if not (answer is None or isinstance(answer, str)):
+        from aish.output.formats.text import yaml_text
+
+        answer = yaml_text(answer)
+    lines = (answer or "").strip("\n").splitlines()
+    if not lines:
+        return
+    yield f"{at}answer:"
+    yield from (f"{at}  {_short(line)}" for line in lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        yield f"{at}  … {counted(len(lines) - _MOST_LINES, 'more line')}"
+
+
+def _turn_finished(event: TurnFinished, at: str) -> str:
+    parts = [event.finish, tokens_text(event.usage), seconds_text(event.seconds)]
+    said = f": {_short(event.text.strip())}" if event.text.strip() else ""
+    return f"{at}{event.model} answered ({', '.join(filter(None, parts))}){said}"
+
+
+def _tool_finished(event: ToolFinished, at: str) -> str:
+    size = counted(len(event.content), "character")
+    said = size if event.kind == "ok" else _short(event.content)
+    kept = f", whole in {event.full}" if event.full else ""
+    took = seconds_text(event.seconds)
+    return f"{at}tool {event.tool}: {event.kind}, {took}{kept}: {said}"
+
+
+def _at(place: Place) -> str:
+    where = [part for part in (place.step, place.item) if part is not None]
+    return f"{' '.join(where)}: " if where else ""
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

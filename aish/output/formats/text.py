@@ -1,0 +1,257 @@
+"""`--format text`: the final text of the last step, or `outputs` as YAML, and nothing else.
+
+Once, when the run has ended, so that a withdrawn answer never reaches a pipe; as it comes on a
+terminal or with `--stream`. An answer in a schema is the JSON value that was accepted, and nothing
+where none was: never before the end, because only then it is known.
+
+JSON values as YAML 1.2 that a person likes to read: `outputs` on stdout.
+
+`--format text` of a run that ends with items: the text of each, in the order of the items.
+"""
+
+import re
+import stat
+from collections.abc import Callable, Iterator, Mapping
+from json.encoder import encode_basestring
+from typing import Any, BinaryIO
+
+from aish.core.events import (
+    RunFinished,
+    Stamped,
+    StepFinished,
+    TextDelta,
+    TextWithdrawn,
+    TurnFinished,
+)
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.json_text import json_text, safe_json
+from aish.core.text import counted, for_ci_log, for_terminal, safe_utf8
+from aish.output.items.results import ItemsFile, Row
+
+_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
+# Words that some reader of YAML takes for something else than a string.
+_WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
+
+
+def yaml_text(value: JsonValue) -> str:
+    """The value as a YAML document with a line end."""
+    if isinstance(value, (Mapping, list, tuple)) and value:
+        return "".join(f"{line}\n" for line in _block(value, ""))
+    return f"{_scalar(value)}\n"
+
+
+def _block(value: Any, indent: str) -> Iterator[str]:
+    """The lines of a mapping or a list that is not empty."""
+    pairs: Iterator[tuple[str, Any]]
+    if isinstance(value, Mapping):
+        pairs = ((f"{_scalar(key)}:", item) for key, item in value.items())
+    else:
+        pairs = (("-", item) for item in value)
+    for lead, item in pairs:
+        if isinstance(item, (Mapping, list, tuple)) and item:
+            lines = _block(item, f"{indent}  ")
+            # The first of an item stands beside its dash.
+            first = "" if lead != "-" else f" {next(lines).lstrip()}"
+            yield f"{indent}{lead}{first}"
+            yield from lines
+        elif isinstance(item, str) and _is_literal(item):
+            # `-` or `+`: whether the text itself ends its last line.
+            yield f"{indent}{lead} |{'' if item.endswith(chr(10)) else '-'}"
+            yield from (
+                f"{indent}  {line}" if line else "" for line in item.removesuffix("\n").split("\n")
+            )
+        else:
+            yield f"{indent}{lead} {_scalar(item)}"
+
+
+def _scalar(value: JsonValue) -> str:
+    if not isinstance(value, str):
+        return json_text(value)
+    if _PLAIN.fullmatch(value) and value.lower() not in _WORDS:
+        return value
+    # YAML does not know the surrogate pairs of JSON, and has an escape of its own for them.
+    return safe_json(encode_basestring(value), lambda character: f"\\U{ord(character):08x}")
+
+
+def _is_literal(text: str) -> bool:
+    """Whether a `|` block says exactly this."""
+    body = text.removesuffix("\n")
+    return (
+        "\n" in body
+        and not body.endswith("\n")
+        and not body.startswith((" ", "\n"))
+        and "\t" not in body
+        and "##" not in body
+        and for_terminal(text) == text
+    )
+
+
+@frozen
+class Manner:
+    """How a stranger's text is made fit for stdout; some ways need whole lines."""
+
+    clean: Callable[[str], str]
+    whole_lines: bool = False
+
+
+TERMINAL = Manner(for_terminal)
+CI_LOG = Manner(for_ci_log, whole_lines=True)
+DATA = Manner(safe_utf8)
+
+
+def manner_of(mode: int, environ: Mapping[str, str], *, is_terminal: bool) -> Manner:
+    """The manner for a stream of file mode `mode`.
+
+    In a CI job stdout is read for commands (B13); text that goes to a file is left as it is.
+    """
+    if is_terminal:
+        return TERMINAL
+    in_ci = any(environ.get(name) for name in ("GITHUB_ACTIONS", "TF_BUILD", "TEAMCITY_VERSION"))
+    return CI_LOG if in_ci and not stat.S_ISREG(mode) else DATA
+
+
+def accepted_text(step: StepFinished) -> str | None:
+    """The JSON value that a step has answered with, `None` where its answer was rejected.
+
+    An answer that fits its schema and not what the step expects beyond it is one, too.
+    """
+    if step.status == "ok" or (step.error is not None and step.error.code == "expectation"):
+        return json_text(step.output, spaced=True)
+    return None
+
+
+class FinalText:
+    """Writes the text of `last_step` to a binary stream.
+
+    `outputs` says that the file has outputs: they are printed at the end, and no text is.
+    `structured` says that the step answers in a schema.
+    """
+
+    name = "the answer"
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        last_step: str,
+        manner: Manner = DATA,
+        *,
+        stream: bool = False,
+        outputs: bool = False,
+        structured: bool = False,
+    ) -> None:
+        self.deltas = stream and not outputs and not structured
+        self._out = out
+        self._last_step = last_step
+        self._manner = manner
+        self._outputs = outputs
+        self._structured = structured
+        self._text: str | None = None
+        self._turn = ""
+        self._line = ""
+        self._streamed: str | None = None
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write what this event adds to the answer."""
+        match stamped.event:
+            case TextDelta(place, text) if self.deltas and place.step == self._last_step:
+                self._turn += text
+                self._write(text)
+            case TextWithdrawn(place) if self.deltas and place.step == self._last_step:
+                self._end_turn()
+                self._streamed = None
+            case TurnFinished() as turn if self.deltas and turn.place.step == self._last_step:
+                self._end_turn()
+            case StepFinished() as step if step.place.step == self._last_step:
+                self._end_turn()
+                self._text = accepted_text(step) if self._structured else step.text
+            case RunFinished() as finished:
+                self._finish(finished)
+            case _:
+                pass
+
+    def close(self) -> None:
+        """End a line that was begun and never ended, as by an interrupt."""
+        self._end_turn()
+
+    def _finish(self, finished: RunFinished) -> None:
+        self._end_turn()
+        if self._outputs:
+            if finished.outputs is not None:
+                self._put(yaml_text(finished.outputs))
+        elif self._text and self._text != self._streamed:
+            self._put(self._text if self._text.endswith("\n") else f"{self._text}\n")
+
+    def _end_turn(self) -> None:
+        """What was written of a turn is a whole text, so it ends its line."""
+        if not self._turn:
+            return
+        if not self._turn.endswith("\n"):
+            self._write("\n")
+        self._streamed, self._turn = self._turn, ""
+
+    def _write(self, text: str) -> None:
+        if self._manner.whole_lines:
+            whole, end, self._line = (self._line + text).rpartition("\n")
+            text = whole + end
+        if text:
+            self._put(text)
+
+    def _put(self, text: str) -> None:
+        self._out.write(safe_utf8(self._manner.clean(text)).encode())
+        self._out.flush()
+
+
+class ItemTexts:
+    """Writes the texts when the run has ended, each with a line end, those that failed aside.
+
+    Comes after the results file, which it reads. `say` tells a person how many were left out.
+    """
+
+    name = "the answer"
+    deltas = False
+
+    def __init__(
+        self,
+        out: BinaryIO,
+        items: ItemsFile,
+        step: str,
+        say: Callable[[str], None],
+        manner: Manner = DATA,
+        *,
+        structured: bool = False,
+    ) -> None:
+        self._out = out
+        self._items = items
+        self._step = step
+        self._say = say
+        self._manner = manner
+        self._structured = structured
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write when the run has ended."""
+        if not isinstance(stamped.event, RunFinished):
+            return
+        left_out = 0
+        for row in self._items.rows(self._step):
+            if row["status"] == "ok":
+                self._put(self._text(row))
+            else:
+                left_out += 1
+        self._out.flush()
+        if left_out:
+            are = "is" if left_out == 1 else "are"
+            self._say(f"note: {counted(left_out, 'item')} without a result {are} left out")
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+    def _put(self, text: str) -> None:
+        whole = text if text.endswith("\n") else f"{text}\n"
+        self._out.write(safe_utf8(self._manner.clean(whole)).encode())
+
+    def _text(self, row: Row) -> str:
+        """An answer in a schema is its value, not the words around it."""
+        if self._structured or (row["text"] is None and row["output"] is not None):
+            return json_text(row["output"], spaced=True)
+        return row["text"] or ""

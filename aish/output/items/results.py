@@ -1,0 +1,307 @@
+"""Results of items, one a line: `results.jsonl` in the folder of a run (B1, B4).
+
+It stands behind the journal: each line is made of events that were journaled before, in their
+order, so what is missing at its end is added when a resumed run is told of them again. An item
+that was tried again has a newer line, and the last one counts; a run that ends well leaves one
+line for each item. What is kept in memory is where the lines stand.
+
+Where the lines of a results file stand: by step and place among the items, 8 bytes each.
+"""
+
+import errno
+import json
+import os
+import re
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+from aish.core.event_json import VERSION, plain
+from aish.core.events import ItemFinished, ItemStarted, Place, RunFinished, Stamped, StepStarted
+from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
+from aish.system.files import open_append
+
+MOST_ITEMS = 50_000_000
+"""More items in one step are refused: a number that large came from a damaged file."""
+
+_NOWHERE = -1
+
+
+class ItemsIndex:
+    """The offset of the last line of each item; loose lines have none that is newer."""
+
+    def __init__(self) -> None:
+        self._loose: array[int] = array("q")
+        self._offsets: dict[str, array[int]] = {}
+        self._displaced: dict[str, array[int]] = {}
+
+    def put(self, step: str, index: int, offset: int) -> int | None:
+        """Note where a line stands; where an older one of that place stands, if there is one."""
+        offsets = self._offsets.get(step)
+        if offsets is None:
+            offsets = self._offsets[step] = array("q")
+        if index >= len(offsets):
+            offsets.extend([_NOWHERE] * (index + 1 - len(offsets)))
+        older = offsets[index]
+        offsets[index] = offset
+        return None if older == _NOWHERE else older
+
+    def displace(self, step: str, offset: int) -> None:
+        """Note a line whose place another item has by now: it comes after all others."""
+        self._displaced.setdefault(step, array("q")).append(offset)
+
+    def count(self, step: str) -> int:
+        """How many items of a step have a line."""
+        return sum(1 for _ in self.offsets(step))
+
+    def put_loose(self, offset: int) -> None:
+        """Note a line that no step is asked for."""
+        self._loose.append(offset)
+
+    def get(self, step: str, index: int) -> int | None:
+        """Where the last line of an item stands."""
+        offsets = self._offsets.get(step, ())
+        found = offsets[index] if index < len(offsets) else _NOWHERE
+        return None if found == _NOWHERE else found
+
+    def offsets(self, step: str) -> Iterator[int]:
+        """Of the lines of a step, in the order of its items."""
+        yield from (offset for offset in self._offsets.get(step, ()) if offset != _NOWHERE)
+        yield from self._displaced.get(step, ())
+
+    def steps(self) -> tuple[str, ...]:
+        """The steps that have lines, in the order of the first one of each."""
+        return tuple(self._offsets)
+
+    def all_offsets(self) -> Iterator[int]:
+        """Of the last lines of all items and the loose ones, in the order of the file."""
+        last = (offset for step in self._offsets for offset in self.offsets(step))
+        return iter(sorted([*last, *self._loose]))
+
+
+NAME = "results.jsonl"
+
+Row = Mapping[str, Any]
+"""A line of the file, read back."""
+
+_HEAD = re.compile(
+    rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)"'
+    rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9}),"key":("(?:[^"\\]|\\.)*"),'
+)
+_LONGEST_HEAD = 1 << 13
+_BLOCK = 1 << 16
+_OWN = frozenset({"v", "seq", "step"})
+
+
+class ItemsFile:
+    """Appends the result of each item to an open file, which it owns, and reads it back.
+
+    `last` is the number of the event behind the last line; `broken` says that one was lost.
+    """
+
+    name = "the results of the items"
+    deltas = False
+
+    def __init__(self, descriptor: int, path: Path | None = None) -> None:
+        self.last = 0
+        self.broken = False
+        self._descriptor = descriptor
+        self._path = path
+        self._index = ItemsIndex()
+        self._values: dict[Place, JsonValue] = {}
+        self._given: dict[str, frozenset[Literal["item", "key"]]] = {}
+        self._superseded = False
+        self._ended = False
+        self._size = 0
+        self._find_lines()
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write the line of an item that has ended."""
+        match stamped.event:
+            case StepStarted(place=Place(step=str(step)), given=given):
+                self._given[step] = frozenset(given)
+            case ItemStarted(place=place, value=value):
+                self._values[place] = value
+            case ItemFinished() as finished:
+                value = self._values.pop(finished.place, None)
+                if stamped.seq > self.last:
+                    self.broken = True
+                    self._append(stamped, finished, value)
+                    self.broken = False
+            case RunFinished(exit=end):
+                self._ended = end.code in {0, 1}
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Leave one line for each item, if the run has ended well, and close the file."""
+        try:
+            if self._superseded and self._ended and self._path is not None:
+                self._compact(self._path)
+        finally:
+            os.close(self._descriptor)
+
+    def count(self, step: str) -> int:
+        """How many items of a step have results."""
+        return self._index.count(step)
+
+    def clear(self) -> None:
+        """Forget all results, which are told of again.
+
+        Raises:
+            OSError: the file cannot be cut.
+        """
+        os.ftruncate(self._descriptor, 0)
+        self._index = ItemsIndex()
+        self._superseded, self._size, self.last = False, 0, 0
+
+    def steps(self) -> tuple[str, ...]:
+        """The steps whose items have results."""
+        return self._index.steps()
+
+    def given(self, step: str) -> frozenset[Literal["item", "key"]]:
+        """What of the items of a step came with the input, as far as the step has been told of."""
+        return self._given.get(step, frozenset())
+
+    def rows(self, step: str) -> Iterator[Row]:
+        """The result of each item of a step, in the order of the items.
+
+        Not of the items that a pipeline has within an item of the step that runs it: there, each
+        index is there many times.
+
+        Raises:
+            OSError: a line is not as it was written.
+        """
+        for offset in self._index.offsets(step):
+            yield _parsed(self._line(offset))
+
+    def row(self, step: str, index: int) -> Row | None:
+        """The result of one item, if it has one.
+
+        Raises:
+            OSError: its line is not as it was written.
+        """
+        offset = self._index.get(step, index)
+        return None if offset is None else _parsed(self._line(offset))
+
+    def _append(self, stamped: Stamped, event: ItemFinished, value: JsonValue) -> None:
+        if event.index >= MOST_ITEMS:
+            raise OSError(errno.EFBIG, f"the item {event.index} is more than {MOST_ITEMS} on")
+        step, within = event.place.step or "", _within(event)
+        row: JsonObject = {
+            "v": VERSION,
+            "seq": stamped.seq,
+            "step": step,
+            **({} if within is None else {"within": within}),
+            "index": event.index,
+            "key": event.key,
+            "item": value,
+            "status": event.status,
+            "text": event.text,
+            "output": event.output,
+            "error": plain(event.error),
+            "usage": plain(event.usage),
+            "cost_usd": event.cost_usd,
+            "seconds": event.seconds,
+        }
+        line = f"{json_text(row)}\n".encode()
+        written = os.write(self._descriptor, line)
+        if written < len(line):
+            # A full disk takes a part; half a line would spoil the next one too.
+            os.ftruncate(self._descriptor, self._size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        self._note(line)
+        self._size += written
+
+    def _note(self, line: bytes) -> bool:
+        """Note a line that stands at the end; whether it is one of ours."""
+        head = _HEAD.match(line)
+        if head is None or int(head[4]) >= MOST_ITEMS:
+            return False
+        self.last = max(self.last, int(head[1]))
+        if head[3]:
+            self._index.put_loose(self._size)
+            return True
+        step = head[2].decode()
+        older = self._index.put(step, int(head[4]), self._size)
+        if older is not None and self._key_at(older) == head[5]:
+            self._superseded = True
+        elif older is not None:
+            # `--force` goes on with items that have moved: what is done of the others stays.
+            self._index.displace(step, older)
+        return True
+
+    def _key_at(self, offset: int) -> bytes | None:
+        head = _HEAD.match(os.pread(self._descriptor, _LONGEST_HEAD, offset))
+        return None if head is None else head[5]
+
+    def _find_lines(self) -> None:
+        """Note the lines that are there; cut off where one is not as it was written."""
+        held = os.dup(self._descriptor)
+        with os.fdopen(held, "rb", buffering=_BLOCK) as file:
+            file.seek(0)
+            for line in file:
+                if not line.endswith(b"}\n") or not self._note(line):
+                    os.ftruncate(self._descriptor, self._size)
+                    return
+                self._size += len(line)
+
+    def _line(self, offset: int) -> bytes:
+        pieces: list[bytes] = []
+        while piece := os.pread(self._descriptor, _BLOCK, offset):
+            end = piece.find(b"\n")
+            if end >= 0:
+                pieces.append(piece[:end])
+                break
+            pieces.append(piece)
+            offset += len(piece)
+        return b"".join(pieces)
+
+    def _compact(self, path: Path) -> None:
+        """Put a file in the place of this one that has the last line of each item only."""
+        from aish.system.files import atomic_pieces
+
+        lines = (self._line(offset) + b"\n" for offset in self._index.all_offsets())
+        atomic_pieces(path, lines)
+
+
+def open_items_file(folder: Path | None) -> ItemsFile:
+    """The results of the run in `folder`; without one, in a file that nobody else ever sees.
+
+    Raises:
+        UsageError: what stands there is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    if folder is None:
+        from tempfile import TemporaryFile
+
+        with TemporaryFile() as file:
+            return ItemsFile(os.dup(file.fileno()))
+    path = folder / NAME
+    descriptor = open_append(path, readable=True)
+    try:
+        return ItemsFile(descriptor, path)
+    except OSError:
+        os.close(descriptor)
+        raise
+
+
+def _within(event: ItemFinished) -> str | None:
+    """The item that this one is within, where a pipeline runs once for each item."""
+    whole = event.place.item or ""
+    return whole.removesuffix(f"/{event.key}") if whole != event.key else None
+
+
+def public(row: Row) -> dict[str, Any]:
+    """A row as it leaves the run's folder: without what is about the file."""
+    return {name: value for name, value in row.items() if name not in _OWN}
+
+
+def _parsed(line: bytes) -> Row:
+    try:
+        row: Row = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise OSError(errno.EILSEQ, f"`{NAME}` is not as it was written") from error
+    return row

@@ -1,0 +1,1 @@
+"""Markdown drawn on a terminal while it arrives."""

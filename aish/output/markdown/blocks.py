@@ -1,0 +1,294 @@
+"""Markdown cut into blocks while it arrives: pure, lines in, blocks out.
+
+A block is what can be drawn without knowing what comes next: a paragraph, a heading, one item of a
+list, a table, a quote; of code each line. How they look is up to `markdown`. The same blocks come
+out wherever the text is cut, and none grows beyond what is cheap to draw.
+
+Pieces of text put together to lines; a line too long to wait for is handed on in pieces.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from aish.core.frozen import frozen
+from aish.core.text import for_terminal
+
+LONGEST = 16_384
+
+
+@frozen
+class Line:
+    """A whole line, or of a long one its `first` piece, one of its `next`, or its `end`."""
+
+    text: str
+    part: Literal["whole", "first", "next", "end"] = "whole"
+
+
+_END = Line("", "end")
+
+
+class LineAssembler:
+    """The same lines come out wherever a text is cut."""
+
+    def __init__(self, longest: int = LONGEST) -> None:
+        self._longest = longest
+        self._pieces: list[str] = []
+        self._size = 0
+        self._is_long = False
+
+    @property
+    def partial(self) -> str:
+        """The line that is not whole yet; may be asked for by another thread."""
+        return "".join(tuple(self._pieces))
+
+    def held(self, text: str) -> bool:
+        """Whether `text` completes nothing and was only kept; the fast way for most pieces."""
+        if self._is_long or self._size + len(text) >= self._longest or "\n" in text:
+            return False
+        if text:
+            self._pieces.append(text)
+            self._size += len(text)
+        return True
+
+    def feed(self, text: str) -> Iterator[Line]:
+        """What `text` makes complete."""
+        if "\n" not in text:
+            yield from self._add(text)
+            return
+        first, *others, last = text.split("\n")
+        yield from self._add(first)
+        yield self._ended()
+        for line in others:
+            if len(line) < self._longest:
+                yield Line(line)
+            else:
+                yield Line(line, "first")
+                yield _END
+        yield from self._add(last)
+
+    def end(self) -> Iterator[Line]:
+        """The text is over; its last line need not end with a line's end."""
+        if self._is_long or self._pieces:
+            yield self._ended()
+
+    def _add(self, text: str) -> Iterator[Line]:
+        if not text:
+            return
+        if self._is_long:
+            yield Line(text, "next")
+            return
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size >= self._longest:
+            yield Line(self.partial, "first")
+            self._pieces.clear()
+            self._is_long = True
+
+    def _ended(self) -> Line:
+        line = _END if self._is_long else Line(self.partial)
+        self._pieces.clear()
+        self._size = 0
+        self._is_long = False
+        return line
+
+
+_FENCE = re.compile(r"^( *)(`{3,}(?=[^`]*$)|~{3,})(.*)$")
+_HEADING = re.compile(r"^ {0,3}#{1,6}(?: |$)")
+_UNDERLINE = re.compile(r"^ {0,3}(?:=+|-+) *$")
+_RULE = re.compile(r"^ {0,3}([-*_])(?: *\1){2,} *$")
+_ITEM = re.compile(r"^( *)([-*+]|\d{1,9}[.)])(?: +(.*)|$)")
+_QUOTE = re.compile(r"^ {0,3}>")
+_TABLE_RULE = re.compile(r"^ {0,3}\|?(?: *:?-+:? *\|)+(?: *:?-+:? *)?$")
+_CODE_INDENT = 4
+_MOST_CHARACTERS = 16_384
+_MOST_LINES = 200
+_LONGEST_HEAD = 1000
+
+Kind = Literal["text", "item", "label", "code", "command", "long"]
+Mode = Literal["", "text", "item", "quote"]
+
+
+@frozen
+class Block:
+    """Something to draw; `gap` asks for an empty line before it.
+
+    `label` is what a fence says of its code, `command` a line that proposes one, `long` a line in
+    pieces, which is drawn as it is.
+    """
+
+    kind: Kind
+    text: str
+    indent: int = 0
+    marker: str = ""
+    gap: bool = False
+
+
+class Blocks:
+    """Reads one answer."""
+
+    def __init__(self) -> None:
+        self._lines = LineAssembler()
+        self._mode: Mode = ""
+        self._block: list[str] = []
+        self._size = 0
+        self._indent = 0
+        self._marker = ""
+        self._fence: tuple[int, str] | None = None
+        self._content: int | None = None
+        """Where the text of the last item of a list begins, as long as the list goes on."""
+        self._gap = False
+        self._begun = False
+
+    @property
+    def pending(self) -> str:
+        """What is not part of a whole block yet; may be asked for by another thread."""
+        return "\n".join((*self._block, self._lines.partial))
+
+    @property
+    def has_gap(self) -> bool:
+        """Whether what is pending will stand below an empty line."""
+        return self._gap and self._begun
+
+    @property
+    def in_code(self) -> bool:
+        """Whether the text goes on within a fence."""
+        return self._fence is not None
+
+    def feed(self, text: str) -> Sequence[Block]:
+        """The blocks that `text` completes."""
+        if self._lines.held(text):
+            return ()
+        return [block for line in self._lines.feed(text) for block in self._take(line)]
+
+    def end(self) -> Iterator[Block]:
+        """What is left; the text is over."""
+        for line in self._lines.end():
+            yield from self._take(line)
+        yield from self._ended()
+
+    def _take(self, line: Line) -> Iterator[Block]:
+        if line.part == "whole":
+            text = for_terminal(line.text.removesuffix("\r"))
+            yield from self._in_fence(text) if self._fence else self._line(text)
+            return
+        if line.part == "first":
+            yield from self._ended()
+            yield self._made("long", line.text, _CODE_INDENT if self._fence else 0)
+        else:
+            yield Block("long", "\n" if line.part == "end" else line.text)
+
+    def _in_fence(self, line: str) -> Iterator[Block]:
+        assert self._fence is not None
+        indent, mark = self._fence
+        closing = line.strip()
+        if len(closing) >= len(mark) and not closing.strip(mark[0]):
+            self._fence = None
+            return
+        start = len(line) - len(line.lstrip(" "))
+        yield self._made("code", line[min(indent, start) :], indent)
+
+    def _line(self, line: str) -> Iterator[Block]:
+        text = line.expandtabs(4) if "\t" in line else line
+        if not text.strip():
+            yield from self._ended()
+            self._gap = True
+        elif self._is_full(text):
+            yield from self._continued(line)
+        elif (fence := _FENCE.match(text)) is not None:
+            yield from self._ended()
+            self._fence = (len(fence[1]), fence[2])
+            if label := fence[3].strip():
+                yield self._made("label", label, len(fence[1]))
+        elif line.startswith("CMD: "):
+            # Markdown would take characters out of it.
+            yield from self._ended()
+            yield self._made("command", line)
+        else:
+            yield from self._text_line(text)
+
+    def _text_line(self, line: str) -> Iterator[Block]:
+        if self._mode == "text" and _UNDERLINE.match(line):
+            self._add(line)
+            yield from self._ended()
+        elif _HEADING.match(line) or _RULE.match(line):
+            yield from self._ended()
+            self._content = None
+            self._gap = True
+            yield self._made("text", line.strip())
+        elif (item := _ITEM.match(line)) is not None and self._is_item(item):
+            yield from self._ended()
+            self._begin("item", item[3] or "", len(item[1]), item[2])
+            self._content = item.start(3) if item[3] else item.end(2) + 1
+        elif _QUOTE.match(line):
+            if self._mode != "quote":
+                yield from self._ended()
+                self._begin("quote", line.strip(" "), 0)
+            else:
+                self._add(line.strip(" "))
+        elif self._mode:
+            self._add(line.strip(" "))
+        else:
+            yield from self._beginning(line)
+
+    def _beginning(self, line: str) -> Iterator[Block]:
+        """Of a paragraph, or of code that is only indented."""
+        text = line.lstrip(" ")
+        indent = len(line) - len(text)
+        if indent < 2:  # ruff: ignore[magic-value-comparison] - an item's text is two further in
+            self._content = None
+        code = _CODE_INDENT + (self._content or 0)
+        if indent >= code:
+            yield self._made("code", line[code:], self._content or 0)
+        else:
+            self._begin("text", text, 0 if self._content is None else indent)
+
+    def _is_item(self, item: re.Match[str]) -> bool:
+        """Whether what looks like an item is one here."""
+        if self._content is not None:
+            return True
+        if self._mode:
+            return bool(item[3]) and (item[2] in "-*+" or int(item[2][:-1]) == 1)
+        return len(item[1]) < _CODE_INDENT
+
+    def _is_full(self, line: str) -> bool:
+        lines = len(self._block)
+        return lines > 0 and (self._size + len(line) > _MOST_CHARACTERS or lines >= _MOST_LINES)
+
+    def _continued(self, line: str) -> Iterator[Block]:
+        """A block that is too big goes on in another; a table with its head."""
+        mode, indent = self._mode, self._indent
+        is_table = len(self._block) > 1 and _TABLE_RULE.match(self._block[1]) is not None
+        head = "\n".join(self._block[:2])
+        yield from self._ended()
+        if is_table and len(head) < _LONGEST_HEAD:
+            self._begin(mode, head, indent)
+            self._add(line)
+        else:
+            yield from self._line(line)
+
+    def _begin(self, mode: Mode, text: str, indent: int, marker: str = "") -> None:
+        self._mode = mode
+        self._indent = indent
+        self._marker = marker
+        self._add(text)
+
+    def _add(self, line: str) -> None:
+        self._block.append(line)
+        self._size += len(line)
+
+    def _ended(self) -> Iterator[Block]:
+        if not self._mode:
+            return
+        kind: Kind = "item" if self._mode == "item" else "text"
+        text = "\n".join(self._block)
+        self._mode = ""
+        self._block = []
+        self._size = 0
+        yield self._made(kind, text, self._indent, self._marker)
+
+    def _made(self, kind: Kind, text: str, indent: int = 0, marker: str = "") -> Block:
+        block = Block(kind, text, indent, marker, gap=self._gap and self._begun)
+        self._gap = False
+        self._begun = True
+        return block

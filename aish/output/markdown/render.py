@@ -1,0 +1,417 @@
+"""Blocks of Markdown in rows. Imported when the first one is drawn, for that takes a while.
+
+Nothing that was written is left out, and nothing is done with it: HTML is text, a link and an
+image show where they lead, characters that Markdown writes by number are made fit for a terminal
+like all others, and a line that was ended stays ended. The parser is rich's; its drawing is not
+used, for it drops what it does not know and takes four times as long.
+
+Text within a paragraph: what it says and how it is set off.
+
+A table in rows: columns as wide as they need to be, or folded to what there is.
+
+Styled text laid out in rows: broken between words, and within those that are too long.
+
+The text of a block that has not ended, in rows that stay where they are while it grows.
+"""
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal
+
+from markdown_it import MarkdownIt
+from markdown_it.rules_inline import StateInline
+from markdown_it.token import Token
+from markdown_it.tree import SyntaxTreeNode
+
+from aish.core.frozen import frozen
+from aish.core.text import for_terminal
+from aish.output.markdown.blocks import Block
+from aish.output.markdown.wrap import folded
+from aish.output.style import ASCII, Look, cells, without_styles
+
+_WORDS = re.compile(r" *[^ ]+")
+
+
+@frozen
+class Run:
+    """Some text in one style; `codes` are those of a terminal, empty for none."""
+
+    text: str
+    codes: str = ""
+
+
+def rows(runs: Sequence[Run], width: int) -> list[str]:
+    """The rows of a text whose lines end where they were ended."""
+    text = "".join([run.text for run in runs])
+    placed = list(spans(text, width))
+    if all(not run.codes for run in runs):
+        return [text[start:end] for start, end in placed]
+    return list(_painted(runs, placed))
+
+
+def _painted(runs: Sequence[Run], placed: Sequence[tuple[int, int]]) -> Iterator[str]:
+    at = index = 0
+    for start, end in placed:
+        row: list[str] = []
+        while index < len(runs):
+            run = runs[index]
+            begin = max(start, at)
+            stop = min(end, at + len(run.text))
+            if begin < stop:
+                piece = run.text[begin - at : stop - at]
+                row.append(f"\x1b[{run.codes}m{piece}\x1b[0m" if run.codes else piece)
+            if at + len(run.text) > end:
+                break
+            at += len(run.text)
+            index += 1
+        yield "".join(row)
+
+
+def spans(text: str, width: int) -> Iterator[tuple[int, int]]:
+    """Where each row of a text begins and ends."""
+    start = 0
+    width = max(1, width)
+    for line in text.split("\n"):
+        if len(line) <= width and cells(line) <= width:
+            yield start, start + len(line)
+        else:
+            for begin, end in _broken(line, width):
+                yield start + begin, start + end
+        start += len(line) + 1
+
+
+def _broken(line: str, width: int) -> Iterator[tuple[int, int]]:
+    start = end = used = 0
+    for word in _WORDS.finditer(line.rstrip(" ")):
+        size = cells(word[0])
+        if used + size <= width:
+            end = word.end()
+            used += size
+            continue
+        begin = word.end() - len(word[0].lstrip(" "))
+        long = cells(line[begin : word.end()])
+        if long <= width:
+            yield start, end
+            start, end, used = begin, word.end(), long
+            continue
+        # A word that fills more than a row begins where the last one ended.
+        at = begin if used == 0 else word.start()
+        start = begin if used == 0 else start
+        for index in range(at, word.end()):
+            step = cells(line[index])
+            if used + step > width and index > start:
+                yield start, index
+                start, used = index, 0
+            used += step
+        end = word.end()
+    yield start, end
+
+
+_CODES: Mapping[str, str] = {"strong": "1", "em": "3", "s": "9", "code_inline": "36"}
+_ENCODED = re.compile(r"%3C(secret:[^<>%\s]+)%3E")
+
+
+def inline_runs(nodes: Sequence[SyntaxTreeNode], look: Look) -> list[Run]:
+    """The text of the nodes in runs of one style; without colour some marks stay."""
+    return list(_runs(nodes, look, ""))
+
+
+def _runs(nodes: Sequence[SyntaxTreeNode], look: Look, codes: str) -> Iterator[Run]:
+    for node in nodes:
+        own = _CODES.get(node.type, "")
+        inner = ";".join(filter(None, (codes, own))) if look.color else ""
+        match node.type:
+            case "softbreak" | "hardbreak":
+                yield Run("\n")
+            case "code_inline":
+                mark = "" if look.color else node.markup
+                yield Run(f"{mark}{for_terminal(node.content)}{mark}", inner)
+            case "image":
+                yield Run(for_terminal(f"[{node.content}] ({_lead(node, 'src')})"), codes)
+            case "link":
+                said = list(_runs(node.children, look, codes))
+                yield from said
+                lead = for_terminal(_lead(node, "href"))
+                if lead != "".join(run.text for run in said):
+                    yield Run(f" ({lead})", codes)
+            case _ if node.children:
+                yield from _runs(node.children, look, inner)
+            case _:
+                yield Run(for_terminal(node.content), codes)
+
+
+def _lead(node: SyntaxTreeNode, name: str) -> str:
+    """Where a link leads, with the title that it may have."""
+    title = node.attrs.get("title")
+    # The parser has made an address of it; the name of a secret is to be read.
+    lead = _ENCODED.sub(r"<\1>", str(node.attrs.get(name, "")))
+    return f'{lead} "{title}"' if title else lead
+
+
+Side = Literal["left", "center", "right"]
+Cell = Sequence[Run]
+
+_GAP = "  "
+_SIDES: Mapping[object, Side] = {"text-align:right": "right", "text-align:center": "center"}
+
+
+def side_of(style: object) -> Side:
+    """The side that a column keeps to, of the style that the parser gives its cells."""
+    return _SIDES.get(style, "left")
+
+
+def table_rows(
+    lines: Sequence[Sequence[Cell]], sides: Sequence[Side], look: Look, width: int
+) -> Iterator[str]:
+    """The table, its head first; what does not fit into a cell is folded."""
+    needed = [max(map(_width, column)) for column in zip(*lines, strict=True)]
+    widths = _shared(needed, width - len(_GAP) * (len(sides) - 1))
+    head, *body = lines
+    bold = [[Run(run.text, f"1;{run.codes}".rstrip(";")) for run in cell] for cell in head]
+    yield from _line(bold if look.color else head, sides, widths)
+    yield look.paint("dim", _GAP.join(look.glyphs.rule * one for one in widths))
+    is_tall = any(need > have for need, have in zip(needed, widths, strict=True))
+    for number, line in enumerate(body):
+        if is_tall and number:
+            # Between lines that may be folded only an empty one tells where the next begins.
+            yield ""
+        yield from _line(line, sides, widths)
+
+
+def _line(line: Sequence[Cell], sides: Sequence[Side], widths: Sequence[int]) -> Iterator[str]:
+    drawn = list(map(rows, line, widths))
+    for number in range(max(map(len, drawn))):
+        parts = (
+            _padded(column[number] if number < len(column) else "", side, width)
+            for column, side, width in zip(drawn, sides, widths, strict=True)
+        )
+        yield _GAP.join(parts).rstrip(" ")
+
+
+def _padded(text: str, side: Side, width: int) -> str:
+    left = max(0, width - cells(without_styles(text)))
+    if side == "right":
+        return " " * left + text
+    before = left // 2 if side == "center" else 0
+    return " " * before + text + " " * (left - before)
+
+
+def _width(cell: Cell) -> int:
+    return max((cells(line) for line in "".join(run.text for run in cell).split("\n")), default=0)
+
+
+def _shared(needed: Sequence[int], width: int) -> Sequence[int]:
+    """The room of each column: the narrow ones have what they need, the others share the rest."""
+    given = [max(1, need) for need in needed]
+    left, open_columns = width, sorted(range(len(given)), key=given.__getitem__)
+    while open_columns:
+        share = max(1, left // len(open_columns))
+        column = open_columns.pop(0)
+        given[column] = min(given[column], share)
+        left -= given[column]
+    return given
+
+
+_CODE_INDENT = "    "
+_NARROWEST = 10
+_NARROWEST_COLUMN = 6
+# Beyond its own limit the parser leaves things out.
+_DEEPEST = 18
+_MARKS = re.compile(r"[\\`*_\[\]<&~|]|^[#>=+-]", re.MULTILINE)
+_BARS = re.compile(r"(?<!\\)\|")
+# What makes more of a block than a paragraph.
+_BLOCKS = re.compile(r"^ *(?:[-#>=+*~`_|:]|\d+[.)])|\|", re.MULTILINE)
+
+# What stands for a secret; it would be the address of a link.
+_SECRET = re.compile(r"<secret:[^<>\s]+>")
+
+
+def _secret(state: StateInline, silent: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - the parser calls it so
+    """Take the name of a secret for what it is: text, whatever marks are in it."""
+    found = _SECRET.match(state.src, state.pos, state.posMax)
+    if found is None:
+        return False
+    if not silent:
+        state.push("text", "", 0).content = found.group()
+    state.pos = found.end()
+    return True
+
+
+class Drawing:
+    """Draws blocks for one terminal."""
+
+    def __init__(self, look: Look) -> None:
+        self._look = look
+        # Without HTML, and without definitions, which would be shown nowhere.
+        parser = MarkdownIt("commonmark", {"html": False})
+        self._parser = parser.enable(["table", "strikethrough"]).disable("reference")
+        self._parser.inline.ruler.before("autolink", "secret", _secret)
+        is_ascii = look.glyphs == ASCII
+        self._bullet = "-" if is_ascii else "•"
+
+    def lines(self, block: Block, width: int) -> Sequence[str]:
+        """A paragraph or an item in lines of at most `width` cells, if there is room for it."""
+        head = " " * min(block.indent, width // 2)
+        if block.kind != "item":
+            return [head + row for row in self._drawn(block.text, width - len(head))]
+        marker = block.marker if block.marker[0].isdigit() else self._bullet
+        tail = head + " " * (len(marker) + 1)
+        first, *others = self._drawn(block.text, width - len(tail)) or [""]
+        start = f"{head}{self._look.paint('yellow', marker)} {first}"
+        return [start, *(tail + row for row in others)]
+
+    def _drawn(self, text: str, width: int) -> Sequence[str]:
+        width = max(_NARROWEST, width)
+        if not _MARKS.search(text):
+            return rows([Run(text)], width)
+        try:
+            drawn = self._parsed(text, width)
+        except Exception:  # ruff: ignore[blind-except] - a stranger's text never ends a session: it is shown as it was written
+            return folded(text, width)
+        return drawn
+
+    def _parsed(self, text: str, width: int) -> Sequence[str]:
+        if not _BLOCKS.search(text):
+            inline = SyntaxTreeNode(self._parser.parseInline(text)).children[0]
+            return rows(inline_runs(inline.children, self._look), width)
+        tokens = self._parser.parse(text)
+        if any(token.level >= _DEEPEST for token in tokens):
+            return folded(text, width)
+        columns = _columns(tokens)
+        if columns * _NARROWEST_COLUMN > width or (columns and _is_ragged(text, columns)):
+            return folded(text, width)
+        return list(self._rows(SyntaxTreeNode(tokens).children, width))
+
+    def _rows(self, nodes: Sequence[SyntaxTreeNode], width: int) -> Iterator[str]:
+        width = max(_NARROWEST, width)
+        before = ""
+        for node in nodes:
+            if before == node.type == "paragraph":
+                yield ""
+            before = node.type
+            yield from self._node(node, width)
+
+    def _node(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        glyphs, paint = self._look.glyphs, self._look.paint
+        match node.type:
+            case "inline":
+                yield from rows(inline_runs(node.children, self._look), width)
+            case "heading":
+                yield from self._heading(node, width)
+            case "hr":
+                yield paint("dim", glyphs.rule * width)
+            case "fence" | "code_block":
+                if label := for_terminal(node.info.strip()):
+                    yield _CODE_INDENT + paint("dim", f"{glyphs.rule * 2} {label}")
+                for line in for_terminal(node.content).rstrip("\n").split("\n"):
+                    yield _CODE_INDENT + (paint("cyan", line) if line else "")
+            case "blockquote":
+                bar = paint("dim", f"{glyphs.bar} ")
+                yield from (bar + row for row in self._rows(node.children, width - 2))
+            case "bullet_list" | "ordered_list":
+                yield from self._list(node, width)
+            case "table":
+                yield from self._table(node, width)
+            case _:
+                yield from self._rows(node.children, width)
+
+    def _heading(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        level = int(node.tag[1:])
+        style = "1;4" if level == 1 else "1"
+        runs = [run for child in node.children for run in inline_runs(child.children, self._look)]
+        if self._look.color:
+            runs = [Run(run.text, f"{style};{run.codes}" if run.codes else style) for run in runs]
+        else:
+            # Without a style only its mark tells what it is.
+            runs.insert(0, Run(f"{'#' * level} "))
+        return iter(rows(runs, width))
+
+    def _list(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        """A list within a quote; others come item by item."""
+        first = int(node.attrs.get("start", 1))
+        for number, item in enumerate(node.children, first):
+            marker = f"{number}. " if node.type == "ordered_list" else f"{self._bullet} "
+            drawn = list(self._rows(item.children, width - len(marker))) or [""]
+            yield self._look.paint("yellow", marker) + drawn[0]
+            yield from (" " * len(marker) + row for row in drawn[1:])
+
+    def _table(self, node: SyntaxTreeNode, width: int) -> Iterator[str]:
+        lines = [line for part in node.children for line in part.children]
+        sides = [side_of(cell.attrs.get("style")) for cell in lines[0].children]
+        table = [[self._cell(cell) for cell in line.children] for line in lines]
+        return table_rows(table, sides, self._look, width)
+
+    def _cell(self, node: SyntaxTreeNode) -> Sequence[Run]:
+        return [run for part in node.children for run in inline_runs(part.children, self._look)]
+
+
+def _columns(tokens: Sequence[Token]) -> int:
+    """How many columns the widest table has."""
+    count = widest = 0
+    for token in tokens:
+        count = 0 if token.type == "tr_open" else count + (token.type in {"th_open", "td_open"})
+        widest = max(widest, count)
+    return widest
+
+
+def _is_ragged(text: str, columns: int) -> bool:
+    """Whether a line may have more cells than the head, which the parser would leave out."""
+    return any(len(_BARS.findall(line.strip(" |"))) >= columns for line in text.split("\n"))
+
+
+@lru_cache(maxsize=4)
+def drawing_for(look: Look) -> Drawing:
+    """The drawing of a look: made once, for it takes a while."""
+    return Drawing(look)
+
+
+_TAB = 4
+_MARGIN = 4
+
+
+class PartialMarkdown:
+    """Lays out the same text again and again, each time with some more at its end.
+
+    All rows but the last one stand: what comes next costs what it is long itself.
+    """
+
+    def __init__(self) -> None:
+        self._text = ""
+        self._width = 0
+        self._rows: list[str] = []
+        self._at = 0
+        self._first = 0
+
+    def rows(self, text: str, width: int, most: int, *, gap: bool) -> Sequence[str]:
+        """The last rows of what there is now, broken between words as they will be in the end.
+
+        Not more than `most`: a window made narrower folds them, and what it pushes over its top
+        cannot be taken away any more. Where there are too many several go at once, so that the
+        others stay where they are for a while.
+        """
+        text = text.expandtabs(_TAB) if "\t" in text else text
+        grown = text.startswith(self._text)
+        narrower = grown and width < self._width
+        if not grown or width != self._width:
+            self._width, self._rows, self._at, self._first = width, [], 0, 0
+        self._text = text
+        rest = text[self._at :]
+        *whole, last = spans(rest, width)
+        self._rows += [rest[start:end] for start, end in whole]
+        self._at += last[0]
+        rows = [*self._rows, _settled(rest[last[0] :], width).rstrip(" ")]
+        if narrower:
+            # It may get narrower still.
+            self._first = len(rows) - 1
+        elif len(rows) - self._first > most:
+            self._first = len(rows) - max(1, most // 2)
+        return rows[self._first :] if self._first or not gap else ["", *rows]
+
+
+def _settled(row: str, width: int) -> str:
+    """A row without a word that has begun near the margin, and may go to the next row yet."""
+    if row.endswith(" ") or cells(row) * _MARGIN < width * (_MARGIN - 1):
+        return row
+    head, blank, _ = row.rpartition(" ")
+    return head if head.strip() and blank else row

@@ -1,0 +1,1 @@
+"""How far the items of `foreach` steps are."""

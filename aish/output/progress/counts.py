@@ -1,0 +1,298 @@
+"""How far a `foreach` step is (B4): counted from its events, the same size however many items.
+
+What a display, a log and a closing line show of it; how they show it is theirs.
+
+The `foreach` steps that run now, and which of a run's events are theirs.
+
+What happens inside an item is counted and not told one by one: there may be a million of them.
+"""
+
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import field
+from itertools import islice
+
+from aish.core.deltas import Usage
+from aish.core.events import (
+    Event,
+    ItemFinished,
+    ItemStarted,
+    Notice,
+    Place,
+    Retry,
+    StepStarted,
+    StepStatus,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.text import dollars
+from aish.output.status import seconds_text, tokens_text
+from aish.output.style import Look, cells
+
+KEPT_CAUSES = 10
+LAST_FAILURES = 3
+SLOWEST = 3
+_SAMPLE_SECONDS = 1.0
+_SAMPLES = 30
+
+
+@frozen
+class ItemFailure:
+    """An item that did not go well, and why."""
+
+    key: str
+    status: StepStatus
+    message: str
+
+
+@slotted
+class Cause:
+    """Why items did not go well: what is said of them, how many there are, and two of them."""
+
+    first: str
+    last: str
+    count: int = 1
+
+
+@slotted
+class Batch:
+    """One `foreach` step while it runs; times are seconds of one clock, whichever it is.
+
+    `total` is `None` where nobody knows it yet; `before` of them were done by a run before.
+    """
+
+    step: str
+    total: int | None
+    began: float
+    before: int = 0
+    done: int = 0
+    ok: int = 0
+    skipped: int = 0
+    retries: int = 0
+    unpriced: int = 0
+    cost: float | None = None
+    limit: str | None = None
+    in_flight: dict[int, tuple[str, float]] = field(default_factory=dict)
+    causes: dict[str, Cause] = field(default_factory=dict)
+    last_causes: dict[str, Cause] = field(default_factory=dict)
+    _tokens: list[int | None] = field(default_factory=lambda: [None, None])
+    _samples: deque[tuple[float, int]] = field(default_factory=lambda: deque(maxlen=_SAMPLES))
+
+    @property
+    def failed(self) -> int:
+        """How many items did not go well."""
+        return self.done - self.ok - self.skipped
+
+    @property
+    def over(self) -> int:
+        """How many items are over, now or before."""
+        return self.before + self.done
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all items that are over, as far as they are known."""
+        return Usage(*self._tokens)
+
+    def start(self, event: ItemStarted, now: float) -> None:
+        """An item begins."""
+        self.in_flight[event.index] = (event.key, now)
+
+    def finish(self, event: ItemFinished, now: float) -> ItemFailure | None:
+        """An item is over; what is to be said of it if it failed."""
+        self.in_flight.pop(event.index, None)
+        if not self._samples or now - self._samples[-1][0] >= _SAMPLE_SECONDS:
+            self._samples.append((now, self.done))
+        self.done += 1
+        for place, count in enumerate((event.usage.input, event.usage.output)):
+            if count is not None:
+                self._tokens[place] = (self._tokens[place] or 0) + count
+        if event.cost_usd is not None:
+            self.cost = (self.cost or 0.0) + event.cost_usd
+        elif event.usage.input or event.usage.output:
+            self.unpriced += 1
+        if event.status in {"ok", "skipped"}:
+            self.ok += event.status == "ok"
+            self.skipped += event.status == "skipped"
+            return None
+        said = event.error.message if event.error else event.status
+        failure = ItemFailure(event.key, event.status, said)
+        self._explain(failure)
+        return failure
+
+    def _explain(self, failure: ItemFailure) -> None:
+        """Alike failures are one; of the others the first and the last few are kept."""
+        said = failure.message
+        cause = self.causes.get(said) or self.last_causes.get(said)
+        if cause is None:
+            cause = Cause(failure.key, failure.key)
+            if len(self.causes) < KEPT_CAUSES:
+                self.causes[said] = cause
+        else:
+            cause.last = failure.key
+            cause.count += 1
+        self.last_causes.pop(said, None)
+        self.last_causes[said] = cause
+        if len(self.last_causes) > LAST_FAILURES:
+            del self.last_causes[next(iter(self.last_causes))]
+
+    def rate(self, now: float) -> float | None:
+        """Items a second, of late; `None` before there is anything to say."""
+        since, done = self._samples[0] if len(self._samples) > 1 else (self.began, 0)
+        seconds = now - since
+        return (self.done - done) / seconds if self.done and seconds > 0 else None
+
+    def eta(self, now: float) -> float | None:
+        """Seconds until the end, if it goes on like this."""
+        rate = self.rate(now)
+        if self.total is None or not rate or self.over >= self.total:
+            return None
+        return (self.total - self.over) / rate
+
+    def slowest(self, now: float) -> Sequence[tuple[str, float]]:
+        """The items that have been in flight longest, with their age."""
+        oldest = islice(list(self.in_flight.values()), SLOWEST)
+        return [(key, now - since) for key, since in oldest]
+
+
+def count_text(batch: Batch) -> str:
+    """`412/2,000`, or `412` where the total is not known."""
+    return f"{batch.over:,}" if batch.total is None else f"{batch.over:,}/{batch.total:,}"
+
+
+def rate_text(rate: float) -> str:
+    """Items a second; a minute or an hour where that is less than one."""
+    for seconds, unit in ((1, "s"), (60, "min")):
+        if rate * seconds >= 1:
+            return f"{rate * seconds:.1f}/{unit}"
+    return f"{rate * 3600:.1f}/h"
+
+
+def eta_text(seconds: float) -> str:
+    """A guess as people say it: `12 s`, `3 min 20 s`, `2 h 5 min`."""
+    whole = max(1, round(seconds))
+    minutes, rest = divmod(whole, 60)
+    hours, left = divmod(minutes, 60)
+    if hours:
+        return f"{hours} h {left} min"
+    return f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
+
+def pace_parts(batch: Batch, now: float) -> list[str]:
+    """How fast it goes and when it will be over."""
+    rate, eta = batch.rate(now), batch.eta(now)
+    parts = [] if rate is None else [rate_text(rate)]
+    return parts if eta is None else [*parts, f"ETA {eta_text(eta)}"]
+
+
+def trouble_parts(batch: Batch) -> list[str]:
+    """What did not go well, if anything."""
+    retries = "retry" if batch.retries == 1 else "retries"
+    named = ((batch.failed, "failed"), (batch.skipped, "skipped"), (batch.retries, retries))
+    return [f"{number:,} {name}" for number, name in named if number]
+
+
+def spent_parts(batch: Batch) -> list[str]:
+    """Tokens and money, if it takes any; what is not known is said."""
+    tokens = tokens_text(batch.usage)
+    if not tokens:
+        return []
+    if batch.cost is None or (batch.unpriced and not batch.cost):
+        return [tokens, "cost unknown"]
+    if not batch.cost:
+        return [tokens]
+    money = dollars(batch.cost)
+    return [tokens, f"{money} ({batch.unpriced:,} unpriced)" if batch.unpriced else money]
+
+
+def folded(parts: Iterable[str], look: Look, width: int, indent: str = "  ") -> Iterator[str]:
+    """The parts with dots between them, in as many lines as they take."""
+    line = ""
+    for part in parts:
+        longer = f"{line} {look.glyphs.dot} {part}" if line else f"{indent}{part}"
+        if line and cells(longer) > width:
+            yield line
+            longer = f"{indent}{part}"
+        line = look.fit(longer, width)
+    if line:
+        yield line
+
+
+def closing_parts(batch: Batch, seconds: float) -> list[str]:
+    """What the step came to."""
+    of = "" if batch.total in {None, batch.ok} else f" of {batch.total or 0:,}"
+    rate = batch.done / seconds if seconds > 0 else 0.0
+    parts = [f"{batch.ok:,}{of} ok", *trouble_parts(batch)]
+    if batch.before:
+        parts.insert(0, f"{batch.before:,} done before")
+    unfinished = (batch.total or batch.over) - batch.over
+    if unfinished > 0:
+        parts.append(f"{unfinished:,} not run")
+    parts.append(seconds_text(seconds))
+    if rate:
+        parts.append(rate_text(rate))
+    return [*parts, *spent_parts(batch)]
+
+
+TOLD = 3
+"""How many notices of one kind are told; the others are counted."""
+
+
+@slotted
+class Batches:
+    """The running batches by step, in the order they began."""
+
+    running: dict[str, Batch] = field(default_factory=dict)
+    _known: dict[str, tuple[int | None, float, int]] = field(default_factory=dict)
+    _notices: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def of(self, place: Place) -> Batch | None:
+        """The batch that something at this place belongs to; sub-steps belong to their step's."""
+        if place.item is None or place.step is None:
+            return None
+        step = place.step
+        while (batch := self.running.get(step)) is None:
+            step, cut, _ = step.rpartition("/")
+            if not cut:
+                return None
+        return batch
+
+    def step_started(self, event: StepStarted, now: float) -> None:
+        """A step begins; whether it has items shows when the first of them does."""
+        if event.place.item is None and event.place.step is not None:
+            self._known[event.place.step] = (event.count, now, event.done)
+
+    def item_started(self, event: ItemStarted, now: float) -> Batch | None:
+        """The batch of an item that begins; none where the item is part of another one."""
+        step = event.place.step or ""
+        batch = self.of(event.place)
+        if batch is None:
+            total, began, before = self._known.get(step, (None, now, 0))
+            batch = self.running[step] = Batch(step, total, began, before)
+        elif batch.step != step:
+            return None
+        batch.start(event, now)
+        return batch
+
+    def ended(self, step: str | None) -> Batch | None:
+        """The batch of a step that is over, if it was one."""
+        self._known.pop(step or "", None)
+        return self.running.pop(step or "", None)
+
+    def counted(self, batch: Batch, event: Event) -> bool:
+        """Count what happened inside an item; whether it is worth a line all the same."""
+        if isinstance(event, Retry):
+            batch.retries += 1
+        elif isinstance(event, Notice):
+            if event.code in {"throttled", "unthrottled"}:
+                batch.limit = event.text if event.code == "throttled" else None
+            key = (batch.step, event.code)
+            self._notices[key] += 1
+            return self._notices[key] <= TOLD
+        return False
+
+    def untold(self, batch: Batch) -> Iterable[tuple[str, int]]:
+        """Each kind of notice that was told too seldom, and how many more of it there were."""
+        for (step, code), count in list(self._notices.items()):
+            if step == batch.step:
+                del self._notices[step, code]
+                if count > TOLD:
+                    yield code, count - TOLD

@@ -1,0 +1,348 @@
+"""A terminal that is written to from top to bottom, with something that moves on its last lines.
+
+A spinner, or a display that is pinned there. Both are drawn by a thread of their own, never in the
+middle of a line, and are gone before anything else is written. Whoever else writes to the same
+terminal holds the screen meanwhile.
+
+Who has the floor: whose answer is shown as it comes while several steps talk at the same time.
+
+One step alone is shown piece by piece. Where others want to be seen too, an answer is shown whole
+once it is there, under the name of its step; one that was begun before that is ended there.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import field
+from typing import TextIO
+
+from aish.core.events import Place
+from aish.core.frozen import slotted
+from aish.output.status import seconds_text
+from aish.output.style import Look, rows_taken
+
+_PERIOD = 0.1
+_ERASE_ROW = "\x1b[2K"
+_UP = "\x1b[1A"
+_USUAL_HEIGHT = 24
+# Frames for which a window has to keep its size before lines that it has folded are drawn anew.
+_STILL = 3
+# A wait shorter than this says nothing of its length.
+_WORTH_COUNTING = 1.0
+
+Draw = Callable[[int, int], Sequence[str]]
+"""Lines for a display of a width and a height."""
+
+
+class Screen:
+    """Writes to a text stream; safe to use from the thread that draws, each `period` seconds."""
+
+    def __init__(
+        self,
+        out: TextIO,
+        look: Look,
+        monotonic: Callable[[], float] = time.monotonic,
+        size: Callable[[], tuple[int, int]] | None = None,
+        period: float = _PERIOD,
+    ) -> None:
+        self.look = look
+        self._out = out
+        self._monotonic = monotonic
+        self._size = size or self._terminal_size
+        self._period = period
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._label: str | None = None
+        self._pinned: Draw | None = None
+        self._since = 0.0
+        self._frame = 0
+        self._drawn: tuple[str, ...] = ()
+        self._drawn_at = (0, 0)
+        self._drawn_width = 0
+        self._last_size = (0, 0)
+        self._still = 0
+        self._held = 0
+        self._later: list[str] = []
+        self._closed = False
+        self._fresh = True
+
+    def now(self) -> float:
+        """The time by which the screen draws."""
+        return self._monotonic()
+
+    @property
+    def width(self) -> int:
+        """How many cells a line has now."""
+        return self._size()[0]
+
+    def line(self, text: str = "") -> None:
+        """Write a whole line, on a line of its own."""
+        self._write(f"{'' if self._fresh else chr(10)}{text}\n", fresh=True)
+
+    def text(self, piece: str, *, elsewhere: bool = False) -> None:
+        """Write a piece of text where the last one ended.
+
+        `elsewhere` says that somebody else writes it to this terminal, right after this.
+        """
+        if piece:
+            self._write("" if elsewhere else piece, fresh=piece.endswith("\n"))
+
+    def instead(self, piece: str) -> None:
+        """Write a piece of text in place of what is pinned, which the next frame shows again."""
+        self._write(piece, fresh=piece.endswith("\n"), keep=False)
+
+    def end_line(self, *, elsewhere: bool = False) -> None:
+        """Make sure that what comes next begins a line."""
+        if not self._fresh:
+            self._write("" if elsewhere else "\n", fresh=True)
+
+    def wait(self, label: str) -> None:
+        """Show a spinner from now on, until something is written or `rest` is called."""
+        if not self.look.animate:
+            return
+        with self._changed:
+            if self._label is None:
+                self._since = self._monotonic()
+                self._begin()
+            self._label = label
+
+    def rest(self) -> None:
+        """Take the spinner away."""
+        if self._label is not None:
+            with self._changed:
+                self._label = None
+                self._erase()
+
+    def pin(self, draw: Draw | None) -> None:
+        """Show what `draw` gives on the last lines from now on; `None` takes it away."""
+        if not self.look.animate:
+            return
+        with self._changed:
+            self._erase()
+            if draw is not None:
+                self._begin()
+            self._pinned = draw
+
+    @contextmanager
+    def hold(self) -> Generator[None]:
+        """Keep everything away while somebody else has the terminal, as a person's question."""
+        with self._changed:
+            self._held += 1
+            self._erase()
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._held -= 1
+                if self._later and not self._held:
+                    self._out.write("".join(self._later))
+                    self._out.flush()
+                    self._later.clear()
+
+    def tick(self) -> None:
+        """Draw the next frame; called by the thread."""
+        with self._changed:
+            if (self._label is None and self._pinned is None) or self._held or not self._fresh:
+                return
+            width, height = size = self._size()
+            if self._drawn and self._is_restless(size):
+                return
+            lines: list[str] = []
+            if self._pinned is not None:
+                lines += self._pinned(width, height - 2)
+            if self._label is not None:
+                lines.append(self._spinner(width))
+            # What stands there already is not written again; a new size may have folded it.
+            if tuple(lines) != self._drawn or (lines and size != self._drawn_at):
+                self._draw(tuple(lines), size)
+
+    def close(self) -> None:
+        """Take what moves away for good."""
+        self.rest()
+        self.pin(None)
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _is_restless(self, size: tuple[int, int]) -> bool:
+        """Whether the window has become narrower a moment ago, and may do so again.
+
+        While it is dragged its size is known too late, some of the time.
+        """
+        if size != self._last_size:
+            self._still = 0 if size[0] < self._last_size[0] else _STILL
+            self._last_size = size
+        self._still += 1
+        return self._still <= _STILL
+
+    def _spinner(self, width: int) -> str:
+        glyphs = self.look.glyphs
+        waited = self._monotonic() - self._since
+        long = f" {seconds_text(waited)}" if waited >= _WORTH_COUNTING else ""
+        frame = glyphs.spinner[self._frame % len(glyphs.spinner)]
+        self._frame += 1
+        # One cell is left free: a terminal that wraps would leave a line behind.
+        return self.look.paint("dim", self.look.fit(f"{frame} {self._label}{long}", width - 1))
+
+    def _draw(self, lines: tuple[str, ...], size: tuple[int, int]) -> None:
+        """Over what was drawn before, without a moment in which nothing is there.
+
+        Lines that stay as they are are left alone, and what has only grown is written on: a
+        window that is being made narrower folds its lines before anybody knows, and whoever goes
+        up then goes too few rows.
+        """
+        before = self._drawn if size == self._drawn_at else ()
+        same = _same(before, lines)
+        last = len(before) - 1
+        if before and same >= last and len(lines) > last and lines[last].startswith(before[last]):
+            shown = "\n".join([lines[last][len(before[last]) :], *lines[last + 1 :]])
+        else:
+            same = max(0, min(same, len(lines) - 1))
+            rows = self._rows(self._drawn[same:], size[0])
+            shown = _over(lines[same:], rows)
+        self._drawn = lines
+        self._drawn_at, self._drawn_width = size, size[0]
+        self._out.write(shown)
+        self._out.flush()
+
+    def _write(self, text: str, *, fresh: bool, keep: bool = True) -> None:
+        with self._changed:
+            self._label = None
+            self._fresh = fresh
+            if self._held:
+                self._later.append(text)
+                return
+            shown = self._erasing() + text
+            if text and fresh and keep and self._pinned is not None and self._drawn:
+                # What is pinned stays, below the new line.
+                shown += "\n".join(self._drawn)
+                self._drawn_width = self._size()[0]
+            else:
+                self._drawn = ()
+            if shown:
+                self._out.write(shown)
+                self._out.flush()
+
+    def _erase(self) -> None:
+        if self._drawn:
+            self._out.write(self._erasing())
+            self._out.flush()
+            self._drawn = ()
+
+    def _erasing(self) -> str:
+        return _over((), self._rows(self._drawn, self._size()[0])) if self._drawn else ""
+
+    def _rows(self, lines: Sequence[str], width: int) -> int:
+        """How many rows these lines of the last frame take now.
+
+        A window that was made narrower since has folded them, or has left each where it was.
+        """
+        width = width if self.look.reflows else self._drawn_width
+        return sum(rows_taken(line, max(1, width)) for line in lines)
+
+    def _begin(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="spinner", daemon=True)
+            self._thread.start()
+        if self._label is None and self._pinned is None:
+            # Only then does it sleep; to wake it more often would put off the next frame.
+            self._changed.notify()
+
+    def _run(self) -> None:
+        with self._changed:
+            while not self._closed:
+                if self._label is None and self._pinned is None:
+                    self._changed.wait()
+                elif not self._changed.wait(self._period):
+                    try:
+                        self.tick()
+                    except OSError:
+                        # The terminal is gone; the next event finds that out by itself.
+                        return
+
+    def _terminal_size(self) -> tuple[int, int]:
+        """As it is now: a person may have changed it."""
+        try:
+            size = os.get_terminal_size(self._out.fileno())
+        except (OSError, ValueError):
+            return self.look.width, _USUAL_HEIGHT
+        columns = size.columns if self.look.follows else self.look.width
+        return columns or self.look.width, size.lines or _USUAL_HEIGHT
+
+
+def _same(before: Sequence[str], lines: Sequence[str]) -> int:
+    """How many of the first lines are as they were."""
+    pairs = zip(before, lines, strict=False)
+    return next(
+        (at for at, (old, new) in enumerate(pairs) if old != new), min(map(len, (before, lines)))
+    )
+
+
+def _over(lines: Sequence[str], rows: int) -> str:
+    """Writes lines from `rows` rows up to the cursor on, and nothing else stays there.
+
+    Row by row, each erased whole: tmux takes one that was erased in part for as long as it was,
+    and keeps what it is told to erase from the top of the screen on.
+    """
+    spare = max(0, rows - max(1, len(lines)))
+    up = f"{_ERASE_ROW}{_UP}" * spare + _UP * (rows - 1 - spare)
+    body = "\n".join(f"{_ERASE_ROW}{line}" for line in lines or ("",))
+    return f"\r{up}{body}"
+
+
+@slotted
+class OutputLock:
+    """`speaking` is the turn whose text stands last on the screen, in a line that goes on."""
+
+    speaking: Place | None = None
+    _steps: set[str] = field(default_factory=set)
+    _shown: dict[Place, int] = field(default_factory=dict)
+    _late: set[Place] = field(default_factory=set)
+
+    def enter(self, step: str | None) -> None:
+        """A step begins."""
+        self._steps.add(step or "")
+
+    def leave(self, step: str | None) -> None:
+        """A step is over."""
+        self._steps.discard(step or "")
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is more than one who may want to be seen."""
+        return len(self._steps) > 1
+
+    def may_speak(self, place: Place, *, crowded: bool) -> bool:
+        """Whether a piece of this turn's text can be shown now, after the last one of it."""
+        if place in self._late:
+            return False
+        if place == self.speaking or (not crowded and place not in self._shown):
+            return True
+        self._late.add(place)
+        return False
+
+    def spoke(self, place: Place, length: int) -> None:
+        """So much more of a turn's text was shown."""
+        self.speaking = place
+        self._shown[place] = self._shown.get(place, 0) + length
+
+    def interrupt(self) -> None:
+        """Something else was shown: what comes now is no continuation."""
+        self.speaking = None
+
+    def rest(self, place: Place, text: str) -> str:
+        """What of a turn's text was not shown yet; the turn is over."""
+        shown = self._shown.pop(place, 0)
+        self._late.discard(place)
+        return "" if place == self.speaking and shown else text[shown:]
+
+    def forget(self, place: Place) -> None:
+        """What was shown of a turn is void."""
+        self._shown.pop(place, None)
+        self._late.discard(place)
+        if self.speaking == place:
+            self.speaking = None

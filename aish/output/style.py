@@ -1,0 +1,201 @@
+"""What a terminal can do and wants: colour, movement, width, characters.
+
+Sentences of ours folded between words, the rows after the first set in.
+
+A word that fills more than a row is left whole for the terminal to break, so that a path or an
+address can still be copied.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
+from typing import Literal, TextIO
+
+from aish.core.frozen import frozen
+
+Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
+
+_SGR: Mapping[Style, str] = {
+    "bold": "1",
+    "dim": "2",
+    "red": "31",
+    "green": "32",
+    "yellow": "33",
+    "cyan": "36",
+}
+_STYLES = re.compile(r"\x1b\[[0-9;]*m")
+# Terminals that do not fold anew what stands on them: xterm and screen say by a variable who
+# they are, for many others call themselves the same.
+_LEAVING = frozenset({"linux", "screen", "st", "vt100", "vt220"})
+_OF_LEAVING = ("XTERM_VERSION", "STY")
+_NARROWEST = 20
+_USUAL = 80
+
+
+@frozen
+class Glyphs:
+    """The characters frames are made of; one set for terminals that only know ASCII."""
+
+    step: str = "●"
+    skipped: str = "○"
+    call: str = "▸"
+    answer: str = "◂"
+    bar: str = "│"
+    end: str = "╰"
+    rule: str = "─"
+    no: str = "✗"
+    warning: str = "!"
+    dot: str = "·"
+    cut: str = "…"
+    arrow: str = "→"
+    spinner: str = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+
+
+ASCII = Glyphs("*", "o", ">", "<", "|", "`", "-", "x", "!", "-", "...", "->", "|/-\\")
+
+
+@frozen
+class Look:
+    """How to draw on one terminal.
+
+    `follows` if its width may change while it is drawn on; `reflows` if it then folds anew what
+    stands on it, as most do.
+    """
+
+    color: bool = False
+    animate: bool = False
+    width: int = _USUAL
+    glyphs: Glyphs = Glyphs()
+    follows: bool = False
+    reflows: bool = True
+
+    def paint(self, style: Style, text: str) -> str:
+        """The text in a style, where there is colour."""
+        return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.color else text
+
+    def fit(self, text: str, width: int) -> str:
+        """One line cut to `width` cells, which it says by an ellipsis."""
+        if cells(text) <= width:
+            return text
+        room = max(0, width - len(self.glyphs.cut))
+        kept = 0
+        for index, character in enumerate(text):
+            kept += cells(character)
+            if kept > room:
+                return text[:index] + self.glyphs.cut
+        return text
+
+
+def wants_console(environ: Mapping[str, str], *, is_terminal: bool) -> bool:
+    """Whether people watch (`Console`), or a log is written (`Plain`)."""
+    if environ.get("CI", "").lower() in {"1", "true", "yes"}:
+        return False
+    return is_terminal or _forced(environ)
+
+
+def look_of(out: TextIO, environ: Mapping[str, str]) -> Look:
+    """The look for a text stream; `NO_COLOR`, `FORCE_COLOR`, `TERM`, `COLUMNS` are honoured."""
+    is_terminal = out.isatty()
+    dumb = environ.get("TERM", "") in {"dumb", ""} and is_terminal
+    color = _forced(environ) or (is_terminal and not dumb)
+    return Look(
+        color=color and not environ.get("NO_COLOR"),
+        animate=is_terminal and not dumb,
+        width=_width(out, environ, is_terminal=is_terminal),
+        glyphs=Glyphs() if (out.encoding or "").lower().startswith("utf") else ASCII,
+        follows=is_terminal and not environ.get("COLUMNS"),
+        reflows=_reflows(environ),
+    )
+
+
+def cells(text: str) -> int:
+    """How many columns a text without control characters takes."""
+    return len(text) if text.isascii() else sum(map(_cell, text))
+
+
+def rows_taken(line: str, width: int) -> int:
+    """How many rows a line takes that is written on a terminal of some width."""
+    shown = without_styles(line)
+    if shown.isascii():
+        return max(1, -(-len(shown) // width))
+    rows, used = 1, 0
+    for character in shown:
+        size = _cell(character)
+        rows, used = (rows + 1, size) if used + size > width else (rows, used + size)
+    return rows
+
+
+def without_styles(text: str) -> str:
+    """The text without our own colours."""
+    return _STYLES.sub("", text) if "\x1b" in text else text
+
+
+@lru_cache(maxsize=1024)
+def _cell(character: str) -> int:
+    import unicodedata
+
+    if unicodedata.combining(character) or unicodedata.category(character) in {"Mn", "Me", "Cf"}:
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+def _reflows(environ: Mapping[str, str]) -> bool:
+    """Not those that cut lines off, or leave them, when they are made narrower."""
+    if environ.get("TMUX"):
+        return True
+    named = environ.get("TERM", "").partition("-")[0]
+    return named not in _LEAVING and not any(environ.get(name) for name in _OF_LEAVING)
+
+
+def _forced(environ: Mapping[str, str]) -> bool:
+    return environ.get("FORCE_COLOR", "") not in {"", "0", "false"}
+
+
+def _width(out: TextIO, environ: Mapping[str, str], *, is_terminal: bool) -> int:
+    named = environ.get("COLUMNS", "")
+    if named.isascii() and named.isdigit() and int(named) > 0:
+        return max(_NARROWEST, int(named))
+    try:
+        columns = os.get_terminal_size(out.fileno()).columns if is_terminal else 0
+    except (OSError, ValueError):
+        columns = 0
+    return max(_NARROWEST, columns or _USUAL)
+
+
+_NARROW = 40
+_WORDS = re.compile(r" *[^ ]+")
+
+
+def sentence(text: str, width: int, indent: str = "  ") -> Iterator[str]:
+    """The rows of one line, at most `width` cells wide where its words allow it."""
+    row, used, start = "", 0, ""
+    for found in _WORDS.finditer(text.rstrip(" ")):
+        word = found[0]
+        size = cells(word)
+        if used > len(indent) and used + size > width:
+            yield start + row
+            start = indent
+            row = word.lstrip(" ")
+            used = cells(start) + cells(row)
+        else:
+            row += word
+            used += size
+    yield start + row
+
+
+def parts_in_rows(parts: Sequence[str], dot: str, width: int) -> Iterator[str]:
+    """Parts with dots between them; none is broken that fits into a row."""
+    row = ""
+    for part in filter(None, parts):
+        longer = f"{row} {dot} {part}" if row else part
+        if row and cells(longer) > width:
+            yield row
+            longer = f"  {part}"
+        row = longer
+    yield row
+
+
+def hint_rows(hint: str, width: int) -> Iterator[str]:
+    """What to do next, below what went wrong."""
+    return sentence(f"  hint: {hint}", width, " " * (8 if width >= _NARROW else 2))

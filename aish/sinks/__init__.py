@@ -1,1 +1,0 @@
-"""Events out: console, plain log, JSON lines, result object."""

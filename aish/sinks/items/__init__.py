@@ -1,1 +1,0 @@
-"""What items have come to: a line each, and tables of them."""

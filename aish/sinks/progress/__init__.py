@@ -1,1 +1,0 @@
-"""How far `foreach` steps are, on a terminal and in a log."""

@@ -1,0 +1,383 @@
+import errno
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+from io import BytesIO
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from hypothesis import given
+from jsonschema import Draft202012Validator
+from scripted_events import any_event, ordinary_run, run_finished, run_started, stamped
+
+from aish.core.errors import UsageError
+from aish.core.event_json import to_line, to_object
+from aish.core.events import Notice, Place, Stamped
+from aish.core.json import JsonObject
+from aish.journal.reader import JournalReading, read_journal
+from aish.journal.writer import Journal, JournalError, open_journal, opened, sealed
+from aish.system.durable import Disk
+from aish.system.paths import schema_text
+
+SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))
+# Holds the journal of the folder that it is given until its stdin is closed.
+HOLDER = """
+import sys
+from io import BytesIO
+from pathlib import Path
+from aish.journal.writer import open_journal
+journal = open_journal(Path(sys.argv[1]))
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def journaled() -> list[Stamped]:
+    """A run as its journal has it: without deltas."""
+    return [event for event in ordinary_run() if "Delta" not in type(event.event).__name__]
+
+
+def written(folder: Path, events: list[Stamped]) -> Path:
+    """A journal of these events."""
+    journal = open_journal(folder)
+    for event in events:
+        journal(event)
+    journal.close()
+    return folder / "events.jsonl"
+
+
+def records(path: Path) -> list[JsonObject]:
+    with read_journal(path) as reading:
+        return list(reading)
+
+
+def refused(path: Path) -> JournalError:
+    """The error of a journal that cannot be read."""
+    with pytest.raises(JournalError) as caught, read_journal(path) as reading:
+        list(reading)
+    return caught.value
+
+
+# --- Written ---------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B2")
+def test_the_journal_has_one_record_a_line_for_its_owner_only(tmp_path: Path) -> None:
+    run = journaled()
+
+    path = written(tmp_path, run)
+
+    assert records(path) == [json.loads(json.dumps(to_object(event))) for event in run]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+@pytest.mark.requirement("B2")
+@given(any_event())
+def test_a_checksum_is_that_of_the_line_without_it(event: Stamped) -> None:
+    record = sealed(to_line(event))
+
+    line = to_line(event).removesuffix(b"\n")
+    last = b',"crc":"%08x"}\n' % crc32(line)
+    assert record.endswith(last)
+    assert record.removesuffix(last) + b"}" == line
+    assert opened(record[:-1]) == line
+    SCHEMA.validate(json.loads(record))
+
+
+@pytest.mark.requirement("B2")
+def test_each_record_is_one_write(tmp_path: Path) -> None:
+    writes: list[bytes] = []
+
+    def write(descriptor: int, data: bytes) -> int:
+        writes.append(data)
+        return os.write(descriptor, data)
+
+    journal = open_journal(tmp_path, Disk(write=write))
+    for event in journaled():
+        journal(event)
+    journal.close()
+
+    assert writes == [sealed(to_line(event)) for event in journaled()]
+
+
+def test_the_journal_wants_no_deltas() -> None:
+    assert Journal.deltas is False
+
+
+@pytest.mark.requirement("B2")
+def test_what_is_over_is_synced_before_the_run_goes_on(tmp_path: Path) -> None:
+    synced: list[int] = []
+    journal = open_journal(tmp_path, Disk(sync=synced.append))
+    first, *_, last = journaled()
+
+    journal(first)
+    assert not synced, "a beginning is only written"
+    journal(last)
+
+    assert len(synced) == 1
+    journal.close()
+    assert len(synced) == 1, "nothing was left to sync"
+
+
+@pytest.mark.requirement("X9")
+def test_a_link_in_the_place_of_the_journal_is_not_followed(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    (tmp_path / "events.jsonl").symlink_to(target)
+
+    with pytest.raises(UsageError):
+        open_journal(tmp_path)
+
+    assert not target.exists()
+    target.write_bytes(b"")
+    with pytest.raises(UsageError, match="link"):
+        read_journal(tmp_path / "events.jsonl")
+
+
+@pytest.mark.requirement("B2")
+def test_a_full_disk_leaves_whole_records_only(tmp_path: Path) -> None:
+    """A limit on the size of files makes `os.write` short, as a full disk does."""
+    child = os.fork()
+    if child == 0:
+        os._exit(_fill(tmp_path))
+    _, status = os.waitpid(child, 0)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert [record["seq"] for record in records(tmp_path / "events.jsonl")] == [1, 2]
+
+
+def _fill(folder: Path) -> int:
+    import resource
+
+    signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (500, 500))
+    journal = open_journal(folder)
+    for seq in (1, 2):
+        journal(Stamped(seq, 0.0, Notice(Place(), "info", "x", "y" * 100)))
+    try:
+        journal(Stamped(3, 0.0, Notice(Place(), "info", "x", "y" * 100)))
+    except OSError:
+        return 0
+    return 1
+
+
+@pytest.mark.requirement("B2")
+def test_after_a_failed_write_what_was_written_before_is_synced(tmp_path: Path) -> None:
+    full = False
+    synced: list[int] = []
+
+    def write(descriptor: int, data: bytes) -> int:
+        return os.write(descriptor, data[:10] if full else data)
+
+    journal = open_journal(tmp_path, Disk(write, synced.append))
+    begin, *_, end = journaled()
+    journal(begin)
+    full = True
+
+    with pytest.raises(OSError, match="No space left"):
+        journal(end)
+
+    assert len(synced) == 1
+    assert [record["type"] for record in records(tmp_path / "events.jsonl")] == ["run.started"]
+
+
+# --- One writer ------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B2")
+def test_a_second_writer_fails_and_names_the_first(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled())
+    before = path.read_bytes()
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+
+        with pytest.raises(UsageError, match=f"is being written by process {holder.pid}"):
+            open_journal(tmp_path)
+
+        assert path.read_bytes() == before
+        holder.kill()
+    open_journal(tmp_path).close()
+
+
+# --- Read ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("B2")
+@pytest.mark.parametrize("kept", [1, 20, -1], ids=["a byte", "a part", "all but the line end"])
+def test_a_torn_tail_is_recognised_and_left_out(tmp_path: Path, kept: int) -> None:
+    path = written(tmp_path, journaled())
+    whole = path.read_bytes()
+    tail = sealed(to_line(stamped(run_finished())[0]))[:kept]
+    path.write_bytes(whole + tail)
+
+    with read_journal(path) as reading:
+        found = list(reading)
+
+    assert len(found) == len(journaled())
+    assert reading.torn is not None
+    assert (reading.torn.line, reading.torn.offset) == (len(found) + 1, len(whole))
+    assert reading.torn.size == len(tail)
+    assert path.read_bytes() == whole + tail, "who only reads changes nothing"
+
+
+@pytest.mark.requirement("B2")
+def test_a_torn_tail_is_cut_off_and_kept_before_anything_is_appended(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled())
+    whole = path.read_bytes()
+    for tail in (b'{"v":1,"se', b"x" * 200_000):
+        path.write_bytes(whole + tail)
+        open_journal(tmp_path).close()
+        assert path.read_bytes() == whole
+
+    torn = tmp_path / "events.jsonl.torn"
+    assert torn.read_bytes() == b'{"v":1,"se\n' + b"x" * 200_000 + b"\n"
+    assert stat.S_IMODE(torn.stat().st_mode) == 0o600
+
+
+@pytest.mark.requirement("B2")
+def test_a_journal_that_is_nothing_but_a_torn_tail_begins_anew(tmp_path: Path) -> None:
+    (tmp_path / "events.jsonl").write_bytes(b'{"v":1')
+
+    path = written(tmp_path, journaled())
+
+    assert len(records(path)) == len(journaled())
+
+
+def _flipped(line: bytes) -> bytes:
+    return line.replace(b'"local"', b'"lokal"', 1)
+
+
+@pytest.mark.requirement("B2")
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (_flipped, "is damaged: its checksum does not fit"),
+        (lambda line: line[:30] + b"\0" * 200 + b"\n", "has NUL bytes in it, and records stand"),
+        (lambda line: b"\0" * 4096 + line, "has NUL bytes in it, and records stand"),
+        (lambda _: b"hello\n", "has no checksum: it is no record of a journal"),
+        (lambda line: line + line, "has the number 3 after 3"),
+        (lambda _: sealed(b'{"v":1,"seq":0}\n'), "has the number 0 after 1"),
+        (lambda _: sealed(b'{"v":1,"seq":true}\n'), "has the number True after 1"),
+        (lambda _: sealed(b'{"v":1,"seq":}\n'), "is no record"),
+        (lambda _: sealed(b'{"v":2,"seq":3}\n'), "`v` is 2, not 1"),
+        (lambda _: b'{"v":2,"seq":3,"sum":"another"}\n', "`v` is 2, not 1"),
+        (lambda line: line.replace(b"\n", b"\r\n"), "the line ends were converted"),
+    ],
+)
+def test_damage_in_the_middle_is_refused_with_its_place(
+    tmp_path: Path, change: object, said: str
+) -> None:
+    path = written(tmp_path, journaled())
+    lines = path.read_bytes().splitlines(keepends=True)
+    assert callable(change)
+    second = change(lines[2])
+    path.write_bytes(b"".join([lines[0], second, *lines[3:]]))
+
+    error = refused(path)
+
+    place = len(lines[0]) + (len(lines[2]) if second == lines[2] * 2 else 0)
+    assert said in error.message
+    assert error.where == f"{path}:{3 if second == lines[2] * 2 else 2}"
+    assert f"(at byte {place})" in error.message
+    assert error.hint
+
+
+@pytest.mark.requirement("B2")
+def test_a_file_converted_to_crlf_is_told_for_what_it_is(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled())
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+
+    error = refused(path)
+
+    assert "ends in CRLF: the line ends were converted" in error.message
+    assert error.where == f"{path}:1"
+
+
+@pytest.mark.requirement("B2")
+@pytest.mark.parametrize(
+    "tail",
+    [
+        pytest.param(b"\0", id="a byte"),
+        pytest.param(b"\0" * 100_000, id="blocks"),
+        pytest.param(b'{"v":1,"se' + b"\0" * 70_000, id="half a record and blocks"),
+        pytest.param(b'{"v":1,"se' + b"\0" * 70_000 + b'1"}\n', id="a record with a hole"),
+        pytest.param(b'{"v":1\0\0"}\n' + b"\0" * 70_000, id="a hole and blocks"),
+        pytest.param(b"\0\n\0\0\n", id="lines of nothing"),
+    ],
+)
+def test_a_tail_of_nul_bytes_is_a_torn_tail(tmp_path: Path, tail: bytes) -> None:
+    path = written(tmp_path, journaled())
+    whole = path.read_bytes()
+    path.write_bytes(whole + tail)
+
+    with read_journal(path) as reading:
+        found = list(reading)
+    open_journal(tmp_path).close()
+
+    assert len(found) == len(journaled())
+    assert reading.torn is not None
+    assert (reading.torn.offset, reading.torn.size) == (len(whole), len(tail))
+    assert path.read_bytes() == whole
+    assert (tmp_path / "events.jsonl.torn").read_bytes() == tail + b"\n"
+
+
+@pytest.mark.requirement("B2")
+def test_a_record_behind_nul_bytes_is_no_torn_tail(tmp_path: Path) -> None:
+    path = written(tmp_path, journaled())
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:-1]) + b"\0" * 4096 + lines[-1])
+
+    assert "has NUL bytes in it, and records stand after it" in refused(path).message
+
+
+@pytest.mark.requirement("X6")
+def test_a_line_that_goes_on_without_end_takes_no_memory_without_end() -> None:
+    reading = JournalReading(BytesIO(b"x" * 5000), "events.jsonl", longest=1000)
+
+    with reading, pytest.raises(JournalError, match="is longer than 1000 bytes"):
+        list(reading)
+
+
+@pytest.mark.requirement("B2")
+def test_a_long_journal_is_read_in_memory_that_does_not_grow(tmp_path: Path) -> None:
+    import tracemalloc
+
+    text = "y" * 1000
+    journal = open_journal(tmp_path)
+    for seq in range(1, 20_001):
+        journal(Stamped(seq, 0.0, Notice(Place(), "info", "x", text)))
+    journal.close()
+
+    tracemalloc.start()
+    with read_journal(tmp_path / "events.jsonl") as reading:
+        count = sum(1 for _ in reading)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+
+    assert count == 20_000
+    assert peak < 2 * 1024 * 1024
+
+
+@pytest.mark.requirement("B2")
+def test_a_directory_or_a_pipe_is_no_journal(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "events.jsonl")
+
+    with pytest.raises(UsageError, match="not a plain file"):
+        read_journal(tmp_path / "events.jsonl")
+
+
+def test_a_sync_that_failed_is_told_and_ends_the_journal(tmp_path: Path) -> None:
+    def sync(_: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    journal = open_journal(tmp_path, Disk(sync=sync))
+    journal(stamped(run_started())[0])
+
+    with pytest.raises(OSError, match="Input/output error"):
+        journal(stamped(run_started(), run_finished())[1])
