@@ -7,12 +7,14 @@ Every path that runs a tool comes through here (P10): the loop, `call` and `run`
 import hashlib
 import json
 from collections.abc import Callable, Sequence
+from contextvars import ContextVar
 
 import anyio
 
 from aish.agent import wording
 from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
 from aish.agent.runtime import AgentRuntime, UsedCall
+from aish.config.documents import parse_json
 from aish.core.errors import BudgetError
 from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.core.frozen import frozen
@@ -24,6 +26,13 @@ from aish.policy.gate import Decision, Proposal
 from aish.policy.staging import NOT_KEPT, STAGED
 from aish.system.process.child import CUT_OFF, CommandResult
 from aish.system.schema.walk import spell_path
+
+# What holds the structured content of a call, where it is no file.
+CONTENT = "content"
+STEP_OUTPUT = "output"
+
+CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
+"""The calls of this task as they were asked for, for who has no result of it; `None` until told."""
 
 # A server that reports without end is not listened to without end (X6).
 _MAX_PROGRESS = 1000
@@ -53,7 +62,7 @@ async def call_tool(
     if isinstance(approved, UsedCall):
         return approved
     try:
-        return await dispatch(approved, runtime, sampler)
+        return await dispatch(approved, runtime, sampler, is_whole_step=True)
     except BudgetError:
         no_more(approved, runtime)
         raise
@@ -63,6 +72,7 @@ async def propose(
     tool: Tool, arguments: JsonObject, runtime: AgentRuntime, place: Place
 ) -> Approved | UsedCall:
     """Ask the gate about a call; a `UsedCall` says that and why it is not made."""
+    _note(place, None)
     problems = await runtime.check_arguments(tool.input_schema, arguments)
     if problems:
         path, why = spell_path(problems[0].path), problems[0].message
@@ -106,8 +116,7 @@ def refuse(
     decision: Decision | None = None,
 ) -> UsedCall:
     """Tell of a call that is answered by us and not made."""
-    runtime.emit(ToolFinished(place, tool, kind, reply, None, 0.0))
-    return UsedCall(
+    used = UsedCall(
         tool=tool,
         arguments=arguments,
         verdict=decision.verdict if decision else None,
@@ -119,6 +128,7 @@ def refuse(
         whole=reply,
         hint=decision.hint if decision else None,
     )
+    return _end(used, runtime, place)
 
 
 def no_more(approved: Approved, runtime: AgentRuntime) -> UsedCall:
@@ -135,8 +145,9 @@ async def dispatch(
     sampler: Sampler | None = None,
     *,
     sees_images: bool = False,
+    is_whole_step: bool = False,
 ) -> UsedCall:
-    """Make an approved call and tell how it ended.
+    """Make an approved call and tell how it ended; `is_whole_step`: its result is the step's.
 
     Raises:
         ApprovalError: the approval is not for this call, or was used already (P6).
@@ -158,7 +169,8 @@ async def dispatch(
         result = await _call(proposal, runtime, sampler)
     except anyio.get_cancelled_exc_class():
         seconds = runtime.clock.monotonic() - started
-        _tell_cut_off(proposal, runtime, seconds, commands, anyio.current_time() >= deadline)
+        late = anyio.current_time() >= deadline
+        _tell_cut_off(approved, runtime, seconds, commands, late)
         raise
     finally:
         CUT_OFF.reset(token)
@@ -168,8 +180,7 @@ async def dispatch(
     if result.kind == "rpc_error":
         text = f"{name}: {result.content.removeprefix('[aish] ')}"
         runtime.emit(Notice(proposal.place, "warning", "tool_dispatch_failed", text))
-    runtime.emit(ToolFinished(proposal.place, name, result.kind, shown.text, shown.full, seconds))
-    return UsedCall(
+    used = UsedCall(
         tool=name,
         arguments=proposal.arguments,
         verdict=decision.verdict,
@@ -182,10 +193,39 @@ async def dispatch(
         full=shown.full,
         whole=result.content,
     )
+    is_output = is_whole_step and result.kind in {"ok", "handler_error"}
+    return _end(used, runtime, proposal.place, is_output=is_output)
+
+
+def _end(
+    used: UsedCall, runtime: AgentRuntime, place: Place, *, is_output: bool = False
+) -> UsedCall:
+    """Tell how a call ended; `is_output`: its structured content is the step's output."""
+    structured, elsewhere = _structured(used, runtime, place, is_output=is_output)
+    runtime.emit(
+        ToolFinished(
+            place=place,
+            tool=used.tool,
+            kind=used.kind,
+            content=used.content,
+            full=used.full,
+            seconds=used.seconds,
+            structured=structured,
+            structured_in=elsewhere,
+        )
+    )
+    _note(place, used)
+    return used
+
+
+def _note(place: Place, used: UsedCall | None) -> None:
+    calls = CALLS.get()
+    if calls is not None:
+        calls[place] = used
 
 
 def _tell_cut_off(
-    proposal: Proposal,
+    approved: Approved,
     runtime: AgentRuntime,
     seconds: float,
     commands: Sequence[CommandResult],
@@ -198,7 +238,8 @@ def _tell_cut_off(
     """
     if not runtime.tells_cut_off or not (commands or late):
         return
-    place, name = proposal.place, str(proposal.tool.name)
+    proposal, decision = approved.proposal, approved.decision
+    place = proposal.place
     kind: ResultKind = ("timeout" if late else "interrupted") if commands else "unknown"
     said = wording.INTERRUPTED
     if commands:
@@ -209,7 +250,19 @@ def _tell_cut_off(
         return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
 
     shown = _cut(safe_utf8(said), keep, runtime)
-    runtime.emit(ToolFinished(place, name, kind, shown.text, shown.full, seconds))
+    used = UsedCall(
+        tool=str(proposal.tool.name),
+        arguments=proposal.arguments,
+        verdict=decision.verdict,
+        rule=decision.rule,
+        kind=kind,
+        content=shown.text,
+        structured=None,
+        seconds=seconds,
+        full=shown.full,
+        whole=said,
+    )
+    _end(used, runtime, place)
 
 
 async def _call(proposal: Proposal, runtime: AgentRuntime, sampler: Sampler | None) -> ToolResult:
@@ -262,6 +315,35 @@ def _shown(
         return _kept(f"{_file_stem(place)}.txt", data, runtime, place)
 
     return _cut(content or wording.NO_OUTPUT, keep, runtime)
+
+
+def _structured(
+    used: UsedCall, runtime: AgentRuntime, place: Place, *, is_output: bool
+) -> tuple[JsonValue, str | None]:
+    """The structured content, or what else holds it: it is told once, a long one is a file."""
+    if used.structured is None:
+        return None, None
+    if is_output:
+        return None, STEP_OUTPUT
+    text = json.dumps(used.structured, ensure_ascii=False)
+    if used.full is None and _is_same(used.content, text):
+        return None, CONTENT
+    if len(text) <= runtime.limits.result_limit:
+        return used.structured, None
+    data = safe_utf8(text).encode()
+    return None, _kept(f"{_file_stem(place)}.json", data, runtime, place)
+
+
+def _is_same(content: str, text: str) -> bool:
+    """Whether a text is the JSON of what `text` is, whatever the white space in it."""
+    if content == text:
+        return True
+    if content[:1] != text[:1]:
+        return False
+    try:
+        return json.dumps(parse_json(content), ensure_ascii=False) == text
+    except ValueError:
+        return False
 
 
 def _cut(text: str, keep: Callable[[bytes], str | None], runtime: AgentRuntime) -> Cut:

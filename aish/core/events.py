@@ -491,7 +491,11 @@ class ToolOutput:
 
 @frozen
 class ToolFinished:
-    """`content` is cut as the model saw it; `full` names the file with the rest."""
+    """`content` is cut as the model saw it; `full` names the file with the rest.
+
+    `structured_in` says what else holds the structured content, where `structured` does not: the
+    `content` or the step's `output` as JSON, or a file.
+    """
 
     place: Place
     tool: str
@@ -500,6 +504,7 @@ class ToolFinished:
     full: str | None
     seconds: float
     structured: JsonValue = None
+    structured_in: str | None = None
 
 
 @frozen

@@ -18,13 +18,13 @@ from aish.items.keys import SAME_KEY, KeyOf, survey
 from aish.items.source import ItemsError
 from aish.run.context import template_context
 from aish.run.options import RunOptions
-from aish.run.order import needs_of, texts
+from aish.run.order import names_item, needs_of, texts
 from aish.run.plan import Plan
 from aish.run.stage import Stage
 from aish.templates.context import ProjectNames
 from aish.templates.plain import Path, look_up, parts_of
 from aish.templates.references import references, references_of_expression
-from aish.templates.render import render, render_value
+from aish.templates.render import evaluate, render, render_value
 
 Context = Mapping[str, JsonValue]
 
@@ -124,11 +124,14 @@ def with_surveys(plan: Plan, options: RunOptions) -> RunOptions:
 def _surveys(plan: Plan, options: RunOptions) -> dict[str, KeySurvey]:
     found: dict[str, KeySurvey] = {}
     context = template_context(plan.pipeline, options, {}, plan.variables)
-    for id, foreach, names in _known_before(_Known(plan, context)):
+    for id, foreach, names, is_sure in _known_before(_Known(plan, context)):
         try:
             looks = survey_keys(foreach, items_of(foreach, names), names)
             found[id] = next(survey for survey in looks if survey is not None)
         except AishError as error:
+            if not is_sure:
+                # It is said when the step begins, if it does.
+                continue
             where = error.where or f"step `{id}`"
             raise UsageError(error.message, where=where, hint=error.hint) from error
     return found
@@ -139,13 +142,15 @@ class _Known:
     """What is known of a plan before anything is run.
 
     `unknown` are the inputs of a sub-pipeline that only the run gives; `written` says that a step
-    before it may write the files it reads, and `prefix` goes before the ids of its steps.
+    before it may write the files it reads, `sure` that nothing decides whether it is run at all,
+    and `prefix` goes before the ids of its steps.
     """
 
     plan: Plan
     context: Context
     unknown: frozenset[str] = frozenset()
     written: bool = False
+    sure: bool = True
     prefix: str = ""
 
     def waits(self, names: Iterable[str]) -> bool:
@@ -158,14 +163,44 @@ class _Known:
         )
 
 
-def _known_before(known: _Known) -> Iterator[tuple[str, Foreach, Context]]:
-    """The steps with a key whose items are there before the run, those of sub-pipelines too."""
+def _known_before(known: _Known) -> Iterator[tuple[str, Foreach, Context, bool]]:
+    """The steps with a key whose items are there before the run, those of sub-pipelines too.
+
+    With each, whether it is sure to be run; none that is sure not to be.
+    """
+    runs: dict[str, bool | None] = {}
     for step in known.plan.steps:
+        will = runs[step.id] = _will_run(step, known, runs)
+        if will is False:
+            continue
         foreach = step.flow.foreach
+        sure = known.sure and will is True
         if foreach is not None and foreach.key is not None and _is_known(step, foreach, known):
-            yield known.prefix + step.id, foreach, known.context
+            yield known.prefix + step.id, foreach, known.context, sure
         if isinstance(step, PipelineStep):
-            yield from _known_before(_inside(step, known))
+            yield from _known_before(_inside(step, known, sure=sure and not names_item(step)))
+
+
+def _will_run(step: Step, known: _Known, runs: Mapping[str, bool | None]) -> bool | None:
+    """Whether a step is run unless one before it fails; `None` where only the run tells.
+
+    `runs` are the steps before it.
+    """
+    when = step.flow.when
+    if when is None:
+        steps = {one.id: one for one in known.plan.pipeline.steps}
+        needs = [runs.get(need) for need in needs_of(step, steps)]
+        # With a need that was skipped it is skipped too.
+        return False if False in needs else None if None in needs else True
+    if names_item(step):
+        return True
+    if known.waits(references_of_expression(when)):
+        return None
+    try:
+        return bool(evaluate(when, known.context))
+    except AishError:
+        # It is said when the step begins.
+        return None
 
 
 def _is_known(step: Step, foreach: Foreach, known: _Known) -> bool:
@@ -182,7 +217,7 @@ def _is_known(step: Step, foreach: Foreach, known: _Known) -> bool:
     return not known.waits(reads)
 
 
-def _inside(step: PipelineStep, known: _Known) -> _Known:
+def _inside(step: PipelineStep, known: _Known, *, sure: bool) -> _Known:
     """What is known of the sub-pipeline of a step."""
     from aish.run.plan_requests import inner_context
 
@@ -198,6 +233,7 @@ def _inside(step: PipelineStep, known: _Known) -> _Known:
         inner_context(step, known.plan, known.context),
         frozenset(unknown),
         known.written or _may_be_written(step, known.plan),
+        sure,
         f"{known.prefix}{step.id}/",
     )
 

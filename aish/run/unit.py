@@ -5,6 +5,8 @@ from dataclasses import replace
 
 import anyio
 
+from aish.agent.dispatch import CALLS
+from aish.agent.runtime import UsedCall
 from aish.config.steps import (
     CallStep,
     PipelineStep,
@@ -16,7 +18,7 @@ from aish.config.steps import (
 )
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, ExitCode
-from aish.core.events import Failure, Retry, StepKind
+from aish.core.events import Failure, Place, Retry, StepKind
 from aish.run.course import CutOffError, until_cancelled
 from aish.run.final import failure_of
 from aish.run.prompt_step import run_prompt
@@ -85,12 +87,19 @@ async def _attempt(step: Step, stage: Stage) -> StepRecord:
     limit = step.flow.timeout
     clock = stage.resources.runtime.clock
     began = clock.monotonic()
-    with anyio.move_on_after(limit) as scope:
-        record = await _told(step, stage, began)
+    calls: dict[Place, UsedCall | None] = {}
+    token = CALLS.set(calls)
+    try:
+        with anyio.move_on_after(limit) as scope:
+            record = await _told(step, stage, began)
+    finally:
+        CALLS.reset(token)
     if scope.cancelled_caught:
         late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
         record = failed(step, stage, late, ExitCode.FAILED)
-    return replace(record, seconds=clock.monotonic() - began)
+    # What came to no result of its own has made its calls all the same.
+    made = record.calls or tuple(call for call in calls.values() if call is not None)
+    return replace(record, calls=made, seconds=clock.monotonic() - began)
 
 
 async def _told(step: Step, stage: Stage, began: float) -> StepRecord:

@@ -410,3 +410,70 @@ def test_a_run_of_an_earlier_version_with_such_a_key_is_resumed(
 
     assert done.code == 0, done.stderr
     assert len(endpoint.asked) == 1
+
+
+FIRST = "- {id: first, when: inputs.on, prompt: say hello}"
+EACH_OF = "id: each, foreach: {file: rows.csv}, key: item.id, prompt: '{{ item.id }}'"
+CONDITIONS = {
+    "false": f"- {{when: 'false', {EACH_OF}}}",
+    "an input": f"- {{when: inputs.on, {EACH_OF}}}",
+    "a need that is skipped": f"{FIRST}\n- {{needs: [first], {EACH_OF}}}",
+    "an answer": f"- {{id: a, prompt: say hello}}\n- {{when: \"'!' in steps.a.text\", {EACH_OF}}}",
+    "a pipeline": "- {id: below, when: inputs.on, pipeline: sub.yaml}",
+    "each item": "- {id: below, foreach: '[1]', when: item > 1, pipeline: sub.yaml}",
+}
+
+
+@pytest.mark.requirement("B4", "F3")
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_step_that_is_not_run_may_have_equal_keys(
+    project: Project, model_endpoint: ModelEndpoints, condition: str
+) -> None:
+    endpoint = model_endpoint(said)
+    project.pipeline(SUB, "sub.yaml")
+    steps = CONDITIONS[condition].replace("\n", "\n" + " " * 10)
+    keyed(
+        project,
+        endpoint,
+        FEW,
+        f"""
+        inputs: {{on: {{type: boolean, default: false}}}}
+        steps:
+          {steps}
+        """,
+    )
+
+    assert project.aish("plan", "p.yaml", "--offline").code == 0
+    done = project.run()
+
+    assert done.code == 0, done.stderr
+    assert len(endpoint.requests) == (condition == "an answer")
+
+
+@pytest.mark.requirement("B4", "F3", "exit-2")
+@pytest.mark.parametrize("when", ["inputs.on", "item.id != 'a'"])
+def test_a_step_whose_condition_is_known_to_hold_is_refused_before_the_run(
+    project: Project, model_endpoint: ModelEndpoints, when: str
+) -> None:
+    endpoint = model_endpoint(said)
+    on = "inputs: {on: {type: boolean, default: true}}"
+    keyed(project, endpoint, FEW, f'{on}\nsteps:\n- {{when: "{when}", {EACH_OF}}}\n')
+
+    done = project.run("-q")
+
+    assert (done.code, endpoint.requests) == (2, [])
+    assert "rows.csv:4: the key `a` is that of line 2 too" in done.stderr
+
+
+@pytest.mark.requirement("B4", "F3", "exit-1")
+def test_a_step_whose_condition_only_the_run_knows_is_refused_when_it_begins(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint(said)
+    keyed(project, endpoint, FEW, f"steps:\n{CONDITIONS['an answer'].replace('!', 'hello')}\n")
+
+    done = project.run("-q")
+
+    assert done.code == 1
+    assert "rows.csv:4: the key `a` is that of line 2 too" in done.stderr
+    assert len(endpoint.requests) == 1

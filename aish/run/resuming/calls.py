@@ -3,7 +3,10 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from aish.agent.dispatch import CONTENT, STEP_OUTPUT
 from aish.agent.runtime import UsedCall
+from aish.agent.turn_json import ReadFile
+from aish.config.documents import parse_json
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
 
@@ -38,8 +41,9 @@ class Calls:
     `whole` keeps those that can be called again too: a later step may read them.
     """
 
-    def __init__(self, repeatable: Repeatable, *, whole: bool) -> None:
+    def __init__(self, repeatable: Repeatable, read_file: ReadFile, *, whole: bool) -> None:
         self._repeatable = repeatable
+        self._read_file = read_file
         self._whole = whole
         self._calls: dict[_Key, Call] = {}
         self._asked: dict[_Key, JsonValue] = {}
@@ -82,13 +86,48 @@ class Calls:
             if call.began is not None and not self._repeatable(call.tool):
                 yield call
 
-    def used(self) -> tuple[UsedCall, ...]:
-        """Those of the last attempt that have ended, in the order they were asked for."""
+    def used(self, output: JsonValue) -> tuple[UsedCall, ...]:
+        """Those of the last attempt that have ended, in the order they were asked for.
+
+        `output` is that of the step or item.
+        """
         now = self._attempt
         order = {key: place for place, key in enumerate(self._asked)}
         last = [(key, call) for key, call in self._calls.items() if key[0] == now]
         last.sort(key=lambda one: order.get(one[0], -1))
-        return tuple(_used(call, call.finished) for _, call in last if call.finished is not None)
+        return tuple(
+            self._used(call, call.finished, output) for _, call in last if call.finished is not None
+        )
+
+    def _used(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
+        content = str(finished.get("content") or "")
+        full = finished.get("full")
+        return UsedCall(
+            tool=call.tool,
+            arguments=call.arguments,
+            verdict=call.verdict,
+            rule=call.rule,
+            kind=finished.get("kind"),
+            content=content,
+            structured=self._structured(finished, content, output),
+            seconds=float(finished.get("seconds") or 0.0),
+            full=None if full is None else str(full),
+            whole=content,
+        )
+
+    def _structured(self, finished: Any, content: str, output: JsonValue) -> JsonValue:
+        """The structured content; nothing where what holds it is gone, or a secret made it odd."""
+        place = finished.get("structured_in")
+        if place is None:
+            structured: JsonValue = finished.get("structured")
+            return structured
+        if place == STEP_OUTPUT:
+            return output
+        data = content.encode() if place == CONTENT else self._read_file(str(place))
+        try:
+            return None if data is None else parse_json(data.decode())
+        except ValueError:
+            return None
 
     def _key(self, record: JsonObject) -> _Key:
         return self._attempt, record.get("turn"), record.get("call")
@@ -103,20 +142,3 @@ class Calls:
             # Refused before any rule was asked: what the model wrote is all there is.
             call = self._calls[key] = Call(tool, self._asked.get(key))
         return call
-
-
-def _used(call: Call, finished: Any) -> UsedCall:
-    content = str(finished.get("content") or "")
-    full = finished.get("full")
-    return UsedCall(
-        tool=call.tool,
-        arguments=call.arguments,
-        verdict=call.verdict,
-        rule=call.rule,
-        kind=finished.get("kind"),
-        content=content,
-        structured=finished.get("structured"),
-        seconds=float(finished.get("seconds") or 0.0),
-        full=None if full is None else str(full),
-        whole=content,
-    )

@@ -37,7 +37,7 @@ def carried(
         JournalError: the journal is not as it was written.
         ResumeRefusedError: a call might be made twice, and nobody said that it may.
     """
-    scan = Scan(_rules(plan, retry_failed=retry_failed))
+    scan = Scan(_rules(plan, retry_failed=retry_failed), read_file)
     for record in records:
         scan.take(record)
     if scan.started is None:

@@ -9,6 +9,7 @@ from sys import intern
 from typing import Any
 
 from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
+from aish.agent.turn_json import ReadFile
 from aish.core.deltas import Usage
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
@@ -68,10 +69,11 @@ class Rules:
 
 
 class Scan:
-    """What is known after the records so far."""
+    """What is known after the records so far; `read_file` reads what is in the run's folder."""
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: Rules, read_file: ReadFile = lambda _: None) -> None:
         self._rules = rules
+        self._read_file = read_file
         self._open: dict[Unit, Open] = {}
         self._kinds: dict[str, Any] = {}
         self.steps: dict[str, StepRecord] = {}
@@ -233,7 +235,7 @@ class Scan:
         self._open[unit.step, unit.item] = unit
 
     def _calls(self, step: str, *, whole: bool) -> Calls:
-        return Calls(self._rules.repeatable(step), whole=whole)
+        return Calls(self._rules.repeatable(step), self._read_file, whole=whole)
 
     def _is_part(self, step: str, item: str | None) -> bool:
         """Whether this is a part of an item: that is done as a whole, or is run again as one."""
@@ -256,7 +258,7 @@ class Scan:
             status=record.get("status"),
             text=record.get("text"),
             output=record.get("output"),
-            calls=unit.calls.used(),
+            calls=unit.calls.used(record.get("output")),
             usage=_usage(record),
             cost_usd=record.get("cost_usd"),
             seconds=float(record.get("seconds") or 0.0),

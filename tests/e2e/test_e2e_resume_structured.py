@@ -1,0 +1,86 @@
+"""Structured results of tools are the same for a resumed run (B3, F14)."""
+
+import json
+from typing import Any
+
+import pytest
+from e2e_project import ModelEndpoints, Project, of_type, stdio
+from model_endpoint import text_reply, tool_reply
+
+# Longer than what a model sees of a result.
+LONG = "seq 60000"
+
+
+def seen_twice(project: Project) -> Any:
+    """What the call of the last step, which fails, is given: in the run, and when it is resumed."""
+    for more in ((), ("--resume", "--retry-failed")):
+        done = project.run(*more)
+        assert done.code == 1, done.stderr
+    decided = of_type(project.journal, "tool.decided")
+    live, resumed = [one["arguments"]["text"] for one in decided if one["step"] == "last"]
+    assert live == resumed
+    return json.loads(live)
+
+
+@pytest.mark.requirement("B3", "F14")
+def test_a_resumed_run_has_the_structured_results_of_calls(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    words = json.dumps({"command": LONG})
+    calls = [("c1", "s__add", '{"a": 1, "b": 2}'), ("c2", "box__shell_run", words)]
+    project.uses(model_endpoint([tool_reply(calls), text_reply("done")]))
+    project.write("data/a.txt", "a")
+    project.pipeline(f"""
+        mcp:
+          servers: {{s: {{command: {stdio()}}}, box: {{pack: [shell], root: data}}}}
+          auto_approve: [s__add, s__fail, box__shell_run, shell__run]
+        steps:
+          - {{id: asked, prompt: Count, result_limit: 4KiB}}
+          - {{id: called, call: s__add, with: {{a: 3, b: 4}}}}
+          - {{id: ran, run: [echo, five]}}
+          - {{id: each, foreach: "[5, 6]", call: s__add, with: {{a: "{{{{ item }}}}", b: 0}}}}
+          - id: last
+            needs: [asked, called, ran, each]
+            call: s__fail
+            with:
+              text: "{{{{ {{'asked': steps.asked.tool_calls[0],
+                'called': steps.called.tool_calls, 'ran': steps.ran.tool_calls,
+                'each': steps.each | map(attribute='tool_calls') | list,
+                'long': steps.asked.tool_calls[1] | tojson | sha256,
+                'stdout': steps.asked.tool_calls[1].structured.stdout | length}} | tojson }}}} "
+        """)
+
+    seen = seen_twice(project)
+
+    assert seen["asked"]["structured"] == {"sum": 3}
+    assert seen["called"][0]["structured"] == {"sum": 7}
+    assert seen["ran"][0]["structured"] == {"exit_code": 0, "stdout": "five\n", "stderr": ""}
+    assert [item[0]["structured"] for item in seen["each"]] == [{"sum": 5}, {"sum": 6}]
+    ends = {end["call"]: end for end in of_type(project.journal, "tool.finished")}
+    assert ends["c1"]["structured"] == {"sum": 3}
+    assert ends["c2"]["structured"] is None
+    kept = (project.run_folders[0] / ends["c2"]["structured_in"]).read_text()
+    assert len(json.loads(kept)["stdout"]) == seen["stdout"] > 20_000
+    assert (ends["ran-1"]["structured"], ends["ran-1"]["structured_in"]) == (None, "output")
+
+
+@pytest.mark.requirement("B3", "F4", "F14")
+def test_a_call_that_a_timeout_cuts_off_is_seen_in_the_run_as_when_it_is_resumed(
+    project: Project,
+) -> None:
+    project.write("hangs.sh", "echo half\nexec sleep 600\n")
+    project.pipeline(f"""
+        models: {{}}
+        mcp: {{servers: {{s: {{command: {stdio()}}}}}, auto_approve: [shell__run, s__fail]}}
+        steps:
+          - {{id: wait, timeout: 2s, on_error: continue, run: [sh, hangs.sh]}}
+          - id: last
+            needs: [wait]
+            call: s__fail
+            with: {{text: "{{{{ steps.wait.tool_calls | tojson }}}} "}}
+        """)
+
+    (call,) = seen_twice(project)
+
+    assert (call["tool"], call["kind"], call["structured"]) == ("shell__run", "timeout", None)
+    assert "it had printed:\nhalf" in call["content"]
