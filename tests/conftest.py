@@ -1,5 +1,6 @@
 """What holds in every test: a clean environment, no network but loopback, the real program."""
 
+import gc
 import ipaddress
 import os
 import re
@@ -14,9 +15,16 @@ from fork_server import ForkServer
 from hypothesis import HealthCheck, settings
 from model_endpoint import Answer, ModelEndpoint
 
+# What `make test-all` and CI do: many examples, and the tests marked `slow`.
+_ALL = os.environ.get("AISH_TEST_ALL") == "1"
+# With it every test starts the real executable, not only those marked `real_process`.
+_ALL_REAL = os.environ.get("AISH_TEST_REAL") == "1"
+
 # A slow machine is no failure: neither an example nor the making of examples is timed.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.load_profile("untimed")
+_UNTIMED = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("few", _UNTIMED, max_examples=25)
+settings.register_profile("many", _UNTIMED, max_examples=200)
+settings.load_profile("many" if _ALL else "few")
 
 # What would change a run, or let a test reach somebody's account.
 _SWITCHES = re.compile(
@@ -25,8 +33,6 @@ _SWITCHES = re.compile(
     r"|COLORTERM|TERM_PROGRAM.*|AISH_.*|XDG_.*|SSL_CERT_.*|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
     r"|PYTHONIOENCODING|PYTHONUTF8|LC_.*|LANGUAGE)"
 )
-# With it every test starts the real executable, not only those marked `real_process`.
-_ALL_REAL = os.environ.get("AISH_TEST_REAL") == "1"
 _REAL_CONNECT = socket.socket.connect
 _REAL_CONNECT_EX = socket.socket.connect_ex
 _REAL_GETADDRINFO = socket.getaddrinfo
@@ -34,6 +40,23 @@ _REAL_GETADDRINFO = socket.getaddrinfo
 
 class NetworkBlockedError(AssertionError):
     """A test tried to leave this machine."""
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """What `-n auto` means: more than there are cores, because tests wait for each other's ends."""
+    return max(2, len(os.sched_getaffinity(0)) * 3 // 2)
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no search for garbage in a test has to look through it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("slow") is not None and not _ALL:
+            item.add_marker(pytest.mark.skip(reason="slow: AISH_TEST_ALL=1 runs it"))
 
 
 @pytest.fixture(scope="session")

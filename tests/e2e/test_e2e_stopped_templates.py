@@ -27,12 +27,12 @@ def template(request: pytest.FixtureRequest) -> str:
 
 @pytest.mark.requirement("F6", "B8")
 def test_the_time_limit_ends_a_template_that_computes(project: Project, template: str) -> None:
-    project.pipeline(f"limits: {{time: 1s}}\nrun: [echo, {json.dumps(template)}]")
+    project.pipeline(f"limits: {{time: 300ms}}\nrun: [echo, {json.dumps(template)}]")
 
     done = project.run()
 
     assert done.code == 4
-    assert "the time limit of 1 s is over" in done.stderr
+    assert "the time limit of 0.3 s is over" in done.stderr
 
 
 @pytest.mark.requirement("F4", "F6")
@@ -43,7 +43,7 @@ def test_the_time_out_of_a_step_ends_a_template_that_computes(
         f"""
         mcp: {{auto_approve: [shell__run]}}
         steps:
-          - {{id: slow, timeout: 1s, on_error: continue, run: [echo, {json.dumps(template)}]}}
+          - {{id: slow, timeout: 300ms, on_error: continue, run: [echo, {json.dumps(template)}]}}
           - {{id: after, needs: [slow], run: [echo, after]}}
         """
     )
@@ -59,7 +59,7 @@ def test_the_time_out_of_a_step_ends_a_template_that_computes(
 def test_the_time_limit_ends_an_expression_that_decides(project: Project, key: str) -> None:
     project.pipeline(
         f"""
-        limits: {{time: 1s}}
+        limits: {{time: 300ms}}
         steps:
           - {{id: slow, {key}: {json.dumps(EXPRESSION)}, run: [echo, hello]}}
         """
@@ -68,7 +68,7 @@ def test_the_time_limit_ends_an_expression_that_decides(project: Project, key: s
     done = project.run()
 
     assert done.code == 4
-    assert "the time limit of 1 s is over" in done.stderr
+    assert "the time limit of 0.3 s is over" in done.stderr
 
 
 @pytest.mark.requirement("F6", "B8")
@@ -76,7 +76,7 @@ def test_the_time_limit_ends_outputs_that_compute(project: Project, template: st
     project.pipeline(
         f"""
         mcp: {{auto_approve: [shell__run]}}
-        limits: {{time: 1s}}
+        limits: {{time: 300ms}}
         steps:
           - {{id: one, run: [echo, hello]}}
         outputs: {{slow: {json.dumps(template)}}}
@@ -101,7 +101,7 @@ def test_a_signal_ends_a_template_that_computes(
 
     ends = of_type(project.journal, "run.finished")
     assert [end["exit"]["code"] for end in ends] == [code]
-    assert project.run("--resume", "--timeout", "1s").code == 4
+    assert project.run("--resume", "--timeout", "300ms").code == 4
 
 
 @pytest.mark.requirement("F6", "B14")
@@ -149,6 +149,7 @@ def test_an_item_that_computes_at_the_first_ctrl_c_comes_to_its_end(project: Pro
     assert [one["status"] for one in of_type(project.journal, "item.finished")] == ["ok"]
 
 
+@pytest.mark.slow(reason="computes for the 5 s that are the bound")
 @pytest.mark.requirement("F6")
 def test_without_a_limit_a_template_that_computes_fails_after_its_own_bound(
     project: Project,
@@ -171,6 +172,7 @@ annotations:
 """
 
 
+@pytest.mark.slow(reason="computes for the 10 s that are the bound")
 @pytest.mark.requirement("F6", "B11")
 def test_annotations_that_compute_are_left_out_and_the_run_is_as_it_was(project: Project) -> None:
     project.pipeline(ANNOTATED)
@@ -214,12 +216,12 @@ def test_the_time_limit_ends_the_name_of_a_file_that_computes(
     project: Project, model_endpoint: ModelEndpoints, names_a_file: str
 ) -> None:
     project.uses(model_endpoint([]))
-    project.pipeline(f"limits: {{time: 1s}}\n{names_a_file}")
+    project.pipeline(f"limits: {{time: 300ms}}\n{names_a_file}")
 
     done = project.run()
 
     assert done.code == 4, done.stderr
-    assert "the time limit of 1 s is over" in done.stderr
+    assert "the time limit of 0.3 s is over" in done.stderr
     assert project.journal[0]["type"] == "run.started"
     assert len(of_type(project.journal, "run.started")) == 1
 
@@ -269,7 +271,10 @@ def keyed(project: Project) -> Project:
 @pytest.mark.requirement("B4", "B8")
 @pytest.mark.parametrize("limit", ["the run", "the step"])
 def test_the_time_limit_ends_the_look_at_keys_that_compute(keyed: Project, limit: str) -> None:
-    limits = {"the run": ("--timeout", "1s"), "the step": ("--set", "steps.each.limits.time=1s")}
+    limits = {
+        "the run": ("--timeout", "300ms"),
+        "the step": ("--set", "steps.each.limits.time=300ms"),
+    }
 
     done = keyed.run(*limits[limit])
 

@@ -173,7 +173,7 @@ async def live(world: World, kit: Kit, ask: Ask) -> Outcome | None:
 
 
 @pytest.mark.requirement("L12", "L13", "L16", "L17", "M8", "P3", "P7")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=3 * settings().max_examples, deadline=None)
 @given(worlds)
 def test_every_turn_stays_legal_and_every_call_has_one_reply(world: World) -> None:
     kit = kit_of(world)

@@ -119,7 +119,7 @@ rounds = st.lists(
 
 
 @pytest.mark.requirement("L13")
-@settings(max_examples=50, deadline=None)
+@settings(deadline=None)
 @given(script=rounds, system=st.booleans(), tool_role=st.booleans())
 def test_both_forms_are_legal_whatever_the_model_asked_for(
     *, script: list[list[ToolCall]], system: bool, tool_role: bool

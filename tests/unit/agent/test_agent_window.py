@@ -429,7 +429,7 @@ class Sender(Talker):
 
 
 @pytest.mark.requirement("L19", "L13")
-@settings(max_examples=40, deadline=None)
+@settings(deadline=None)
 @given(
     sizes=st.lists(
         st.tuples(st.integers(0, 3_000), st.integers(0, 3_000), st.integers(1, 3)), max_size=20

@@ -24,7 +24,7 @@ from cassette_tapes import (
     send,
     tape,
 )
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.cassettes.errors import CassetteMissError
@@ -74,7 +74,6 @@ async def test_bytes_reach_the_caller_as_they_arrive_and_come_again_as_they_were
 
 @pytest.mark.requirement("C3")
 @given(st.lists(st.binary(min_size=1), max_size=20))
-@settings(max_examples=50)
 def test_however_a_body_is_cut_it_is_played_in_the_same_pieces(pieces: list[bytes]) -> None:
     class Scripted(httpx.AsyncBaseTransport, httpx.AsyncByteStream):
         async def handle_async_request(self, request: httpx.Request) -> httpx.Response:

@@ -170,7 +170,7 @@ TEXTS = st.lists(PIECES, max_size=25).map("".join) | st.text()
 
 
 @pytest.mark.requirement("F10", "X10")
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(data=TEXTS.map(lambda text: text.encode("utf-8", "surrogatepass")) | st.binary())
 def test_no_bytes_do_more_than_make_problems(
     data: bytes, tmp_path_factory: pytest.TempPathFactory
@@ -199,7 +199,7 @@ VALUES = st.sampled_from(
 
 
 @pytest.mark.requirement("F10", "F11")
-@settings(max_examples=300)
+@settings(max_examples=3 * settings().max_examples)
 @given(
     value=st.recursive(
         VALUES,

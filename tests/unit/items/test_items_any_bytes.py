@@ -15,7 +15,9 @@ from aish.items.values import digest_of
 pytestmark = pytest.mark.requirement("F5")
 
 SETTINGS = settings(
-    deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    max_examples=2 * settings().max_examples,
 )
 JSON = st.recursive(
     st.none()

@@ -119,7 +119,7 @@ def outcome(raw: str) -> Any:
 
 
 @pytest.mark.requirement("X6")
-@settings(max_examples=60, deadline=None)
+@settings(deadline=None)
 @given(
     ENVELOPES.map(json.dumps) | st.text(st.sampled_from('{}[]",: \\\n0aresultools'), max_size=30)
 )

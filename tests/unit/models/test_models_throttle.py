@@ -240,7 +240,7 @@ class Users(RuleBasedStateMachine):
         assert self.served == sorted(self.served)
 
 
-Users.TestCase.settings = settings(max_examples=40, stateful_step_count=40, deadline=None)
+Users.TestCase.settings = settings(stateful_step_count=40, deadline=None)
 TestUsers = pytest.mark.requirement("B4")(Users.TestCase)
 
 

@@ -312,7 +312,7 @@ def test_keys_and_failures_of_strangers_stay_harmless() -> None:
 
 
 @pytest.mark.requirement("X2", "X3")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=2 * settings().max_examples, deadline=None)
 @given(st.lists(any_event(), max_size=12))
 def test_no_event_of_any_kind_steers_the_terminal(events: list[Stamped]) -> None:
     watched = Watched()
@@ -329,7 +329,7 @@ def test_no_event_of_any_kind_steers_the_terminal(events: list[Stamped]) -> None
 
 
 @pytest.mark.requirement("B4")
-@settings(max_examples=100, deadline=None)
+@settings(deadline=None)
 @given(st.data())
 def test_whatever_is_pinned_and_drawn_only_what_was_written_is_left(data: st.DataObject) -> None:
     out = io.StringIO()

@@ -118,7 +118,7 @@ def test_a_run_of_strangers_is_text() -> None:
 
 
 @pytest.mark.requirement("B11", "X2", "X3")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(any_event(), max_size=12))
 def test_whatever_a_journal_holds_makes_a_page(events: list[Stamped]) -> None:
     check_harmless(page_of(events))

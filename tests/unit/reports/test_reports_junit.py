@@ -291,7 +291,7 @@ def test_hostile_texts_are_texts(mark: str) -> None:
 
 
 @pytest.mark.requirement("B11", "X3")
-@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.lists(any_event(), max_size=12))
 def test_whatever_a_journal_holds_makes_a_report(events: list[Stamped]) -> None:
     report_of(events)

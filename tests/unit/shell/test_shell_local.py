@@ -7,7 +7,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from loop_twins import Person
 from shell_local_scenes import ENVIRON, Scene, words
@@ -370,7 +370,6 @@ def test_a_limit_on_calls_holds_for_local_commands(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("S1", "X3")
-@settings(max_examples=60)
 @given(st.lists(st.binary(max_size=8), max_size=8))
 def test_pieces_of_output_are_the_text_that_all_of_it_is(pieces: list[bytes]) -> None:
     events: list[Event] = []

@@ -99,7 +99,9 @@ def oracle(schema: Any) -> Any:
 
 
 @pytest.mark.requirement("L17")
-@settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=4 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(whole_schemas(), VALUES)
 def test_the_simple_checker_agrees_with_jsonschema(schema: Any, value: Any) -> None:
     assert is_simple(schema)
@@ -109,7 +111,9 @@ def test_the_simple_checker_agrees_with_jsonschema(schema: Any, value: Any) -> N
 
 
 @pytest.mark.requirement("L17")
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(
+    max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck)
+)
 @given(whole_schemas(), VALUES)
 def test_each_problem_is_one_that_the_worker_would_find_too(schema: Any, value: Any) -> None:
     schema = {**schema, "$defs": {**schema["$defs"], "two": True}}
