@@ -271,7 +271,8 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
     with ExitStack() as stack:
         tape: AnyTape | None = None
         if prepared.reel is not None:
-            tape = stack.enter_context(prepared.reel.opened(plan, options, folder, clock))
+            with folder.unless_refused():
+                tape = stack.enter_context(prepared.reel.opened(plan, options, folder, clock))
         with folder.beginning():
             items = open_items_file(folder.path) if _has_items(plan) else None
             journal = _journal(folder)

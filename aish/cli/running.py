@@ -33,7 +33,7 @@ from aish.core.events import Shard
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.run.execute import execute
-from aish.run.folder import RunFolder, RunsPlace, open_folder
+from aish.run.folder import RunFolder, RunsPlace, open_folder, resume_words
 from aish.run.options import RunOptions
 from aish.run.order import require_stdin
 from aish.run.plan import Plan, Played, make_plan
@@ -132,7 +132,8 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         tape: AnyTape | None = None
         with folder.beginning():
             if film is not None:
-                tape = stack.enter_context(film.opened(plan, options, folder, clock))
+                with folder.unless_refused():
+                    tape = stack.enter_context(film.opened(plan, options, folder, clock))
             book = book_of(plan, folder, telling.staged)
             before = None if resumed is None else resumed.go_on()
             outlets = Outlets(plan, folder, shape, clock, book, before)
@@ -154,20 +155,22 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     if book is not None and not telling.quiet:
         tell_of(book)
     if end.name == "interrupted" and film is None and folder.path and not telling.quiet:
-        say(_how_to_go_on(pipeline, plan, folder.path))
+        say(_how_to_go_on(pipeline, plan, folder, folder.path))
     return outlets.exit_code(end)
 
 
-def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: Path) -> str:
+def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path) -> str:
     """The hint after an interruption: `--resume` alone repeats no call with effects."""
+    import shlex
+
     from aish.journal.reader import read_journal
     from aish.run.resuming.carried import ResumeRefusedError
     from aish.run.resuming.journal import carried
 
-    command = f"aish run {pipeline.file} --resume"
+    command = shlex.join(resume_words(pipeline.file, folder))
     try:
-        with read_journal(folder / "events.jsonl") as reading:
-            carried(reading, plan, folder.name)
+        with read_journal(path / "events.jsonl") as reading:
+            carried(reading, plan, folder.id)
     except ResumeRefusedError:
         return (
             "hint: look what became of the calls that were under way; "

@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import field
 from pathlib import Path
 
-from aish.core.errors import UsageError
+from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
 from aish.system.files import atomic_write, is_there, open_own, private_folder, write_private
@@ -86,6 +86,23 @@ class RunFolder:
             self._require()
             raise
         self._require()
+
+    @contextmanager
+    def unless_refused(self) -> Generator[None]:
+        """While something may still refuse the run: a new folder then goes again.
+
+        Raises:
+            AishError: it was refused.
+        """
+        try:
+            yield
+        except AishError:
+            if self.path is not None and self.within is not None:
+                from shutil import rmtree
+
+                # That the run was refused is what counts, also where this cannot be deleted.
+                rmtree(self.path, ignore_errors=True)
+            raise
 
     def _require(self) -> None:
         if self.path is None or self.within is None:

@@ -1,6 +1,7 @@
 """What can go wrong around a cassette: a broken file, an odd place, an end in the middle."""
 
 import json
+import os
 import signal
 from pathlib import Path
 
@@ -10,6 +11,9 @@ import vcr
 from cli_process import Running, heeding_modes
 from e2e_project import REPO, ModelEndpoints, Project
 from model_endpoint import Gate, ModelEndpoint, delta, sse, stream_reply, text_reply, usage
+
+from aish.api import run
+from aish.core.errors import UsageError
 
 STEPS = "steps: [{id: a, prompt: First}, {id: b, prompt: Second, needs: [a]}]\n"
 OLDER = "# The older one\ninteractions: []\nversion: 1\n"
@@ -82,9 +86,17 @@ def test_a_second_recording_of_one_cassette_is_refused_before_it_asks_anybody(
     asked = len(endpoint.requests)
 
     second = project.aish("record", "p.yaml", "-o", "c.yaml")
+    with pytest.raises(UsageError, match="is being recorded by another run"):
+        run(
+            project.folder / "p.yaml",
+            record=project.folder / "c.yaml",
+            environ={**os.environ, **project.aish.env},
+        )
+    folders = project.run_folders
     gate.open()
     first = running.finish(20)
 
+    assert len(folders) == 1, "a run that was refused leaves nothing"
     assert (second.code, second.stdout) == (2, "")
     assert "is being recorded by another run" in second.stderr
     assert len(endpoint.requests) == asked

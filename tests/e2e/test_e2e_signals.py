@@ -222,3 +222,21 @@ def test_a_hanging_endpoint_sees_the_client_leave(
 
     assert running.finish(20).code == 143
     assert endpoint.requests[0].aborted.wait(20)
+
+
+@pytest.mark.requirement("B14")
+def test_the_hint_after_an_interruption_names_the_folder_of_runs(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    project.uses(model_endpoint(lambda _: hanging_reply(gate)))
+    project.pipeline("prompt: Say hello")
+
+    with project.aish.start("run", "p.yaml", "--run-dir", "kept here") as running:
+        gate.wait_arrived()
+        running.interrupt()
+        done = running.finish()
+
+    assert done.code == 130
+    want = "hint: `aish run p.yaml --resume --run-dir 'kept here'` goes on from here"
+    assert want in done.stderr

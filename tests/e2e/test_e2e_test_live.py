@@ -301,3 +301,18 @@ def test_calls_of_live_cases_are_approved_by_rules_alone(live: Project) -> None:
 
     assert (denied.code, allowed.code) == (1, 0), denied.stdout + allowed.stdout
     assert "no rule approves shell__run" in denied.stdout
+
+
+@pytest.mark.requirement("C12", "B2")
+def test_a_journal_that_cannot_be_written_ends_its_case_and_says_so(live: Project) -> None:
+    rows = f"long,{'money? ' * 2000},money\nhours,open when?,open\n"
+    live.write("pipelines/cases.csv", f"id,question,word\n{rows}")
+    live.through_shell('ulimit -f 16; exec "$@"')
+
+    done = live.aish("test", "--live", "-n", "1", "pipelines", "--format", "json")
+
+    found = {case["name"]: case["results"][0] for case in json.loads(done.stdout)["cases"]}
+    broken, whole = found["answers[long]"], found["answers[hours]"]
+    assert (broken["verdict"], whole["verdict"]) == ("error", "passed")
+    assert "cannot write the journal: " in broken["reason"]
+    assert "Traceback" not in done.stderr

@@ -9,7 +9,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import field, replace
 from time import monotonic
-from typing import Literal, NoReturn, Protocol
+from typing import Literal, Protocol
 
 import anyio
 
@@ -26,7 +26,7 @@ from aish.output.event_log import EventLog, Sink
 from aish.run.budget import Budget
 from aish.run.execute import execute
 from aish.run.folder import RunFolder, RunsPlace, open_folder
-from aish.run.interrupt import End, Interrupt, interruptible, lent_by
+from aish.run.interrupt import End, Interrupt, Lend, interruptible, lent_by
 from aish.run.judges import judges_of
 from aish.run.metering import RequestHold, RunMeter
 from aish.run.options import RunOptions
@@ -349,7 +349,8 @@ class _Trial:
         assert folder.path is not None
         with folder.beginning():
             journal = open_journal(folder.path)
-        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=_lost)
+        lost = _Lost(self._signals.lend)
+        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=lost)
         around = Surroundings(
             emit=log.emit,
             approver=self._approver(plan),
@@ -359,12 +360,13 @@ class _Trial:
             staging=unkept(plan, folder.id),
         )
         share = None if self._total is None else _Share(self._total)
-        case = draft.job.case
-        examiner = Examiner(case.expect, case.names, update_snapshots=False)
+        examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)
         try:
-            end = await execute(plan, draft.options, around, examiner, None, share)
+            with lent_by(lost.lend):
+                end = await execute(plan, draft.options, around, examiner, None, share)
         finally:
             log.close()
+        lost.check()
         refused = share is not None and share.refused and end.code == ExitCode.BUDGET
         if refused and self._over is None:
             assert self._wish.max_cost_usd is not None
@@ -423,13 +425,46 @@ def _folder(draft: _Draft, plan: Plan, clock: Clock) -> RunFolder:
     return folder
 
 
-def _lost(sink: Sink, error: OSError) -> NoReturn:
-    """End a run that leaves no record of what it costs.
+class _Lost:
+    """What cannot be written any more: it ends a run that leaves no record of what it costs.
 
-    Raises:
-        AishError: always.
+    It is raised once the log is closed: an event may come from where nobody would hear of it.
     """
-    raise AishError(f"cannot write {sink.name}: {error.strerror or error}") from error
+
+    def __init__(self, lend: Lend) -> None:
+        self._lend = lend
+        self._end: End | None = None
+        self._error: AishError | None = None
+
+    def __call__(self, sink: Sink, error: OSError) -> None:
+        if self._error is None:
+            self._error = AishError(f"cannot write {sink.name}: {error.strerror or error}")
+            self._error.__cause__ = error
+            if self._end is not None:
+                self._end(ExitCode.TERMINATED)
+
+    @contextmanager
+    def lend(self, end: End) -> Generator[Interrupt]:
+        """The signals of all runs, and the end of this one."""
+        with self._lend(end) as seen:
+
+            def ended(code: ExitCode) -> None:
+                seen.code = seen.code or code
+                end(code)
+
+            self._end = ended
+            if self._error is not None:
+                ended(ExitCode.TERMINATED)
+            yield seen
+
+    def check(self) -> None:
+        """Raise what came.
+
+        Raises:
+            AishError: an event could not be written.
+        """
+        if self._error is not None:
+            raise self._error
 
 
 def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
