@@ -40,7 +40,7 @@ from aish.run.order import require_stdin
 from aish.run.plan import Plan, load_checked, make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.staging.wanted import stages
-from aish.run.surroundings import AnyTape, Surroundings
+from aish.run.surroundings import Recorder, Surroundings
 from aish.run.taping.reel import Reel, TapeChoice, load_reel
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
@@ -269,7 +269,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
     folder = _folder(prepared, given, clock)
     hearer = _Hearer(given.get("on_event"))
     with ExitStack() as stack:
-        tape: AnyTape | None = None
+        tape: Recorder | None = None
         if prepared.reel is not None:
             with folder.unless_refused():
                 tape = stack.enter_context(prepared.reel.opened(plan, options, folder, clock))

@@ -142,18 +142,6 @@ def test_imports_are_absolute() -> None:
     assert relative == []
 
 
-def test_there_is_no_import_for_type_checking_only() -> None:
-    blocks = [
-        f"{path.relative_to(ROOT)}:{node.lineno}"
-        for path in python_files()
-        for node in ast.walk(tree_of(path))
-        if (isinstance(node, ast.Name) and node.id == "TYPE_CHECKING")
-        or (isinstance(node, ast.Attribute) and node.attr == "TYPE_CHECKING")
-    ]
-
-    assert blocks == []
-
-
 def test_inner_packages_hold_one_line_of_docstring() -> None:
     fuller = [
         name_of(path)

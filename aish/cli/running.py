@@ -39,7 +39,7 @@ from aish.run.order import require_stdin
 from aish.run.plan import Plan, Played, make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.stage import OpenCarrier
-from aish.run.surroundings import AnyCarried, AnyTape, Surroundings
+from aish.run.surroundings import AnyCarried, Recorder, Surroundings
 from aish.system.clock import SystemClock
 
 
@@ -48,7 +48,7 @@ class Film(Played, Protocol):
 
     def opened(
         self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
-    ) -> AbstractContextManager[AnyTape]:
+    ) -> AbstractContextManager[Recorder]:
         """The tape of the run."""
         ...
 
@@ -129,7 +129,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         if resumed is not None and carried is not None and carried.ended:
             return resumed.show_again(plan, shape, clock, quiet=telling.quiet)
         folder = _folder(plan, options, clock, telling) if resumed is None else resumed.folder(plan)
-        tape: AnyTape | None = None
+        tape: Recorder | None = None
         with folder.beginning():
             if film is not None:
                 with folder.unless_refused():

@@ -46,7 +46,7 @@ from aish.run.resources import (
 from aish.run.slots import slots
 from aish.run.spending import Spending
 from aish.run.stage import Examine, Inner, OpenCarrier, Stage
-from aish.run.surroundings import AnyTape, Surroundings
+from aish.run.surroundings import Recorder, Surroundings
 from aish.run.tools import AllTools
 from aish.system.computation import ComputationStoppedError
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
@@ -153,7 +153,7 @@ async def _annotate(
 
 
 @contextmanager
-def _alone(tape: AnyTape | None, progress: _Progress) -> Generator[None]:
+def _alone(tape: Recorder | None, progress: _Progress) -> Generator[None]:
     """Nothing is reached where everything is replayed; who swallows an attempt hides nothing."""
     if tape is None or not tape.offline:
         yield
@@ -316,9 +316,7 @@ def _finish(around: Surroundings, progress: _Progress, interrupt: Interrupt, beg
     state = FinalState(records, progress.error, interrupt.code, others)
     cassette: CassetteUse | None = None
     if around.tape is not None:
-        from aish.run.taping.ending import end_tape
-
-        ended = end_tape(around.tape, state, around.emit)
+        ended = around.tape.end(state, around.emit)
         state, cassette = replace(state, others=state.others + ended.errors), ended.use
     end = decide_exit(state)
     usage, cost = _used(around, progress)

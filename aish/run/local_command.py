@@ -11,7 +11,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.tools import Annotations, Tool, ToolName, ToolResult
 from aish.run.command_result import ended, not_started
-from aish.run.surroundings import AnyTape
+from aish.run.surroundings import Recorder
 from aish.system.process.child import CommandResult, Stream, child_environment, run_command
 from aish.system.process.reaper import Reaper
 
@@ -67,7 +67,7 @@ class LocalCommands:
     cwd: Path
     environ: Mapping[str, str]
     reaper: Reaper
-    tape: AnyTape | None = None
+    tape: Recorder | None = None
     step: str = ""
     shell: tuple[str, ...] = PLATFORM_SHELL
     environment: Mapping[str, str] | None = None
@@ -88,10 +88,7 @@ class LocalCommands:
             arguments = command_arguments((*self.shell, command))
         if self.tape is None:
             return await self._run(arguments)
-        from aish.run.taping.borders import tape_of
-        from aish.run.taping.command import through_tape
-
-        return await through_tape(tape_of(self.tape), self.step, arguments, self._run)
+        return await self.tape.command(self.step, arguments, self._run)
 
     async def _run(self, arguments: JsonObject) -> ToolResult:
         argv = argv_of(arguments)

@@ -259,27 +259,22 @@ async def open_models(
 def _pace(around: Surroundings) -> RetryTiming:
     if around.tape is None:
         return RetryTiming()
-    from aish.run.taping.borders import pace_of
-
-    return pace_of(around.tape)
+    return around.tape.retry_timing()
 
 
 def _client(model: ResolvedModel, around: Surroundings) -> MakeClient:
     if around.tape is None:
         return open_client
-    from aish.run.taping.borders import client_of
-
-    return client_of(model, around.tape)
+    return around.tape.make_client(model)
 
 
 async def _embedded(
     resolved: ResolvedModel, around: Surroundings, reaper: Reaper, stack: AsyncExitStack
 ) -> ResolvedModel:
     if around.tape is not None:
-        from aish.run.taping.borders import is_replayed, unstarted
-
-        if is_replayed(around.tape):
-            return unstarted(resolved)
+        unstarted = around.tape.unstarted(resolved)
+        if unstarted is not None:
+            return unstarted
     from aish.models.embedded import start_embedded
 
     server = await stack.enter_async_context(

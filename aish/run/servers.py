@@ -15,7 +15,7 @@ from aish.mcp.transports.settings import ServerConnection
 from aish.packs.pack import Pack, open_packs
 from aish.run.credentials import ResolvedServer
 from aish.run.plan import Plan
-from aish.run.surroundings import AnyTape, Surroundings
+from aish.run.surroundings import Surroundings
 from aish.system.process.reaper import Reaper
 
 
@@ -29,7 +29,7 @@ async def open_servers(
         UsageError: two tools share a name, or a pack's root is not allowed.
         CassetteMissError: the cassette does not hold what a server was asked.
     """
-    adapter = _adapter(around.tape)
+    adapter = None if around.tape is None else around.tape.server_adapter()
     replayed = adapter is not None and adapter.replays
     children = not replayed and any(server.entry.command for server in plan.servers)
     async with AsyncExitStack() as stack:
@@ -78,7 +78,7 @@ async def open_live_servers(
     on_settled: OnSettled,
 ) -> AsyncGenerator[LiveServers]:
     """A registry without servers yet; those it has in the end are let go when the block ends."""
-    adapter = _adapter(around.tape)
+    adapter = None if around.tape is None else around.tape.server_adapter()
     async with open_dynamic_registry(
         reaper=reaper,
         logs=around.folder.logs,
@@ -95,16 +95,6 @@ async def open_live_servers(
 def _name_limit(plan: Plan) -> int:
     """Of all models, so that `-m` and commands without a model see the same names (M4)."""
     return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
-
-
-def _adapter(tape: AnyTape | None) -> CassetteAdapter | None:
-    if tape is None:
-        return None
-    from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
-    from aish.run.taping.borders import tape_of
-
-    found = tape_of(tape)
-    return None if found.way("mcp") == "live" else RunCassetteAdapter(found)
 
 
 def _connection(

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from aish.core.events import Exit
-from aish.run.surroundings import AnyTape, Surroundings
+from aish.run.surroundings import Recorder, Surroundings
 from aish.run.taping.reel import TapeChoice, load_reel, open_tape
 from aish.shell.asked_here import CommandAsking
 from aish.shell.beside import shown
@@ -65,7 +65,7 @@ def _desk(stage: Stage, lines: Lines, interrupts: Interrupts) -> Desk:
     )
 
 
-def _tape(stage: Stage) -> AnyTape | None:
+def _tape(stage: Stage) -> Recorder | None:
     """What `:export` is made from later; a session that leaves nothing behind has none."""
     if stage.folder.path is None:
         return None

@@ -6,8 +6,8 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import UNFINISHED
 from aish.core.events import NOWHERE, Notice
 from aish.core.protocols import Emit
-from aish.run.surroundings import AnyTape
-from aish.run.taping.borders import tape_of
+from aish.run.surroundings import Recorder
+from aish.run.taping.reel import recorder_of
 
 _NAME = "recording-{}.yaml"
 
@@ -27,15 +27,15 @@ def next_recording(folder: Path) -> Path:
     return folder / _NAME.format(number)
 
 
-def settle(tape: AnyTape | None) -> None:
+def settle(tape: Recorder | None) -> None:
     """See to it that what has ended is on the disk: a session may be killed at any time."""
     if tape is not None:
-        tape_of(tape).settle()
+        recorder_of(tape).settle()
 
 
-def end_recording(tape: AnyTape, emit: Emit) -> None:
+def end_recording(tape: Recorder, emit: Emit) -> None:
     """Write it all; that this fails costs the session nothing but its export later on."""
-    found = tape_of(tape)
+    found = recorder_of(tape)
     try:
         found.finish(found.head)
     except CassetteFileError as error:

@@ -19,7 +19,7 @@ from aish.core.rules import RuleEntry, RuleLists
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.run.local_command import LocalCommands
-from aish.run.surroundings import AnyTape
+from aish.run.surroundings import Recorder
 from aish.run.tools import AllTools
 from aish.shell.local.deciding import Reaction, Said
 from aish.shell.local.shell import LocalShell
@@ -64,7 +64,7 @@ class Scene:
     limit: int = 32 * 1024
     environment: Mapping[str, str] = field(default_factory=lambda: dict(ENVIRON))
     prefix: tuple[str, ...] = PLATFORM_SHELL
-    tape: AnyTape | None = None
+    tape: Recorder | None = None
     meter: Meter | None = None
     cmd_lines: bool = True
     events: list[Event] = field(default_factory=list)

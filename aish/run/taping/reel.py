@@ -1,33 +1,46 @@
-"""A run's cassette: which file, what is played from it and what is recorded to it (C1, C5, C7).
+"""A run's cassette: its file, what is played from it or recorded to it, how it ends (C1 to C9).
 
 Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
 """
 
+import json
 import os
-from collections.abc import Generator, Mapping
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from anyio.lowlevel import checkpoint
+
 from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import failed, load, shown
+from aish.cassettes.file import failed, load, partial, shown
+from aish.cassettes.http import taped
 from aish.cassettes.interaction import Cassette, Head, Interaction, Request
 from aish.cassettes.matching import Matching
 from aish.cassettes.numbering import in_order
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording, require_place
 from aish.cassettes.take import Take
-from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way
+from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way, kind_of
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
-from aish.core.errors import ExitCode
-from aish.core.events import CassetteInfo, CassetteMode, Event
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import NOWHERE, CassetteInfo, CassetteMode, CassetteUse, Event, Level, Notice
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
+from aish.core.tools import ToolResult
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.models.retry import RetryTiming
+from aish.models.transport import MakeClient, open_client
+from aish.run.credentials import ResolvedModel
+from aish.run.final import NAMES, FinalState, decide_exit
 from aish.run.folder import RunFolder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
+from aish.run.surroundings import Recorder, RecordingEnd
+from aish.system.clock import SystemClock
 
 Mode = CassetteMode
 """`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
@@ -184,6 +197,77 @@ class RunTape(Tape):
 
         return both
 
+    def unstarted(self, model: ResolvedModel) -> ResolvedModel | None:
+        """See `Recorder`."""
+        if self.way("model") != "replay":
+            return None
+        return replace(model, entry=replace(model.entry, base_url=f"{_place(model)}/v1"))
+
+    def make_client(self, model: ResolvedModel) -> MakeClient:
+        """See `Recorder`."""
+        # The port of a model in a child process differs from run to run.
+        origin = None if model.entry.embedded is None else _place(model)
+        return lambda entry: taped(self, "model", lambda: open_client(entry), origin=origin)
+
+    def retry_timing(self) -> RetryTiming:
+        """In replay nobody waits, unless `--pace recorded`."""
+        if self.way("model") != "replay" or self.rules.paced:
+            return RetryTiming()
+        clock = Hasty()
+        # Nobody waits, and what a replay says of its waits is the same each time.
+        return RetryTiming(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
+
+    def server_adapter(self) -> CassetteAdapter | None:
+        """See `Recorder`."""
+        if self.way("mcp") == "live":
+            return None
+        from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
+
+        return RunCassetteAdapter(self)
+
+    async def command(
+        self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """See `Recorder`."""
+        from aish.run.taping.command import through_tape
+
+        return await through_tape(self, step, arguments, run)
+
+    def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
+        """See `Recorder`. By now everything that was open is closed."""
+        return end_tape(self, state, emit)
+
+
+class Hasty:
+    """A clock on which every wait is over at once."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._skipped = 0.0
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.now() + self._skipped
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return self._clock.monotonic() + self._skipped
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass without waiting for it."""
+        self._skipped += max(0.0, seconds)
+        await checkpoint()
+
+
+def _place(model: ResolvedModel) -> str:
+    return f"http://{model.entry.alias}.embedded"
+
+
+def recorder_of(recorder: Recorder) -> RunTape:
+    """The recorder of a run with all that this room knows of it."""
+    assert isinstance(recorder, RunTape), "`open_tape` makes the recorders of runs"
+    return recorder
+
 
 class _Lasting(Recording):
     """Goes on where a run can go on: `finish` writes everything anew, and says what failed."""
@@ -288,3 +372,138 @@ def open_tape(
 
 def _time(clock: Clock) -> str:
     return datetime.fromtimestamp(int(clock.now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_CUT_OFF = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL})
+_SHOWN = 5
+
+
+class LeftoverError(AishError):
+    """A replay under `strict` did not use all of its cassette (C5)."""
+
+    exit_code = ExitCode.CASSETTE
+    code = "cassette_leftovers"
+
+
+class NotRecordedError(AishError):
+    """The run is over, and its cassette could not be written."""
+
+    code = "not_recorded"
+
+
+def end_tape(found: RunTape, state: FinalState, emit: Emit) -> RecordingEnd:
+    """Write the cassette, or say how the one that was played fits."""
+    missed = _missed(found)
+    code = ExitCode(decide_exit(replace(state, others=(*state.others, *missed))).code)
+    if found.reel.records:
+        return _recorded(found, code, emit)
+    played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
+    left = found.leftovers()
+    use = CassetteUse(found.reel.shown, "replayed", len(played) - len(left))
+    if found.following is not None:
+        if code not in _CUT_OFF:
+            emit(_notice("info", "comparison", _compared(found)))
+        return RecordingEnd(missed, use)
+    if missed or not left or code in _CUT_OFF:
+        return RecordingEnd(missed, use)
+    # Of a run that failed by itself, what it did not come to is no second failure.
+    if found.reel.choice.strict and code is ExitCode.OK:
+        return RecordingEnd((_leftover(found, left),), use)
+    emit(_notice("info", "unused_interactions", str(_leftover(found, left))))
+    return RecordingEnd((), use)
+
+
+def _compared(tape: RunTape) -> str:
+    """What the live model did otherwise than the recorded one (C7)."""
+    # Only here: these take milliseconds, and hardly any run compares.
+    from aish.cassettes.comparison_text import comparison_lines
+    from aish.cassettes.trajectory import compare
+    from aish.run.taping.trajectories import Following, asked_for
+
+    following = tape.following
+    assert isinstance(following, Following), "`RunTape.followed` makes them"
+    recorded = asked_for(_interactions(tape), tape.entries)
+    title = f"`{tape.reel.choice.live_model}` compared with {tape.reel.shown}"
+    return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
+
+
+def _interactions(tape: RunTape) -> tuple[Interaction, ...]:
+    cassette = tape.reel.cassette
+    return cassette.interactions if cassette is not None else ()
+
+
+def _missed(tape: RunTape) -> tuple[AishError, ...]:
+    """The first miss; the others follow from it more often than not."""
+    if not tape.missed:
+        return ()
+    first, more = tape.missed[0], len(tape.missed) - 1
+    return (first,) if not more else (_with_more(first, more),)
+
+
+def _with_more(miss: AishError, more: int) -> AishError:
+    said = "1 more request was missed" if more == 1 else f"{more} more requests were missed"
+    return type(miss)(f"{miss.message}\n{said} after it", where=miss.where, hint=miss.hint)
+
+
+def _recorded(tape: RunTape, code: ExitCode, emit: Emit) -> RecordingEnd:
+    choice = tape.reel.choice
+    place = choice.path
+    if code not in choice.accepted:
+        if not choice.keep_failed:
+            return _not_kept(tape, code, emit)
+        place = failed(place)
+    left = tape.leftovers()
+    try:
+        done = tape.finish(tape.head, place)
+    except CassetteFileError as error:
+        # In full, whatever else the run failed by; its reason is the first line.
+        emit(_notice("error", NotRecordedError.code, str(error)))
+        said = error.message.partition("\n")[0]
+        return RecordingEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
+    if left:
+        emit(_notice("warning", "unused_interactions", str(_leftover(tape, left))))
+    return RecordingEnd((), CassetteUse(shown(place), "recorded", len(done)))
+
+
+def _not_kept(tape: RunTape, code: ExitCode, emit: Emit) -> RecordingEnd:
+    """The older cassette stays; what was recorded only where the run was cut off (C9)."""
+    path, there = tape.reel.choice.path, partial(tape.reel.choice.path)
+    kept = f"`{tape.reel.shown}` is kept as it was" if path.exists() else "no cassette is written"
+    said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
+    if code not in _CUT_OFF:
+        tape.discard()
+        said += f"; `--keep-failed` writes the recording to `{shown(failed(path))}`"
+    elif there.exists():
+        said += f"; what was recorded is in `{shown(there)}`"
+    emit(_notice("warning", "recording_incomplete", said))
+    return RecordingEnd((), None)
+
+
+def _leftover(tape: RunTape, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
+    one, many = "interaction of {} was not used", "interactions of {} were not used"
+    said = (one if len(left) == 1 else many).format(tape.reel.shown)
+    lines = [f"{len(left)} {said}"]
+    lines += [f"{number}: {_named(other)}" for number, other in left[:_SHOWN]]
+    if len(left) > _SHOWN:
+        lines.append(f"and {len(left) - _SHOWN} more")
+    hint = f"if the change is meant, `{tape.reel.choice.renewal}` records it again"
+    return LeftoverError("\n".join(lines), hint=hint)
+
+
+def _named(one: Interaction) -> str:
+    """An interaction as a person knows it: where it went, and what for."""
+    request = one.request
+    said = ""
+    if kind_of(request) == "mcp":
+        try:
+            message = json.loads(request.body)
+            said = f" {message['method']}"
+            said += f" {message['params']['name']}"
+        except (ValueError, RecursionError, KeyError, TypeError):
+            # The parts that it has are told.
+            pass
+    return f"{request.method} {request.uri}{said}"
+
+
+def _notice(level: Level, code: str, text: str) -> Event:
+    return Notice(NOWHERE, level, code, text)

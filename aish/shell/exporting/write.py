@@ -12,7 +12,7 @@ from aish.cassettes.refusal import refuse_secrets
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
 from aish.journal.reader import read_journal
-from aish.run.taping.borders import tape_of
+from aish.run.taping.reel import recorder_of
 from aish.shell.exporting.deeds import Deeds, deeds_of
 from aish.shell.exporting.layout import layout
 from aish.shell.exporting.matched import Matched, match, recorded
@@ -95,7 +95,7 @@ def _done(session: Session) -> tuple[Deeds, Matched]:
         deeds = deeds_of(reading)
     if not deeds.kept():
         raise UsageError("there is nothing to export: no question has an answer yet")
-    tape = tape_of(around.tape)
+    tape = recorder_of(around.tape)
     earlier = [path for path in recordings(folder) if path != tape.reel.choice.path]
     matched = match([*recorded(earlier), tape.so_far()], deeds)
     if matched.missing:
