@@ -23,7 +23,7 @@ from aish.output.event_log import Sink
 from aish.run.folder import RunFolder, RunsPlace, reopen_folder
 from aish.run.options import RunOptions
 from aish.run.plan import Plan
-from aish.run.resuming.carried import Carried, ResumeRefusedError
+from aish.run.resume_state import ResumeRefusedError, ResumeState
 from aish.run.resuming.differences import check_same, forced
 from aish.run.resuming.finding import LATEST, PastPart, hold_past
 from aish.run.resuming.fingerprint import fingerprint
@@ -74,7 +74,7 @@ class Resumption:
     def __init__(self, past: PastPart, flags: Resuming) -> None:
         self._past = past
         self._flags = flags
-        self._carried: Carried | None = None
+        self._carried: ResumeState | None = None
 
     @property
     def shard(self) -> Shard | None:
@@ -85,7 +85,7 @@ class Resumption:
         """What the command line gives, with what the run was given when it was begun."""
         return replace(given, earlier=_earlier_inputs(self._past), stdin=_earlier_stdin(self._past))
 
-    def carried(self, plan: Plan, options: RunOptions) -> Carried:
+    def carried(self, plan: Plan, options: RunOptions) -> ResumeState:
         """What is done of the run; nothing of it may be different, unless that is forced.
 
         Raises:
@@ -149,7 +149,7 @@ class Resumption:
             yield from retold_whole(reading, self._carried)
 
 
-def _before(done: Carried, journal: Sink | None, after: int, told: Retold) -> Before:
+def _before(done: ResumeState, journal: Sink | None, after: int, told: Retold) -> Before:
     last = max((items.last for items in done.items.values()), default=0)
     counts = {step: len(items) for step, items in done.items.items()}
     return Before(journal, after, done.begun, last, told, counts)

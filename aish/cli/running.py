@@ -5,7 +5,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -39,8 +39,11 @@ from aish.run.order import require_stdin
 from aish.run.plan import Plan, Played, make_plan
 from aish.run.plan_checks import require_steps
 from aish.run.stage import OpenCarrier
-from aish.run.surroundings import AnyCarried, Recorder, Surroundings
+from aish.run.surroundings import Recorder, Surroundings
 from aish.system.clock import SystemClock
+
+if TYPE_CHECKING:
+    from aish.run.resume_state import ResumeState
 
 
 class Film(Played, Protocol):
@@ -50,15 +53,6 @@ class Film(Played, Protocol):
         self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
     ) -> AbstractContextManager[Recorder]:
         """The tape of the run."""
-        ...
-
-
-class Taken(AnyCarried, Protocol):
-    """What an earlier part has done; `ended` where that is all there is to do."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether the run came to a good end."""
         ...
 
 
@@ -74,7 +68,7 @@ class AnyResumption(Protocol):
         """What the command line gives, with what the run was given when it was begun."""
         ...
 
-    def carried(self, plan: Plan, options: RunOptions) -> Taken:
+    def carried(self, plan: Plan, options: RunOptions) -> "ResumeState":
         """What is done of the run."""
         ...
 
@@ -164,7 +158,7 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
     import shlex
 
     from aish.journal.reader import read_journal
-    from aish.run.resuming.carried import ResumeRefusedError
+    from aish.run.resume_state import ResumeRefusedError
     from aish.run.resuming.journal import carried
 
     command = shlex.join(resume_words(pipeline.file, folder))

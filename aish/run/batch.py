@@ -3,6 +3,7 @@
 from collections.abc import AsyncGenerator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 import anyio
 from anyio.lowlevel import checkpoint
@@ -24,11 +25,13 @@ from aish.run.item import Task, run_item
 from aish.run.item_source import count, given_parts, items_of, key_of, survey_keys
 from aish.run.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
 from aish.run.stage import Entrance, ItemScope, Stage
-from aish.run.surroundings import AnyDone
 from aish.run.together import together
 from aish.run.tolerance import exceeds
 from aish.run.unit import KINDS, cut_off, ends_the_run, failed
 from aish.system.computation import ComputationStoppedError
+
+if TYPE_CHECKING:
+    from aish.run.resume_state import DoneItem
 
 # What a run is told to end with even where it comes to its end (design 1.3).
 _NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
@@ -255,7 +258,7 @@ class _Batch:
         left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
         return found is not None and found.index == item.index - left_out
 
-    def _carry(self, key: str, digest: str, found: AnyDone) -> None:
+    def _carry(self, key: str, digest: str, found: "DoneItem") -> None:
         if found.digest != digest and not self.stage.options.force:
             raise UsageError(
                 f"the item `{key}` is not what it was when the run began",

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -16,7 +16,9 @@ from aish.core.text import dollars
 from aish.models.pricing import Pricing, pricing_of
 from aish.run.budget import Budget, Kind, Need, Over, Reserved, Spent, Wait, tightest
 from aish.run.plan import Plan
-from aish.run.surroundings import AnyCarried, AnySpent
+
+if TYPE_CHECKING:
+    from aish.run.resume_state import ResumeState, SpentBefore
 
 _BYTES_PER_TOKEN = 4
 _NOUNS: Mapping[Kind, str] = {
@@ -214,7 +216,7 @@ class PlanMeter(Meter, Protocol):
 
 
 def open_meter(
-    plan: Plan, carried: AnyCarried | None = None, above: RunMeter | None = None
+    plan: Plan, carried: "ResumeState | None" = None, above: RunMeter | None = None
 ) -> RunMeter:
     """The meter of a run, which goes on counting where a part of it before this one stopped."""
     prices = prices_of(plan)
@@ -241,7 +243,7 @@ def _bounds(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Limits]]:
             yield from _bounds(inner, f"{prefix}{step.id}/")
 
 
-def _spent(one: AnySpent) -> Spent:
+def _spent(one: "SpentBefore") -> Spent:
     tokens = one.tokens_in + one.tokens_out
     return Spent(one.turns, tokens, one.known_usd, one.tool_calls)
 

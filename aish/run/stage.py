@@ -4,7 +4,7 @@ import random
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
@@ -21,7 +21,9 @@ from aish.run.plan import Plan
 from aish.run.records import ItemRecord, StepRecord
 from aish.run.resources import Resources
 from aish.run.spending import Spending
-from aish.run.surroundings import AnyCarried
+
+if TYPE_CHECKING:
+    from aish.run.resume_state import ResumeState
 
 EXIT_OF_STATUS: Mapping[StepStatus, ExitCode] = {
     "ok": ExitCode.OK,
@@ -60,7 +62,7 @@ class Stage:
     ends: float | None = None
     course: Course = field(default_factory=Course)
     spending: Spending = field(default_factory=Spending)
-    carried: AnyCarried | None = None
+    carried: "ResumeState | None" = None
     replayed: bool = False
     chance: Callable[[], float] = random.random  # ruff: ignore[suspicious-non-cryptographic-random-usage] - no secret
     needed: frozenset[str] = frozenset()

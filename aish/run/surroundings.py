@@ -4,9 +4,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from aish.core.deltas import Usage
 from aish.core.errors import AishError
-from aish.core.events import CassetteInfo, CassetteUse, Notice, StepStatus
+from aish.core.events import CassetteInfo, CassetteUse
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Approver, Clock, Emit
@@ -14,7 +13,6 @@ from aish.core.tools import ToolResult
 from aish.policy.staging import Reviewed, Staging
 from aish.run.final import FinalState
 from aish.run.folder import RunFolder
-from aish.run.records import StepRecord
 
 if TYPE_CHECKING:
     # Not every run imports these.
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from aish.models.retry import RetryTiming
     from aish.models.transport import MakeClient
     from aish.run.credentials import ResolvedModel
+    from aish.run.resume_state import ResumeState
 
 
 @frozen
@@ -84,146 +83,6 @@ class Recorder(Protocol):
         ...
 
 
-class AnyDone(Protocol):
-    """An item that an earlier part of this run has finished: `resuming.items.DoneItem`."""
-
-    @property
-    def index(self) -> int:
-        """Its place among the items."""
-        ...
-
-    @property
-    def digest(self) -> str:
-        """Of its value, then."""
-        ...
-
-    @property
-    def status(self) -> StepStatus:
-        """How it ended."""
-        ...
-
-    @property
-    def record(self) -> StepRecord | None:
-        """Its end, where anything reads it."""
-        ...
-
-
-class AnyDoneItems(Protocol):
-    """All of them of one step: `resuming.items.DoneItems`."""
-
-    def get(self, key: str) -> AnyDone | None:
-        """The item of this key, if it is done."""
-        ...
-
-    @property
-    def ok(self) -> int:
-        """How many went well."""
-        ...
-
-    @property
-    def failed(self) -> int:
-        """How many did not."""
-        ...
-
-    @property
-    def denied(self) -> int:
-        """How many of these were denied a call."""
-        ...
-
-    @property
-    def mendable(self) -> int:
-        """How many of those that did not may come to another end when they are run once more."""
-        ...
-
-    @property
-    def usage(self) -> Usage:
-        """Their tokens."""
-        ...
-
-    @property
-    def cost_usd(self) -> float | None:
-        """What they cost together."""
-        ...
-
-
-class AnySpent(Protocol):
-    """What a run has used before this part of it: `resuming.carried.SpentBefore`."""
-
-    @property
-    def turns(self) -> int:
-        """Answers."""
-        ...
-
-    @property
-    def tokens_in(self) -> int:
-        """As far as they are known."""
-        ...
-
-    @property
-    def tokens_out(self) -> int:
-        """As far as they are known."""
-        ...
-
-    @property
-    def cost_usd(self) -> float | None:
-        """`None` where one part is not known."""
-        ...
-
-    @property
-    def known_usd(self) -> float:
-        """The parts that are."""
-        ...
-
-    @property
-    def tool_calls(self) -> int:
-        """Calls that were made."""
-        ...
-
-    @property
-    def seconds(self) -> float:
-        """How long all parts of it took together."""
-        ...
-
-
-class AnyCarried(Protocol):
-    """What a resumed run takes over, `resuming.carried.Carried`: other runs do not import it."""
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-        ...
-
-    @property
-    def steps(self) -> Mapping[str, StepRecord]:
-        """The steps that are done."""
-        ...
-
-    @property
-    def items(self) -> Mapping[str, AnyDoneItems]:
-        """The items that are done, by step."""
-        ...
-
-    @property
-    def spent(self) -> AnySpent:
-        """All that was used."""
-        ...
-
-    @property
-    def by_step(self) -> Mapping[str, AnySpent]:
-        """What each step has used."""
-        ...
-
-    @property
-    def denials(self) -> tuple[str, ...]:
-        """The calls that were denied in what is done."""
-        ...
-
-    @property
-    def notices(self) -> tuple[Notice, ...]:
-        """What is to be said of it."""
-        ...
-
-
 @frozen
 class Surroundings:
     """Where events go, who is asked, what time it is, where things are kept.
@@ -239,7 +98,7 @@ class Surroundings:
     folder: RunFolder
     environ: Mapping[str, str]
     tape: Recorder | None = None
-    carried: AnyCarried | None = None
+    carried: "ResumeState | None" = None
     staging: Staging | None = None
     reviewed: Reviewed | None = None
 

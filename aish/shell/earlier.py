@@ -19,7 +19,7 @@ from aish.journal.reader import event_of, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.output.event_log import Sink
 from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
-from aish.run.resuming.carried import Carried
+from aish.run.resume_state import ResumeState
 from aish.run.resuming.spending import Spending
 from aish.shell.asked_before import AskedBefore
 from aish.shell.outgoing import Asked, Enclosure
@@ -47,7 +47,7 @@ class Earlier:
     """
 
     folder: RunFolder
-    carried: Carried
+    carried: ResumeState
     turns: tuple[Turn, ...]
     outputs: tuple[str, ...]
     attached: tuple[Enclosure, ...]
@@ -190,7 +190,7 @@ class _Scan:
         lost = dict.fromkeys((*self._lost, *recalled.lost))
         attached = asking.attached(self._read, lost.setdefault)
         turns = tuple(recalled.history.turns)
-        carried = Carried(id, spent=self._spending.spent(), denials=tuple(self._denials))
+        carried = ResumeState(id, spent=self._spending.spent(), denials=tuple(self._denials))
         return Earlier(
             folder=self._folder,
             carried=carried,

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aish.agent.compaction import last_question
 from aish.agent.conversation import Conversation
@@ -23,7 +23,7 @@ from aish.run.plan import Plan
 from aish.run.records import StepRecord
 from aish.run.resources import Toolbox
 from aish.run.servers import LiveServers
-from aish.run.surroundings import AnyCarried, Surroundings
+from aish.run.surroundings import Surroundings
 from aish.shell.following import Following
 from aish.shell.interrupts import Interrupts
 from aish.shell.lines import Lines
@@ -33,6 +33,9 @@ from aish.shell.norris import Norris
 from aish.shell.offers import Offers
 from aish.shell.outgoing import Asked
 from aish.shell.waiting import Attached, SessionBuffer
+
+if TYPE_CHECKING:
+    from aish.run.resume_state import ResumeState
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""
@@ -109,7 +112,7 @@ class Opened:
     place: RunsPlace
     outlets_for: OutletsFor
     offers: Offers
-    carried: AnyCarried | None = None
+    carried: "ResumeState | None" = None
 
 
 class Session:

@@ -1,12 +1,16 @@
 """What all parts of a session have used together (B8)."""
 
+from typing import TYPE_CHECKING
+
 from aish.agent.runtime import add_cost, add_usage
 from aish.core.deltas import Usage
 from aish.run.spending import Used
-from aish.run.surroundings import AnyCarried
+
+if TYPE_CHECKING:
+    from aish.run.resume_state import ResumeState
 
 
-def with_earlier(carried: AnyCarried | None, used: Used) -> Used:
+def with_earlier(carried: "ResumeState | None", used: Used) -> Used:
     """What this part has used, with what the parts before it had."""
     if carried is None or not carried.spent.turns:
         return used

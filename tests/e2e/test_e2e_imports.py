@@ -103,7 +103,7 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
         if name.startswith(("aish.items", "aish.reports", "aish.run.cluster", "genai_prices"))
     ]
     others = {"batch", "item", "inner_run", "judging", "expect_step"}
-    others |= {"resuming.scan", "resuming.carried", "staging.book", "expectations.check"}
+    others |= {"resuming.scan", "resume_state", "staging.book", "expectations.check"}
     assert not modules & {f"aish.run.{name}" for name in others}
     assert not modules & {"aish.output.items.table", "aish.output.progress.panel"}
 

@@ -16,7 +16,7 @@ from aish.journal.writer import HeldJournal, hold_journal
 from aish.run.folder import STDIN, RunsPlace, kept_file, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelves
 from aish.run.past.telling import find
-from aish.run.resuming.carried import ResumeRefusedError
+from aish.run.resume_state import ResumeRefusedError
 from aish.run.resuming.starts import starts
 from aish.system.files import open_own
 

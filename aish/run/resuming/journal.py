@@ -12,7 +12,7 @@ from aish.core.text import counted, safe_utf8
 from aish.run.order import steps_read
 from aish.run.plan import Plan
 from aish.run.records import StepRecord
-from aish.run.resuming.carried import Carried, ResumeRefusedError
+from aish.run.resume_state import ResumeRefusedError, ResumeState
 from aish.run.resuming.conversations import Conversations
 from aish.run.resuming.repeatable import RepeatableTools
 from aish.run.resuming.scan import Rules, Scan
@@ -28,7 +28,7 @@ def carried(
     retry_unknown: bool = False,
     notices: tuple[Notice, ...] = (),
     read_file: ReadFile = lambda _: None,
-) -> Carried:
+) -> ResumeState:
     """What of the run whose journal holds `records` is done, and is not done again.
 
     `notices` are to be told in any case; `read_file` reads what was kept in the run's folder.
@@ -45,7 +45,7 @@ def carried(
     if not retry_unknown:
         check_calls(scan, retry_failed=retry_failed)
     conversations = Conversations(scan.turns, plan, read_file)
-    return Carried(
+    return ResumeState(
         run=run,
         steps=conversations.put_into(_steps(scan, _Plans(plan))),
         items=scan.items,

@@ -7,7 +7,7 @@ from aish.core.events import Stamped
 from aish.core.json import JsonObject
 from aish.journal.reader import event_of
 from aish.journal.writer import JournalError
-from aish.run.resuming.carried import Carried
+from aish.run.resume_state import ResumeState
 from aish.run.resuming.owners import owners
 
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})
@@ -15,7 +15,7 @@ _OF_THE_RUN = frozenset({"run.started", "run.finished"})
 
 def retold(
     records: Iterable[JsonObject],
-    carried: Carried,
+    carried: ResumeState,
     kinds: frozenset[str] | None = None,
     known: int = 0,
 ) -> Iterator[Stamped]:
@@ -34,7 +34,7 @@ def retold(
             yield from _event(record)
 
 
-def retold_whole(records: Iterable[JsonObject], carried: Carried) -> Iterator[Stamped]:
+def retold_whole(records: Iterable[JsonObject], carried: ResumeState) -> Iterator[Stamped]:
     """The events of a run that has ended well, as if it had never been interrupted."""
     for record in records:
         seq: Any = record.get("seq")
@@ -42,7 +42,7 @@ def retold_whole(records: Iterable[JsonObject], carried: Carried) -> Iterator[St
             yield from _event(record)
 
 
-def _stays(record: Any, carried: Carried, known: int) -> bool:
+def _stays(record: Any, carried: ResumeState, known: int) -> bool:
     seq = record["seq"]
     for step, item in owners(record.get("step"), record.get("item")):
         if item is None:

@@ -6,7 +6,7 @@ from time import strptime
 from aish.core.deltas import Usage
 from aish.core.frozen import slotted
 from aish.run.budget import scopes
-from aish.run.resuming.carried import SpentBefore
+from aish.run.resume_state import SpentBefore
 
 
 @slotted

@@ -18,7 +18,7 @@ from aish.core.messages import AssistantTurn, History, Turn, UserTurn
 from aish.run.folder import kept_file
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
-from aish.run.resuming.carried import Carried
+from aish.run.resume_state import ResumeState
 from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
 
@@ -40,7 +40,9 @@ def plan_of(folder: Path, text: str = CHAIN) -> Plan:
     return make_plan(load_checked(path, ()), RunOptions())
 
 
-def taken(folder: Path, *events: Event, files: Files | None = None, text: str = CHAIN) -> Carried:
+def taken(
+    folder: Path, *events: Event, files: Files | None = None, text: str = CHAIN
+) -> ResumeState:
     records = [json.loads(to_line(event)) for event in stamped(run_started(), *events)]
     read = (files or Files()).read
     return carried(records, plan_of(folder, text), RUN, read_file=read)
@@ -60,7 +62,7 @@ def done(step: str, *turns: Turn, files: Files | None = None) -> list[Event]:
     return [began, *told(step, *turns, files=files), step_finished(step)]
 
 
-def history(found: Carried, step: str) -> list[Turn] | None:
+def history(found: ResumeState, step: str) -> list[Turn] | None:
     turns = found.steps[step].history
     return None if turns is None else list(turns)
 

@@ -30,10 +30,9 @@ from aish.core.events import (
 from aish.journal.writer import JournalError, sealed
 from aish.run.options import RunOptions
 from aish.run.plan import Plan, load_checked, make_plan
-from aish.run.resuming.carried import Carried, ResumeRefusedError, SpentBefore
+from aish.run.resume_state import DoneItem, DoneItems, ResumeRefusedError, ResumeState, SpentBefore
 from aish.run.resuming.differences import check_same, differences, forced
 from aish.run.resuming.fingerprint import fingerprint
-from aish.run.resuming.items import DoneItem, DoneItems
 from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.starts import starts
@@ -67,7 +66,7 @@ def records(*events: Event) -> list[Any]:
     return [json.loads(to_line(one)) for one in stamped(*events)]
 
 
-def taken(plan: Plan, *events: Event, **flags: Any) -> Carried:
+def taken(plan: Plan, *events: Event, **flags: Any) -> ResumeState:
     return carried(records(run_started(), *events), plan, RUN, **flags)
 
 
@@ -404,7 +403,7 @@ def test_a_sub_pipeline_has_rules_and_needs_of_its_own(tmp_path: Path) -> None:
     plan = plan_of(tmp_path, "steps: [{id: outer, pipeline: inner.yaml}]\n")
     begun = StepStarted(Place("outer/one"), "prompt")
 
-    def done(tool: str) -> Carried:
+    def done(tool: str) -> ResumeState:
         place = Place("outer/one", turn=1, call="c1")
         return taken(plan, begun, *call(place, tool, ended=False))
 
