@@ -5,7 +5,7 @@ import os
 import re
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TextIO
 
@@ -85,7 +85,23 @@ def _usage(error: typer.TyperException) -> None:
     say(f"error: {shown}")
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "aish"
-    say(f"\nhint: `{program} --help` shows what there is")
+    hint = f"`{program} --help` shows what there is"
+    if context is not None and text.startswith("Missing argument 'FILE'"):
+        hint = _taken_for_a_value(context.params, program) or hint
+    say(f"\nhint: {hint}")
+
+
+def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None:
+    """What to write where an option has the pipeline file as its value."""
+    for name in ("replay", "record", "cassette"):
+        value = values.get(name)
+        if value is not None and str(value).endswith((".yaml", ".yml")):
+            option = f"--{name}"
+            return (
+                f"`{value}` is the value of `{option}` here; "
+                f"`{program} {value} {option}` takes the cassette that the file names"
+            )
+    return None
 
 
 def _surroundings(error: OSError, *, verbose: bool) -> int:

@@ -88,7 +88,8 @@ async def _surveyed(step: Step, foreach: Foreach, items: Items, stage: Stage) ->
 class _Batch:
     """The state of one `foreach` step.
 
-    `total` is how many items there are, `expected` a count of a file that nobody has read yet.
+    `total` is how many items there are, `expected` a count of a file that nobody has read yet, and
+    `rule` what a rule that approves the first denied call would have to say.
     """
 
     step: Step
@@ -108,6 +109,7 @@ class _Batch:
     cost_usd: float | None = 0.0
     kept: list[ItemRecord] = field(default_factory=list)
     first: str = ""
+    rule: str | None = None
     before: int = 0
     mends: bool = False
     fatal: StepRecord | None = None
@@ -320,6 +322,8 @@ class _Batch:
         self.codes.add(record.exit_code)
         code = None if record.failure is None else record.failure.code
         self.mends = self.mends or may_be_mended(record.status, code)
+        if record.status == "denied" and record.failure is not None:
+            self.rule = self.rule or record.failure.hint
         if not self.first:
             said = record.failure.message if record.failure else record.status
             self.first = f"first `{item.key}`: {said}"
@@ -372,14 +376,14 @@ class _Batch:
         of = f"{of}; {self.first}" if self.first else of
         again = self._again()
         if not self.over:
-            return Failure("items", of, again or None)
-        if self.foreach.max_failures is not None:
-            hint = "raise `max_failures`"
-            code = "max_failures"
+            code, goes_on = "items", ""
+        elif self.foreach.max_failures is not None:
+            code, goes_on = "max_failures", "raise `max_failures`"
         else:
-            hint = "`on_error: continue` or `max_failures` goes on with the others"
             code = "items_stopped"
-        return Failure(code, f"{of}; no more were begun", f"{hint}; {again}" if again else hint)
+            goes_on = "`on_error: continue` or `max_failures` goes on with the others"
+        hint = "; ".join(words for words in (self.rule, goes_on, again) if words)
+        return Failure(code, f"{of}; no more were begun" if self.over else of, hint or None)
 
     def _again(self) -> str:
         """How the failed items are run again, where that can help."""

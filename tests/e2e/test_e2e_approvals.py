@@ -289,3 +289,21 @@ def test_a_command_that_just_misses_its_rule_is_told_why_and_how_to_write_it(
     assert f"ask: {reason}\n       hint: {hint}\n" in planned.stdout
     assert done.code == 3
     assert done.stderr == (f"error: step `main`: tool call denied: {reason}\n\nhint: {hint}\n")
+
+
+@pytest.mark.requirement("P3", "B5")
+@pytest.mark.parametrize("more", ["", ", on_error: continue"])
+def test_items_that_are_denied_say_which_rule_would_approve_them(
+    project: Project, more: str
+) -> None:
+    project.pipeline(f"""
+        mcp: {{auto_approve: [{{tool: shell__run, command: [echo, "*"]}}]}}
+        steps: [{{id: each, foreach: "[1, 2]", run: [echo, "-x"]{more}}}]
+        """)
+
+    found = project.result()
+
+    rule = "`{tool: shell__run, command: [echo, -x]}` under `mcp.auto_approve` approves this"
+    assert found["exit"]["code"] == 3
+    assert found["exit"]["hint"].startswith(rule)
+    assert found["steps"]["each"]["error"]["hint"].startswith(rule)

@@ -168,3 +168,30 @@ def test_the_files_of_this_repository_are_valid(project: Project) -> None:
 
     assert (done.code, done.stderr) == (0, "")
     assert done.stdout == "".join(f"{file}: ok\n" for file in files)
+
+
+@pytest.mark.requirement("F7", "F10")
+def test_a_malformed_reference_in_an_address_is_one_error(project: Project) -> None:
+    project.pipeline('models: {m: {base_url: "${}", model: x}}\nprompt: Say hello')
+
+    done = project.aish("validate", "p.yaml")
+
+    assert done.code == 2
+    assert "`${}` is no reference to a variable" in done.stderr
+    assert done.stderr.endswith("p.yaml: 1 error\n")
+
+
+@pytest.mark.requirement("exit-2")
+@pytest.mark.parametrize("option", ["--replay", "--record", "--cassette"])
+def test_a_pipeline_file_that_an_option_took_as_its_value_is_named(
+    project: Project, option: str
+) -> None:
+    project.pipeline("prompt: Say hello")
+
+    done = project.aish("run", option, "p.yaml")
+
+    assert (done.code, done.stdout) == (2, "")
+    assert "error: Missing argument `FILE`" in done.stderr
+    assert f"hint: `p.yaml` is the value of `{option}` here; `aish run p.yaml {option}`" in (
+        done.stderr
+    )

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from aish.config.environment import variables
+from aish.config.environment import malformed, variables
 from aish.config.models import ModelEntry
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PromptStep
@@ -56,6 +56,8 @@ def _endpoint(entry: ModelEntry) -> Iterator[Complaint]:
     """What no endpoint takes, as far as it stands in the file and not in the environment."""
     if entry.base_url is None and entry.embedded is None:
         return  # complained of where the file is read
+    if malformed(entry.base_url or "") is not None:
+        return  # the same
     said = {name: value for name, value in entry.headers.items() if not variables(value)}
     known = replace(entry, headers=said)
     if entry.base_url is not None and variables(entry.base_url):
