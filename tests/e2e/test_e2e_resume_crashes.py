@@ -181,6 +181,7 @@ def test_a_batch_survives_a_kill_at_its_very_end(batch: Batch) -> None:
     batch.end()
 
 
+@pytest.mark.slow(reason="fifty runs; each place where one can die is in the tests above")
 @pytest.mark.requirement("B2", "B3", "B14")
 def test_a_batch_survives_fifty_kills_at_any_time(batch: Batch) -> None:
     chance = random.Random(SEED)

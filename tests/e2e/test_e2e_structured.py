@@ -352,6 +352,7 @@ def test_the_plan_counts_every_attempt(project: Project, head: str, most: int) -
 
 
 @pytest.mark.embedded
+@pytest.mark.slow(reason="the model writes for 5 s, as it does in the unit test of the same")
 @pytest.mark.requirement("B9", "L11")
 def test_the_embedded_model_uses_a_tool_and_answers_in_a_schema(project: Project) -> None:
     project.write("notes.txt", "The colour is teal.\n")

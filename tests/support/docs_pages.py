@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,7 @@ from typing import Any
 from cli_process import clean_environment
 from docs_terminal import Sitting
 from e2e_project import http_server
+from fork_server import ForkServer
 from mcp_peers import free_port, listening, npm_server
 from model_endpoint import Answer, Gate, ModelEndpoint, json_reply, text_reply, tool_reply
 from ruamel.yaml import YAML
@@ -43,6 +45,8 @@ PATIENCE = 120.0
 
 _FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)$")
 _TEST = re.compile(r"^ *<!-- test: (?P<word>\w+) (?P<rest>.*?) *-->$")
+# What a shell would do something about; a line without is split into words and started.
+_OF_THE_SHELL = re.compile(r"[|&;<>$`\\\n*?~#(){}\[\]!]")
 _VOLATILE = (
     (re.compile(r"\d{8}T\d{6}Z-([a-z0-9-]+)-[a-z0-9]{4}\b"), r"<run>-\1"),
     (re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<time>"),
@@ -117,6 +121,7 @@ class Reader:
     folder: Path
     home: Path
     stack: ExitStack
+    warm: ForkServer | None = None
     env: dict[str, str] = field(default_factory=dict)
     endpoint: ModelEndpoint | None = None
     left_out: list[str] = field(default_factory=list)
@@ -244,6 +249,9 @@ class Reader:
             raise AssertionError(f"{block.where}: {error}") from error
 
     def _shell(self, command: str) -> tuple[int, str]:
+        words = [] if _OF_THE_SHELL.search(command) else shlex.split(command)
+        if words[:1] == ["aish"] and self.warm is not None:
+            return self._forked(self.warm, words[1:])
         done = subprocess.run(
             ["bash", "-o", "pipefail", "-c", command],
             cwd=self.folder,
@@ -256,6 +264,23 @@ class Reader:
             check=False,
         )
         return done.returncode, done.stdout
+
+    def _forked(self, warm: ForkServer, arguments: Sequence[str]) -> tuple[int, str]:
+        """What a shell would do with a line that says no more than what to start."""
+        process = warm.start(
+            arguments,
+            cwd=self.folder,
+            env=self.env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert process.stdout is not None
+        impatience = threading.Timer(PATIENCE, process.kill)
+        impatience.start()
+        with process.stdout as output:
+            printed = output.read().decode()
+        impatience.cancel()
+        return process.wait(PATIENCE), printed
 
     def _plain(self, text: str) -> str:
         """`text` without what differs from run to run."""

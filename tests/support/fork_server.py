@@ -98,9 +98,12 @@ class ForkServer:
         """
         ours: list[IO[bytes] | None] = []
         with ExitStack() as stack:
-            theirs = []
+            theirs: list[int] = []
             for number, wanted in enumerate((stdin, stdout, stderr)):
-                descriptor, stream = _stream(wanted, writing=number == 0, stack=stack)
+                if wanted == subprocess.STDOUT:
+                    descriptor, stream = theirs[1], None
+                else:
+                    descriptor, stream = _stream(wanted, writing=number == 0, stack=stack)
                 theirs.append(descriptor)
                 ours.append(stream)
             request = {
