@@ -28,19 +28,19 @@ from aish.core.event_json import to_object
 from aish.core.events import Exit, RunFinished, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.engine.cancellation import End, Interrupt, lent_by
+from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.final import RunStatus
+from aish.engine.plan.options import LockMode, RunOptions
+from aish.engine.plan.order import require_stdin
+from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.plan.validation.validate import require_steps
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.output.event_log import EventLog, Sink
 from aish.output.items.results import ItemsFile, open_items_file, public
 from aish.output.result import Fold
-from aish.run.execute import execute
-from aish.run.final import RunStatus
-from aish.run.folder import RunFolder, RunsPlace, open_folder
-from aish.run.interrupt import End, Interrupt, lent_by
-from aish.run.options import LockMode, RunOptions
-from aish.run.order import require_stdin
-from aish.run.plan import Plan, load_checked, make_plan
-from aish.run.plan_checks import require_steps
 from aish.run.staging.wanted import stages
-from aish.run.surroundings import Recorder, Surroundings
 from aish.run.taping.reel import Reel, TapeChoice, load_reel
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
@@ -216,7 +216,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
         said = "`mcp.stage` puts calls down for review, and `ephemeral` leaves nothing behind"
         raise UsageError(said, hint="leave out `ephemeral`")
     if plan.has_keys:
-        from aish.run.item_source import with_surveys
+        from aish.engine.execution.item_source import with_surveys
 
         options = with_surveys(plan, options)
     return _Prepared(plan, options, reel)
@@ -293,7 +293,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
             ),
         )
         stack.callback(log.close)
-        around = Surroundings(
+        environment = RunEnvironment(
             emit=log.emit,
             approver=Unattended(),
             clock=clock,
@@ -303,7 +303,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
             staging=book,
         )
         with lent_by(hearer.lend):
-            await execute(plan, options, around)
+            await execute(plan, options, environment)
         result = gathered.result(lost)
     if hearer.error is not None:
         raise hearer.error

@@ -21,10 +21,10 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import load_checked, make_plan
 from aish.journal.reader import read_journal
 from aish.journal.writer import open_journal
-from aish.run.options import RunOptions
-from aish.run.plan import load_checked, make_plan
 from aish.run.resuming.journal import carried
 from aish.run.resuming.starts import starts
 

@@ -15,7 +15,7 @@ import typer
 from aish.cli.catalogue import COMMANDS, Command
 from aish.cli.main import build_app
 from aish.core.errors import ExitCode
-from aish.run.final import NAMES, PRECEDENCE, RETRYABLE
+from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
 from aish.shell.commands.catalogue import ROWS
 from aish.shell.commands.guide import LINES
 

@@ -22,6 +22,7 @@ ALLOWED = {
     "pytest_plugin.py": {"pytest"},
     "cli/": {"typer", "anyio"},
     "cli/importing/templates.py": {"jinja2"},
+    "engine/": {"anyio"},
     "run/": {"anyio"},
     "run/cluster/": {"anyio", "distributed"},
     "agent/": {"anyio"},

@@ -18,6 +18,11 @@ from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.core.text import counted
 from aish.core.tools import Tool
+from aish.engine.environment import RunEnvironment
+from aish.engine.final import PRECEDENCE
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.journal.writer import open_journal
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.plain import Plain
@@ -28,13 +33,8 @@ from aish.run.applying.fitness import expected_problems, require_addresses
 from aish.run.applying.homes import homes_of
 from aish.run.applying.log import AppliedLog, log_path, states_in
 from aish.run.applying.reviewed import ReviewedCalls
-from aish.run.final import PRECEDENCE
-from aish.run.folder import RunFolder, RunsPlace, open_folder
-from aish.run.options import RunOptions
-from aish.run.plan import Plan, make_plan
 from aish.run.staging.call import StagedCall
 from aish.run.staging.reading import Staged
-from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock, process_began
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
@@ -238,7 +238,7 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
         secrets=job.secrets,
         on_failure=lambda sink, error: lost.append(f"cannot write {sink.name}: {error.strerror}"),
     )
-    around = Surroundings(
+    environment = RunEnvironment(
         emit=events.emit,
         approver=Unattended(),
         clock=clock,
@@ -247,7 +247,7 @@ def _told(job: Job, folder: RunFolder, clock: Clock, source: str, *, quiet: bool
         reviewed=ReviewedCalls(job.calls, source),
     )
     try:
-        found = anyio.run(apply_calls, job, around)
+        found = anyio.run(apply_calls, job, environment)
     finally:
         events.close()
     for said in lost:

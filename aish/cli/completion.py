@@ -18,9 +18,9 @@ from aish.cli.printing import print_text
 from aish.config.loader import read_pipeline
 from aish.config.pipeline import Pipeline
 from aish.core.errors import AishError
+from aish.engine.plan.lock.file import lock_of
+from aish.engine.plan.lock.pins import locked_tools
 from aish.packs.catalogue import PACKS
-from aish.run.locks.file import lock_of
-from aish.run.locks.pins import locked_tools
 from aish.run.past.shelf import newest_first, open_project, open_shelves
 from aish.system.globs import matches_word
 

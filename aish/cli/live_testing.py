@@ -25,12 +25,12 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.json_text import json_text
 from aish.core.text import counted, for_ci_log, for_line
+from aish.engine.final import PRECEDENCE
 from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
 from aish.output.status import seconds_text
 from aish.output.style import Style
 from aish.reports.figures import cost_text
 from aish.reports.markup import Markup, block, joined, tag
-from aish.run.final import PRECEDENCE
 from aish.run.testing.baseline import (
     VERSION,
     CellKey,

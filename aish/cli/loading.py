@@ -14,9 +14,9 @@ from aish.config.quantities import duration
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.run.options import RunOptions
-from aish.run.order import uses_stdin
-from aish.run.plan import load_checked
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import uses_stdin
+from aish.engine.plan.plan import load_checked
 
 
 @frozen

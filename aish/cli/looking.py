@@ -9,20 +9,20 @@ from aish.cli.masks import register_masks
 from aish.config.pipeline import Pipeline
 from aish.core.events import Event, Notice
 from aish.core.protocols import Emit
-from aish.run.folder import RunFolder
-from aish.run.looking import Look, look
-from aish.run.options import RunOptions
-from aish.run.plan import Plan, make_plan
-from aish.run.surroundings import Surroundings
+from aish.engine.environment import RunEnvironment
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.preview.tool_listing import Look, look
+from aish.engine.run_folder import RunFolder
 from aish.system.clock import SystemClock
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
 
 
-def quiet_surroundings(plan: Plan) -> Surroundings:
+def quiet_surroundings(plan: Plan) -> RunEnvironment:
     """No folder, nobody to ask, notices to stderr."""
     register_masks(plan.secrets)
-    return Surroundings(
+    return RunEnvironment(
         emit=notices(plan.secrets),
         approver=Unattended(),
         clock=SystemClock(),

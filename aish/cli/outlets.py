@@ -22,11 +22,11 @@ from aish.core.errors import ExitCode
 from aish.core.events import Event, Exit, ItemStarted, Notice, RunFinished
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Clock
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.text import DATA, FinalText, Manner, manner_of
 from aish.output.items.results import ItemsFile
-from aish.run.folder import RunFolder
-from aish.run.plan import Plan
 from aish.system.clock import process_began
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.unattended import Unattended

@@ -19,7 +19,7 @@ _BOUNDS = {
 
 
 def plan_lines(view: JsonObject) -> Iterator[str]:
-    """The lines of `aish plan`, for a view made by `run.plan_view`."""
+    """The lines of `aish plan`, for a view made by `engine.preview.preview`."""
     yield f"{view['pipeline']}  {view['file']}"
     if view["description"]:
         yield f"  {for_line(str(view['description']))}"

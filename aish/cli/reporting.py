@@ -11,7 +11,7 @@ from aish.cli.option_groups import Reporting
 from aish.config.pipeline import Pipeline
 from aish.core.errors import AishError
 from aish.core.events import Stamped
-from aish.run.folder import RunFolder
+from aish.engine.run_folder import RunFolder
 
 
 class EndReports:

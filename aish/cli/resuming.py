@@ -18,15 +18,15 @@ from aish.core.events import Notice, Place, Shard, Stamped
 from aish.core.json import JsonValue
 from aish.core.json_text import json_text
 from aish.core.protocols import Clock
+from aish.engine.execution.fingerprint import fingerprint
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.resume_state import ResumeRefusedError, ResumeState
+from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
 from aish.journal.reader import torn_tail
 from aish.output.event_log import Sink
-from aish.run.folder import RunFolder, RunsPlace, reopen_folder
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
-from aish.run.resume_state import ResumeRefusedError, ResumeState
 from aish.run.resuming.differences import check_same, forced
 from aish.run.resuming.finding import LATEST, PastPart, hold_past
-from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.unknown import tags

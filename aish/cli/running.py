@@ -32,18 +32,18 @@ from aish.core.errors import AishError
 from aish.core.events import Shard
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
-from aish.run.execute import execute
-from aish.run.folder import RunFolder, RunsPlace, open_folder, resume_words
-from aish.run.options import RunOptions
-from aish.run.order import require_stdin
-from aish.run.plan import Plan, Played, make_plan
-from aish.run.plan_checks import require_steps
-from aish.run.stage import OpenCarrier
-from aish.run.surroundings import Recorder, Surroundings
+from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import require_stdin
+from aish.engine.plan.plan import Plan, Played, make_plan
+from aish.engine.plan.validation.validate import require_steps
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder, resume_words
+from aish.engine.steps.context import OpenCarrier
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from aish.run.resume_state import ResumeState
+    from aish.engine.resume_state import ResumeState
 
 
 class Film(Played, Protocol):
@@ -110,7 +110,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
         options = _options(pipeline, asked, resumed)
         plan = make_plan(pipeline, options, reel=film)
         if resumed is None and plan.has_keys:
-            from aish.run.item_source import with_surveys
+            from aish.engine.execution.item_source import with_surveys
 
             options = with_surveys(plan, options)
         if asked.writing.output is not None:
@@ -132,7 +132,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
             before = None if resumed is None else resumed.go_on()
             outlets = Outlets(plan, folder, shape, clock, book, before)
         with outlets:
-            around = Surroundings(
+            environment = RunEnvironment(
                 emit=outlets.emit,
                 approver=outlets.approver(ask=asked.ruling.ask),
                 clock=clock,
@@ -145,7 +145,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
             # What is there now stays for good; what the run makes is looked after again.
             gc.freeze()
             gc.enable()
-            end = anyio.run(execute, plan, options, around, None, carriers(folder))
+            end = anyio.run(execute, plan, options, environment, None, carriers(folder))
     if book is not None and not telling.quiet:
         tell_of(book)
     if end.name == "interrupted" and film is None and folder.path and not telling.quiet:
@@ -157,8 +157,8 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
     """The hint after an interruption: `--resume` alone repeats no call with effects."""
     import shlex
 
+    from aish.engine.resume_state import ResumeRefusedError
     from aish.journal.reader import read_journal
-    from aish.run.resume_state import ResumeRefusedError
     from aish.run.resuming.journal import carried
 
     command = shlex.join(resume_words(pipeline.file, folder))

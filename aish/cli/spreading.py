@@ -8,11 +8,11 @@ from functools import partial
 
 from aish.cli.option_groups import Spreading
 from aish.core.errors import UsageError
+from aish.engine.run_folder import RunFolder
+from aish.engine.steps.context import OpenCarrier
 from aish.run.cluster.address import cluster_address
 from aish.run.cluster.dask import require_dask
 from aish.run.cluster.opening import open_carrier
-from aish.run.folder import RunFolder
-from aish.run.stage import OpenCarrier
 
 
 def cluster_of(

@@ -7,10 +7,10 @@ from aish.cli.boundary import say
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
 from aish.core.text import counted
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
 from aish.output.event_log import Sink
 from aish.policy.staging import Staging
-from aish.run.folder import RunFolder
-from aish.run.plan import Plan
 from aish.run.staging.wanted import stages
 
 

@@ -8,11 +8,11 @@ from aish.cli.option_groups import Writing
 from aish.cli.options import Format
 from aish.config.steps import PipelineStep, Step
 from aish.core.errors import UsageError
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
 from aish.output.event_log import Sink
 from aish.output.formats.text import Manner
 from aish.output.items.results import ItemsFile, open_items_file
-from aish.run.folder import RunFolder
-from aish.run.plan import Plan
 
 _ENDINGS = frozenset({".csv", ".tsv", ".jsonl"})
 # What no program opens if it holds text.
@@ -90,8 +90,8 @@ def table(
     """What writes the items of a step to a file; with `csv_raw` no cell is guarded."""
     import shlex
 
+    from aish.engine.execution.item_source import given_parts
     from aish.output.items.table import ALL_RAW, ItemsExporter
-    from aish.run.item_source import given_parts
 
     meant = next(one for one in plan.steps if one.id == step)
     raw = ALL_RAW if csv_raw else frozenset(given_parts(meant, plan))

@@ -9,9 +9,9 @@ from contextlib import suppress
 from aish.cli.boundary import say
 from aish.cli.option_groups import Reporting
 from aish.core.errors import UsageError
+from aish.engine.plan.plan import Played
 from aish.reports.otel.sdk import credentials, open_exporter
 from aish.reports.otel.sink import Traces
-from aish.run.plan import Played
 from aish.system.secrets.secrets import Secrets
 
 

@@ -9,8 +9,8 @@ from typing import BinaryIO
 from aish.cli.option_groups import Reporting
 from aish.core.errors import UsageError
 from aish.core.text import safe_utf8
+from aish.engine.plan.plan import Played
 from aish.output.formats.text import DATA, manner_of
-from aish.run.plan import Played
 from aish.system.secrets.secrets import Secrets
 
 _PIECE = 1 << 20

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
+from aish.engine.environment import RunEnvironment
+from aish.engine.plan.lock.pins import declared, everything, with_tools
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import open_toolbox, require_servers
 from aish.policy.lock import Difference, Lock, ServerPin, compare
-from aish.run.locks.pins import declared, everything, with_tools
-from aish.run.plan import Plan
-from aish.run.resources import open_toolbox, require_servers
-from aish.run.surroundings import Surroundings
 
 
 @frozen
@@ -25,13 +25,13 @@ class Taken:
     differences: tuple[Difference, ...]
 
 
-async def take_lock(plan: Plan, older: Lock | None, around: Surroundings) -> Taken:
+async def take_lock(plan: Plan, older: Lock | None, environment: RunEnvironment) -> Taken:
     """Connect to the servers, list their tools, disconnect.
 
     Raises:
         UnavailableError: a required server is missing.
     """
-    async with open_toolbox(plan, around) as box:
+    async with open_toolbox(plan, environment) as box:
         require_servers(plan, box.servers)
         unasked = tuple(server for server in box.servers if server.state == "failed")
         tools = everything(box.tools, plan.pipeline)

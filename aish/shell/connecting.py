@@ -10,7 +10,7 @@ from urllib.parse import SplitResult, urlsplit
 from aish.config.server_entry import ServerEntry
 from aish.core.errors import UnavailableError, UsageError
 from aish.core.events import NOWHERE, ServerConnected, ServerInfo
-from aish.run.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
+from aish.engine.plan.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
 from aish.shell.session import Session
 from aish.shell.url_keys import keys_in
 from aish.system.secrets.secrets import SHORTEST, Secrets

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from aish.core.events import Exit
-from aish.run.surroundings import Recorder, Surroundings
+from aish.engine.environment import Recorder, RunEnvironment
 from aish.run.taping.reel import TapeChoice, load_reel, open_tape
 from aish.shell.asked_here import CommandAsking
 from aish.shell.beside import shown
@@ -43,7 +43,7 @@ def _desk(stage: Stage, lines: Lines, interrupts: Interrupts) -> Desk:
     return Desk(
         plan=plan,
         options=options,
-        around=Surroundings(
+        environment=RunEnvironment(
             emit=outlets.emit,
             approver=person.approver,
             clock=stage.clock,

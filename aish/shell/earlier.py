@@ -15,11 +15,11 @@ from aish.core.events import NOWHERE, Notice, ServerConnected
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.rules import RuleEntry
+from aish.engine.resume_state import ResumeState
+from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder
 from aish.journal.reader import event_of, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.output.event_log import Sink
-from aish.run.folder import RunFolder, RunsPlace, kept_file, reopen_folder
-from aish.run.resume_state import ResumeState
 from aish.run.resuming.spending import Spending
 from aish.shell.asked_before import AskedBefore
 from aish.shell.outgoing import Asked, Enclosure

@@ -15,9 +15,9 @@ from aish.core.errors import AishError, BudgetError, UnavailableError
 from aish.core.events import Failure, Notice, Place, QuestionAsked, StepStarted, StepStatus
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
-from aish.run.final import failure_of
-from aish.run.resources import missing_server, require_lock
-from aish.run.stage import EXIT_OF_STATUS
+from aish.engine.final import failure_of
+from aish.engine.resources.resources import missing_server, require_lock
+from aish.engine.steps.context import EXIT_OF_STATUS
 from aish.shell.outgoing import Asked
 from aish.shell.recording import settle
 from aish.shell.session import Session
@@ -52,7 +52,7 @@ async def exchange(session: Session, text: str) -> Answer:
 
     Ctrl-C ends the answer (`Interrupts.running` around this), and is no error.
     """
-    place, clock = session.next_line(), session.open.around.clock
+    place, clock = session.next_line(), session.open.environment.clock
     session.asked, session.stands = Asked(text), False
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
@@ -199,7 +199,7 @@ def _finish(
     if failure is None and answer.status != "ok":
         failure = _stopped(session.history.turns) if stays else _TAKEN_BACK
     # What the journal calls answered can be exported.
-    settle(session.open.around.tape)
+    settle(session.open.environment.tape)
     finish(session, place, answer.status, answer.text or said or None, seconds, failure)
     code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
     if code:

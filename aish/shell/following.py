@@ -15,7 +15,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import slotted
 from aish.core.protocols import Emit
-from aish.run.spending import Spending, Used
+from aish.engine.limits.usage import Spending, Used
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 

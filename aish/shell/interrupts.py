@@ -10,7 +10,7 @@ from typing import Protocol
 import anyio
 
 from aish.core.errors import ExitCode
-from aish.run.interrupt import End, Interrupt, lent_by
+from aish.engine.cancellation import End, Interrupt, lent_by
 from aish.system.computation import add_signal_handler
 
 

@@ -5,11 +5,11 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.protocols import Model
+from aish.engine.environment import RunEnvironment
+from aish.engine.limits.meter import RunMeter
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import Toolbox, open_models
 from aish.models.throttle import Throttles
-from aish.run.metering import RunMeter
-from aish.run.plan import Plan
-from aish.run.resources import Toolbox, open_models
-from aish.run.surroundings import Surroundings
 from aish.shell.keeper import Keeper
 
 PlanFor = Callable[[str], Plan]
@@ -23,13 +23,13 @@ class Models:
         self,
         keeper: Keeper,
         box: Toolbox,
-        around: Surroundings,
+        environment: RunEnvironment,
         meter: RunMeter,
         plan_for: PlanFor,
     ) -> None:
         self._keeper = keeper
         self._box = box
-        self._around = around
+        self._environment = environment
         self._meter = meter
         self._plan_for = plan_for
         self._open: dict[str, Model] = {}
@@ -52,7 +52,7 @@ class Models:
     @asynccontextmanager
     async def _opened(self, plan: Plan) -> AsyncGenerator[Mapping[str, Model]]:
         async with AsyncExitStack() as stack:
-            yield await open_models(plan, self._around, self._box, self._throttles, stack)
+            yield await open_models(plan, self._environment, self._box, self._throttles, stack)
 
 
 def known_model(alias: str, plan: Plan) -> str:

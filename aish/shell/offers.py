@@ -3,7 +3,7 @@
 from collections.abc import Callable, Coroutine, Sequence
 
 from aish.core.errors import AishError
-from aish.run.tools import Servers
+from aish.engine.resources.toolbox import Servers
 
 Aside = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 """Has something done beside everything else, and given up when the session ends."""

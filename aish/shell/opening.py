@@ -13,17 +13,17 @@ from aish.core.errors import AishError, InternalError
 from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
 from aish.core.frozen import frozen
 from aish.core.protocols import Approver, Emit
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import run_started
+from aish.engine.final import FinalState, decide_exit, status_of
+from aish.engine.limits.meter import open_meter
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import Toolbox, open_toolbox
+from aish.engine.resources.servers import LiveServers, open_live_servers
+from aish.engine.resources.toolbox import Servers
+from aish.engine.run_folder import RunsPlace
 from aish.mcp.client.server_requests import Elicit
-from aish.run.final import FinalState, decide_exit, status_of
-from aish.run.folder import RunsPlace
-from aish.run.metering import open_meter
-from aish.run.opening import run_started
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
-from aish.run.resources import Toolbox, open_toolbox
-from aish.run.servers import LiveServers, open_live_servers
-from aish.run.surroundings import Surroundings
-from aish.run.tools import Servers
 from aish.shell.commands.catalogue import COMMANDS
 from aish.shell.earlier import Earlier
 from aish.shell.following import Following
@@ -61,7 +61,7 @@ class Desk:
 
     plan: Plan
     options: RunOptions
-    around: Surroundings
+    environment: RunEnvironment
     lines: Lines
     out: Out
     attended: bool
@@ -79,15 +79,15 @@ async def run_session(desk: Desk) -> Exit:
 
     The stream of events begins with `run.started` and ends with `run.finished` (B12).
     """
-    following = Following(desk.around.emit)
-    said = Said(desk.around.approver)
-    around = replace(desk.around, emit=following, approver=said)
-    begun = around.clock.monotonic()
+    following = Following(desk.environment.emit)
+    said = Said(desk.environment.approver)
+    environment = replace(desk.environment, emit=following, approver=said)
+    begun = environment.clock.monotonic()
     state = FinalState(())
     sessions: list[Session] = []
     try:
         with desk.interrupts.session():
-            async with _opened(desk, around, following, said) as session:
+            async with _opened(desk, environment, following, said) as session:
                 sessions.append(session)
                 desk.hold(session)
                 await take_lines(session)
@@ -95,32 +95,36 @@ async def run_session(desk: Desk) -> Exit:
         state = replace(state, error=error)
     except Exception as error:
         state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
-        _finish(desk, around, following, state, begun)
+        _finish(desk, environment, following, state, begun)
         raise
     for session in () if desk.attended else sessions:
         # With nobody there who has seen it, what went wrong on the way decides.
         state = replace(state, records=tuple(session.records), others=tuple(session.errors))
     state = replace(state, signal=desk.interrupts.code)
-    return _finish(desk, around, following, state, begun)
+    return _finish(desk, environment, following, state, begun)
 
 
 @asynccontextmanager
 async def _opened(
-    desk: Desk, around: Surroundings, following: Following, said: Said
+    desk: Desk, environment: RunEnvironment, following: Following, said: Said
 ) -> AsyncGenerator[Session]:
     plan = desk.plan
-    meter = open_meter(plan, around.carried)
+    meter = open_meter(plan, environment.carried)
     live: list[LiveServers] = []
 
     @asynccontextmanager
-    async def servers(plan: Plan, around: Surroundings, reaper: Reaper) -> AsyncGenerator[Servers]:
-        settled = _Settled(around.emit, desk.lines)
-        async with open_live_servers(plan, around, reaper, desk.person.elicit, settled) as opened:
+    async def servers(
+        plan: Plan, environment: RunEnvironment, reaper: Reaper
+    ) -> AsyncGenerator[Servers]:
+        settled = _Settled(environment.emit, desk.lines)
+        async with open_live_servers(
+            plan, environment, reaper, desk.person.elicit, settled
+        ) as opened:
             live.append(opened)
             yield opened.dynamic_registry.registry
 
     async with (
-        open_toolbox(plan, around, meter, servers=servers) as box,
+        open_toolbox(plan, environment, meter, servers=servers) as box,
         open_keeper() as keeper,
     ):
         ours = replace(box, runtime=_runtime(box.runtime, plan))
@@ -128,10 +132,10 @@ async def _opened(
         opened = Opened(
             plan=plan,
             options=desk.options,
-            around=around,
+            environment=environment,
             box=ours,
             servers=live[0],
-            models=Models(keeper, ours, around, meter, desk.plan_for),
+            models=Models(keeper, ours, environment, meter, desk.plan_for),
             lines=desk.lines,
             out=desk.out,
             interrupts=desk.interrupts,
@@ -143,9 +147,9 @@ async def _opened(
             place=desk.place,
             outlets_for=desk.outlets_for,
             offers=Offers(live[0].dynamic_registry.registry, keeper.aside, desk.lines.refresh),
-            carried=around.carried,
+            carried=environment.carried,
         )
-        heard = TurnRecorder(following, around.folder.keep, NOWHERE)
+        heard = TurnRecorder(following, environment.folder.keep, NOWHERE)
         session = Session(opened, following, heard, buffer)
         ours.runtime.gate.autonomy = session.norris.approves
         live[0].dynamic_registry.begin([live[0].connection(server) for server in plan.servers])
@@ -160,7 +164,7 @@ async def _opened(
 def _begin(session: Session) -> None:
     """Say what the session is made of, and begin its conversation."""
     opened = session.open
-    bare = replace(opened.around, tape=None)
+    bare = replace(opened.environment, tape=None)
     infos = opened.servers.dynamic_registry.registry.servers
     session.emit(run_started(opened.plan, opened.options, infos, bare))
     session.begin()
@@ -206,28 +210,28 @@ class _Settled:
 
 
 def _finish(
-    desk: Desk, around: Surroundings, following: Following, state: FinalState, begun: float
+    desk: Desk, environment: RunEnvironment, following: Following, state: FinalState, begun: float
 ) -> Exit:
     if not following.begun:
         # It ended before it could begin; the first event comes first all the same (B12).
-        around.emit(run_started(desk.plan, desk.options, (), replace(around, tape=None)))
-    if around.tape is not None:
+        environment.emit(run_started(desk.plan, desk.options, (), replace(environment, tape=None)))
+    if environment.tape is not None:
         from aish.shell.recording import end_recording
 
-        end_recording(around.tape, around.emit)
+        end_recording(environment.tape, environment.emit)
     end = decide_exit(state)
-    earlier = around.carried
+    earlier = environment.carried
     used = with_earlier(earlier, following.spending.whole)
-    around.emit(
+    environment.emit(
         RunFinished(
             status=status_of(end.code),
             exit=end,
             outputs=None,
             usage=used.usage or Usage(),
             cost_usd=used.cost_usd,
-            seconds=around.clock.monotonic() - begun,
+            seconds=environment.clock.monotonic() - begun,
             denials=(*(earlier.denials if earlier else ()), *following.denials),
-            folder=around.folder.shown,
+            folder=environment.folder.shown,
         )
     )
     return end

@@ -12,11 +12,11 @@ from typing import TextIO
 from aish.core.events import Event
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock, Emit
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.text import DATA, FinalText, Manner, manner_of
 from aish.output.style import look_of
-from aish.run.folder import RunFolder
-from aish.run.plan import Plan
 from aish.shell.lines import Lines
 from aish.shell.onscreen import TerminalOut
 from aish.shell.piped import Answers, LastWords, Lost, PipedOut

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from aish.core.errors import UsageError
-from aish.run.folder import RunsPlace
+from aish.engine.run_folder import RunsPlace
 from aish.system.paths import config_folder, state_folder
 
 NAME = "aish.yaml"

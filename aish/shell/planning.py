@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from aish.config.pipeline import Pipeline
-from aish.run.options import RunOptions
-from aish.run.plan import Plan, make_plan
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, make_plan
 from aish.system.secrets.secrets import Secrets
 
 

@@ -6,7 +6,7 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import UNFINISHED
 from aish.core.events import NOWHERE, Notice
 from aish.core.protocols import Emit
-from aish.run.surroundings import Recorder
+from aish.engine.environment import Recorder
 from aish.run.taping.reel import recorder_of
 
 _NAME = "recording-{}.yaml"

@@ -16,14 +16,14 @@ from aish.core.frozen import frozen
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import Tool
-from aish.run.folder import RunFolder, RunsPlace
-from aish.run.metering import RunMeter
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
-from aish.run.records import StepRecord
-from aish.run.resources import Toolbox
-from aish.run.servers import LiveServers
-from aish.run.surroundings import Surroundings
+from aish.engine.environment import RunEnvironment
+from aish.engine.limits.meter import RunMeter
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resources.resources import Toolbox
+from aish.engine.resources.servers import LiveServers
+from aish.engine.run_folder import RunFolder, RunsPlace
 from aish.shell.following import Following
 from aish.shell.interrupts import Interrupts
 from aish.shell.lines import Lines
@@ -35,7 +35,7 @@ from aish.shell.outgoing import Asked
 from aish.shell.waiting import Attached, SessionBuffer
 
 if TYPE_CHECKING:
-    from aish.run.resume_state import ResumeState
+    from aish.engine.resume_state import ResumeState
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""
@@ -96,7 +96,7 @@ class Opened:
 
     plan: Plan
     options: RunOptions
-    around: Surroundings
+    environment: RunEnvironment
     box: Toolbox
     servers: LiveServers
     models: Models
@@ -167,7 +167,7 @@ class Session:
 
     def emit(self, event: Event) -> None:
         """Tell of something."""
-        self.open.around.emit(event)
+        self.open.environment.emit(event)
 
     def conversation(self) -> Conversation:
         """What adds to the history; each addition is journaled."""

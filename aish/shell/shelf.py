@@ -7,8 +7,8 @@ from typing import Any, BinaryIO
 
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.frozen import frozen
+from aish.engine.run_folder import RunsPlace, tame_name
 from aish.journal.reader import JournalReading
-from aish.run.folder import RunsPlace, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelf
 from aish.run.past.telling import began
 

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.output.event_log import Sink
-from aish.run.folder import RunFolder, RunsPlace, open_folder
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
 from aish.shell.late import Late
 from aish.shell.lines import Lines, PipedLines
 from aish.shell.outlets import Outlets, Told, open_outlets

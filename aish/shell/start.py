@@ -9,7 +9,7 @@ from anyio import to_thread
 
 from aish.config.pipeline import Pipeline
 from aish.core.events import Exit
-from aish.run.options import RunOptions
+from aish.engine.plan.options import RunOptions
 from aish.shell.early import EarlyLines
 from aish.shell.interrupts import Interrupts
 from aish.shell.keeper import beside
@@ -71,6 +71,6 @@ def _whole(ends: list[Exit], *, attended: bool) -> Exit:
     """How it ended: for a person, who has seen the rest, as its last part did."""
     if attended or len(ends) == 1:
         return ends[-1]
-    from aish.run.final import weightiest
+    from aish.engine.final import weightiest
 
     return weightiest(ends)

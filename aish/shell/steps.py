@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError
 from aish.core.events import Failure, Place, StepFinished, StepStarted, StepStatus
-from aish.run.final import failure_of
+from aish.engine.final import failure_of
 from aish.shell.session import Session
 
 STOPPED = Failure("interrupted", "interrupted")
@@ -15,7 +15,7 @@ STOPPED = Failure("interrupted", "interrupted")
 @contextmanager
 def step(session: Session, place: Place) -> Generator[None]:
     """A step of a model that answers nobody's question, as for a summary."""
-    clock = session.open.around.clock
+    clock = session.open.environment.clock
     session.emit(StepStarted(place, "prompt"))
     begun = clock.monotonic()
 

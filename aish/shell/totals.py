@@ -4,10 +4,10 @@ from typing import TYPE_CHECKING
 
 from aish.agent.runtime import add_cost, add_usage
 from aish.core.deltas import Usage
-from aish.run.spending import Used
+from aish.engine.limits.usage import Used
 
 if TYPE_CHECKING:
-    from aish.run.resume_state import ResumeState
+    from aish.engine.resume_state import ResumeState
 
 
 def with_earlier(carried: "ResumeState | None", used: Used) -> Used:

@@ -70,5 +70,5 @@ class SessionWords:
         names: list[str] = []
         with suppress(OSError), os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not entry.name.startswith(".")]
-        ours = self._session.open.around.folder.id
+        ours = self._session.open.environment.folder.id
         return sorted((name for name in names if name != ours), reverse=True)[:_MOST_SESSIONS]

@@ -102,9 +102,10 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
         for name in modules
         if name.startswith(("aish.items", "aish.reports", "aish.run.cluster", "genai_prices"))
     ]
-    others = {"batch", "item", "inner_run", "judging", "expect_step"}
-    others |= {"resuming.scan", "resume_state", "staging.book", "expectations.check"}
-    assert not modules & {f"aish.run.{name}" for name in others}
+    others = {"engine.execution.foreach", "engine.resume_state"}
+    others |= {"engine.execution.sub_pipeline", "engine.steps.expect", "engine.expectations.check"}
+    others |= {"run.resuming.scan", "run.staging.book"}
+    assert not modules & {f"aish.{name}" for name in others}
     assert not modules & {"aish.output.items.table", "aish.output.progress.panel"}
 
 

@@ -13,9 +13,9 @@ from aish.core.deltas import Usage
 from aish.core.events import Verdict
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import ResultKind
-from aish.run.expectations.check import Checked, check
-from aish.run.expectations.subject import Subject, run_subject
-from aish.run.records import StepRecord
+from aish.engine.expectations.check import Checked, check
+from aish.engine.expectations.subject import Subject, run_subject
+from aish.engine.records import StepRecord
 from aish.system.schema.check import SchemaProblem, check_any
 from aish.system.schema.client import SchemaWorker
 

@@ -16,9 +16,9 @@ from pathlib import Path
 
 import anyio
 
+from aish.engine.cancellation import Interrupt, interruptible
 from aish.output.screen import Screen
 from aish.output.style import Look
-from aish.run.interrupt import Interrupt, interruptible
 from aish.shell.editor.opening import open_editor
 from aish.shell.editor.settings import Settings
 from aish.shell.lines import Lines

@@ -16,11 +16,11 @@ from aish.config.steps import LoopLimits
 from aish.core.events import EVENT_TYPES, Event, ToolDecided, ToolOutput
 from aish.core.protocols import Meter
 from aish.core.rules import RuleEntry, RuleLists
+from aish.engine.environment import Recorder
+from aish.engine.resources.local_commands import LocalCommands
+from aish.engine.resources.toolbox import AllTools
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
-from aish.run.local_command import LocalCommands
-from aish.run.surroundings import Recorder
-from aish.run.tools import AllTools
 from aish.shell.local.deciding import Reaction, Said
 from aish.shell.local.shell import LocalShell
 from aish.system.process.reaper import Reaper

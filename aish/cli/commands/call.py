@@ -30,8 +30,8 @@ from aish.cli.outlets import manner_for
 from aish.cli.printing import print_json
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
-from aish.run.direct_call import direct_call
-from aish.run.tool_steps import MEANING
+from aish.engine.steps.direct_call import direct_call
+from aish.engine.steps.tool_call import MEANING
 from aish.terminal.approver import TerminalApprover
 
 
@@ -65,10 +65,10 @@ def command(
     del verbose
     options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
     plan = tools_plan(load(file, overrides), options)
-    around = quiet_surroundings(plan)
+    environment = quiet_surroundings(plan)
     if ask:
-        around = replace(around, approver=TerminalApprover(secrets=plan.secrets))
-    used = anyio.run(direct_call, plan, tool, arguments or [], around)
+        environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))
+    used = anyio.run(direct_call, plan, tool, arguments or [], environment)
     if format_ is Report.JSON:
         print_json(plan.secrets.mask_json(_row(used)))
     elif used.kind == "ok":

@@ -10,7 +10,7 @@ from aish.cli.options import VerboseOption
 from aish.cli.printing import print_text
 from aish.core.errors import ExitCode
 from aish.core.text import for_line
-from aish.run.checkup import Finding, check_machine, check_pipeline
+from aish.engine.preview.checkup import Finding, check_machine, check_pipeline
 
 
 def command(

@@ -11,7 +11,7 @@ import typer
 from aish.cli.boundary import say
 from aish.core.errors import UsageError
 from aish.core.text import for_line
-from aish.run.folder import hidden_folder
+from aish.engine.run_folder import hidden_folder
 from aish.system.files import write_private
 from aish.system.paths import schema_text
 

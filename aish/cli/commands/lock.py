@@ -24,11 +24,11 @@ from aish.config.pipeline import Pipeline
 from aish.core.errors import ExitCode, LockDiffersError, UsageError
 from aish.core.json import JsonObject
 from aish.core.text import counted
+from aish.engine.plan.lock.diff import difference_lines, difference_row, named
+from aish.engine.plan.lock.file import is_ignored, lock_path, read_lock, write_lock
+from aish.engine.plan.options import RunOptions
 from aish.policy.lock import Difference, Lock
 from aish.run.lock_taking import Taken, take_lock
-from aish.run.locks.file import is_ignored, lock_path, read_lock, write_lock
-from aish.run.locks.words import difference_lines, difference_row, named
-from aish.run.options import RunOptions
 from aish.system.secrets.secrets import Secrets
 
 

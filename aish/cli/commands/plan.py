@@ -34,12 +34,12 @@ from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject
 from aish.core.text import counted
-from aish.run.looking import MANY_TOOLS, Look, look_at_lock
-from aish.run.order import lacks_stdin
-from aish.run.plan import make_plan
-from aish.run.plan_checks import require_steps
-from aish.run.plan_view import plan_view
-from aish.run.resources import missing_server
+from aish.engine.plan.order import lacks_stdin
+from aish.engine.plan.plan import make_plan
+from aish.engine.plan.validation.validate import require_steps
+from aish.engine.preview.preview import plan_view
+from aish.engine.preview.tool_listing import MANY_TOOLS, Look, look_at_lock
+from aish.engine.resources.resources import missing_server
 
 
 class PlanReport(StrEnum):
@@ -95,7 +95,7 @@ def command(
     keys: UsageError | None = None
     try:
         if plan.has_keys:
-            from aish.run.item_source import with_surveys
+            from aish.engine.execution.item_source import with_surveys
 
             options = with_surveys(plan, options)
     except UsageError as repeated:

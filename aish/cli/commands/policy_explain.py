@@ -21,13 +21,13 @@ from aish.config.documents import parse_json
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.tools import Tool
+from aish.engine.plan.builtin_tools import presumed_tool
+from aish.engine.plan.lock.file import lock_of
+from aish.engine.plan.lock.pins import locked_tool_named
+from aish.engine.plan.plan import load_checked
+from aish.engine.plan.validation.tools import locked_misfits
 from aish.policy.explain import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
-from aish.run.checks.locked import locked_misfits
-from aish.run.locks.file import lock_of
-from aish.run.locks.pins import locked_tool_named
-from aish.run.plan import load_checked
-from aish.run.presumed import presumed_tool
 
 
 def command(

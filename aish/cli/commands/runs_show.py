@@ -15,10 +15,10 @@ from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.json_text import json_text
 from aish.core.text import counted, for_ci_log, for_line
+from aish.engine.run_folder import kept_file
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
 from aish.output.result import Fold, result_pieces
-from aish.run.folder import kept_file
 from aish.run.past.messages import Request, Wanted, requests
 from aish.run.past.shelf import Shelf, open_shelves
 from aish.run.past.telling import events, find, open_past

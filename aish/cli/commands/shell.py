@@ -26,8 +26,8 @@ from aish.cli.options import (
     completes,
 )
 from aish.core.frozen import frozen, slotted
+from aish.engine.plan.options import RunOptions
 from aish.output.event_log import Sink
-from aish.run.options import RunOptions
 from aish.shell.outlets import Told
 from aish.shell.place import session_file
 from aish.shell.stage import Wanted

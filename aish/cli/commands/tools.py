@@ -22,8 +22,8 @@ from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line, suspicious
-from aish.run.looking import Look, ToolView
-from aish.run.resources import missing_server
+from aish.engine.preview.tool_listing import Look, ToolView
+from aish.engine.resources.resources import missing_server
 from aish.system.secrets.secrets import Secrets
 
 _WIDTH = 80

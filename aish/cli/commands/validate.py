@@ -19,12 +19,18 @@ from aish.config.steps import PipelineStep
 from aish.core.errors import ExitCode, Problem
 from aish.core.json import JsonValue
 from aish.core.text import counted
+from aish.engine.plan.credentials import unset_references
+from aish.engine.plan.lock.file import lock_of
+from aish.engine.plan.lock.pins import known_tool
+from aish.engine.plan.validation.validate import (
+    check_file,
+    is_wrong,
+    lock_check,
+    row_check,
+    wildcard_check,
+)
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
-from aish.run.credentials import unset_references
-from aish.run.locks.file import lock_of
-from aish.run.locks.pins import known_tool
-from aish.run.plan_checks import check_file, is_wrong, lock_check, row_check, wildcard_check
 
 _OF_POLICY_TESTS = (
     *("policy_tests", "lock", "mcp.servers", "mcp.auto_approve", "mcp.ask", "mcp.deny"),

@@ -20,19 +20,25 @@ from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, Step
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Emit
 from aish.core.tools import Tool
+from aish.engine.cancellation import Interrupt, interruptible
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import run_started
+from aish.engine.final import FinalState, decide_exit, status_of
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resources.resources import (
+    Toolbox,
+    lock_errors,
+    open_toolbox,
+    require_lock,
+    require_servers,
+)
+from aish.engine.steps.tool_call import output_of, tool_record
 from aish.run.applying.fitness import require_definition
 from aish.run.applying.log import AppliedLog
 from aish.run.applying.reviewed import place_of
-from aish.run.final import FinalState, decide_exit, status_of
-from aish.run.interrupt import Interrupt, interruptible
-from aish.run.opening import run_started
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
-from aish.run.records import StepRecord
-from aish.run.resources import Toolbox, lock_errors, open_toolbox, require_lock, require_servers
 from aish.run.staging.call import StagedCall
-from aish.run.surroundings import Surroundings
-from aish.run.tool_steps import output_of, tool_record
 from aish.system.secrets.secrets import Secrets
 
 GRACE = 10.0
@@ -100,9 +106,9 @@ class _Progress:
         return any(id not in self.used for id in self.begun)
 
 
-async def apply_calls(job: Job, around: Surroundings) -> Application:
+async def apply_calls(job: Job, environment: RunEnvironment) -> Application:
     """Make the calls of a job; every failure becomes part of the answer."""
-    begun = around.clock.monotonic()
+    begun = environment.clock.monotonic()
     progress = _Progress()
 
     def end(code: ExitCode) -> None:
@@ -115,23 +121,23 @@ async def apply_calls(job: Job, around: Surroundings) -> Application:
 
     with anyio.CancelScope() as scope, interruptible(end) as interrupt:
         try:
-            await _open_and_apply(job, around, progress)
+            await _open_and_apply(job, environment, progress)
         except AishError as error:
             progress.error = error
         except Exception as error:
             progress.error = InternalError(f"{type(error).__name__}: {error}")
-            _end(job, around, progress, interrupt, begun)
+            _end(job, environment, progress, interrupt, begun)
             raise
-    return _end(job, around, progress, interrupt, begun)
+    return _end(job, environment, progress, interrupt, begun)
 
 
-async def _open_and_apply(job: Job, around: Surroundings, progress: _Progress) -> None:
-    opening = around.with_emit(_held_back(around.emit, progress))
+async def _open_and_apply(job: Job, environment: RunEnvironment, progress: _Progress) -> None:
+    opening = environment.with_emit(_held_back(environment.emit, progress))
     async with AsyncExitStack() as stack:
         for home, plan in job.plans.items():
             box = await stack.enter_async_context(open_toolbox(plan, opening))
             progress.boxes[home] = box
-        _start(job, around, progress)
+        _start(job, environment, progress)
         for home, box in progress.boxes.items():
             require_servers(job.plans[home], box.servers)
             require_lock(box.tools)
@@ -213,39 +219,39 @@ def _held_back(emit: Emit, progress: _Progress) -> Emit:
     return listening
 
 
-def _start(job: Job, around: Surroundings, progress: _Progress) -> None:
+def _start(job: Job, environment: RunEnvironment, progress: _Progress) -> None:
     progress.started = True
     servers = tuple(
         replace(server, alias=f"{home}/{server.alias}" if home else server.alias)
         for home, box in progress.boxes.items()
         for server in box.servers
     )
-    started = run_started(job.plans[""], job.options, servers, around)
-    around.emit(replace(started, applies=job.run))
+    started = run_started(job.plans[""], job.options, servers, environment)
+    environment.emit(replace(started, applies=job.run))
     for event in progress.early:
-        around.emit(event)
+        environment.emit(event)
     progress.early.clear()
 
 
 def _end(
-    job: Job, around: Surroundings, progress: _Progress, interrupt: Interrupt, begun: float
+    job: Job, environment: RunEnvironment, progress: _Progress, interrupt: Interrupt, begun: float
 ) -> Application:
     if not progress.started:
-        _start(job, around, progress)
+        _start(job, environment, progress)
     others = tuple(error for box in progress.boxes.values() for error in lock_errors(box.tools))
     state = FinalState(tuple(progress.records), progress.error, interrupt.code, others)
     end = decide_exit(state)
     attempts = tuple(_attempt(call, progress) for call in job.calls)
-    around.emit(
+    environment.emit(
         RunFinished(
             status=status_of(end.code),
             exit=end,
             outputs=None,
             usage=Usage(),
             cost_usd=None,
-            seconds=around.clock.monotonic() - begun,
+            seconds=environment.clock.monotonic() - begun,
             denials=tuple(str(one.call.name) for one in attempts if one.outcome == "denied"),
-            folder=around.folder.shown,
+            folder=environment.folder.shown,
         )
     )
     return Application(attempts, end)

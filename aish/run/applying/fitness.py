@@ -9,12 +9,12 @@ from aish.config.pipeline import Pipeline
 from aish.core.errors import ExitCode, LockDiffersError
 from aish.core.frozen import frozen
 from aish.core.tools import Tool
+from aish.engine.plan.lock.diff import summary
+from aish.engine.plan.lock.file import lock_of
+from aish.engine.plan.lock.pins import known_tool, locked_tool_named, pin_now
 from aish.policy.decide import forbidden
 from aish.policy.lock import address_difference
 from aish.policy.rules import Policy
-from aish.run.locks.file import lock_of
-from aish.run.locks.pins import known_tool, locked_tool_named, pin_now
-from aish.run.locks.words import summary
 from aish.run.staging.call import StagedCall, pins_of
 from aish.system.secrets.secrets import Secrets
 

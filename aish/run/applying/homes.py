@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from aish.config.pipeline import Pipeline
 from aish.config.steps import PipelineStep
-from aish.run.plan import load_checked
+from aish.engine.plan.plan import load_checked
 from aish.run.staging.call import StagedCall
 
 

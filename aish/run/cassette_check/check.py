@@ -12,7 +12,7 @@ from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
-from aish.run.case_rows import with_rows
+from aish.engine.plan.case_rows import with_rows
 from aish.run.cassette_check.staleness import Staleness, staleness
 
 PARTIAL = ".partial"

@@ -6,8 +6,8 @@ from pathlib import Path
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.core.errors import UsageError
+from aish.engine.plan.plan import load_checked
 from aish.run.cassette_check.check import PARTIAL, Subject, named_in
-from aish.run.plan import load_checked
 from aish.run.yaml_files import SUFFIXES, files_below, is_cassette, is_pipeline
 
 

@@ -12,7 +12,7 @@ from aish.cassettes.conversation_parts import ModelTurn
 from aish.cassettes.places import Places
 from aish.config.steps import Prompt, PromptStep
 from aish.core.frozen import frozen
-from aish.run.order import systems_of
+from aish.engine.plan.order import systems_of
 
 _VALUE = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SYSTEM = ("system", "developer")

@@ -17,11 +17,11 @@ from aish.config.pipeline import Pipeline
 from aish.config.steps import CallStep, PromptStep, RunStep
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, make_plan
 from aish.models import smollm2
 from aish.policy.explain import tool_name
 from aish.run.cassette_check.stale_prompts import stale_prompts
-from aish.run.options import RunOptions
-from aish.run.plan import Plan, make_plan
 from aish.run.taping.recorded_answer import read_answer
 from aish.run.taping.reel import Reel, TapeChoice
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from distributed import Security, Worker
 
-from aish.run.credentials import ResolvedServer
-from aish.run.plan import Plan
+from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.plan.plan import Plan
 from aish.system.process.child import CHILD_ENV_NAMES
 
 

@@ -5,6 +5,9 @@ from dataclasses import dataclass, field
 from aish.core.errors import AishError
 from aish.core.events import NOWHERE, Notice, Place, ToolStarted
 from aish.core.protocols import Meter
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import Resources
+from aish.engine.run_folder import RunFolder
 from aish.policy.gate import Decision, Proposal
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.letters import (
@@ -21,9 +24,6 @@ from aish.run.cluster.letters import (
     Told,
 )
 from aish.run.cluster.visit import Visit
-from aish.run.folder import RunFolder
-from aish.run.plan import Plan
-from aish.run.resources import Resources
 from aish.run.resuming.repeatable import RepeatableTools
 
 

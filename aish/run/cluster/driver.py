@@ -11,14 +11,14 @@ from anyio.abc import TaskGroup
 
 from aish.config.steps import Step
 from aish.core.errors import InternalError
+from aish.engine.records import StepRecord, without_histories
+from aish.engine.steps.context import Entrance, StepContext
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.letters import Answer, Cancel, Scene, Start, Unit
 from aish.run.cluster.losses import after_loss, told_again
 from aish.run.cluster.reception import Reception
 from aish.run.cluster.tasks import Tasks
 from aish.run.cluster.visit import Visit
-from aish.run.records import StepRecord, without_histories
-from aish.run.stage import Entrance, Stage
 
 AHEAD = 3
 """How many times the slots are handed over, so that no worker waits for its next item."""
@@ -38,7 +38,7 @@ class Driver:
         """How many items are handed over where `width` may be in flight."""
         return AHEAD * min(width, self.tasks.slots)
 
-    async def carry(self, step: Step, stage: Stage, entrance: Entrance) -> StepRecord | None:
+    async def carry(self, step: Step, stage: StepContext, entrance: Entrance) -> StepRecord | None:
         """The end of the item that `stage` is for; nothing if it was not begun."""
         assert stage.item is not None
         unit = Unit(next(self._tickets), self._scene(step, stage), stage.item)
@@ -63,7 +63,7 @@ class Driver:
         await self.reception.close()
 
     async def _tried(
-        self, errand: Errand, step: Step, stage: Stage, entrance: Entrance
+        self, errand: Errand, step: Step, stage: StepContext, entrance: Entrance
     ) -> StepRecord | None:
         """One worker's try; nothing if the item was not begun, or its worker was lost."""
         while errand.wanted_by is None:
@@ -85,7 +85,7 @@ class Driver:
             return after_loss(errand, step, stage, retry_unknown=self.retry_unknown)
         return errand.record
 
-    def _begin(self, errand: Errand, step: Step, stage: Stage, entrance: Entrance) -> None:
+    def _begin(self, errand: Errand, step: Step, stage: StepContext, entrance: Entrance) -> None:
         assert errand.wanted_by is not None
         if errand.lost:
             told_again(errand, step, stage)
@@ -105,7 +105,7 @@ class Driver:
         if errand.owner is not None and errand.record is None:
             errand.owner.order(Cancel(errand.unit.ticket))
 
-    def _scene(self, step: Step, stage: Stage) -> int:
+    def _scene(self, step: Step, stage: StepContext) -> int:
         """The number of what the items of `step` have in common."""
         key = stage.name(step), stage.within
         scene = self._scenes.get(key)

@@ -4,10 +4,10 @@ from dataclasses import dataclass, field
 
 import anyio
 
+from aish.engine.records import StepRecord
 from aish.run.cluster.letters import Unit
 from aish.run.cluster.scopes import Scopes
 from aish.run.cluster.visit import Visit
-from aish.run.records import StepRecord
 
 
 @dataclass(slots=True, eq=False)

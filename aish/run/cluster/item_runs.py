@@ -5,16 +5,16 @@ from dataclasses import dataclass, field, replace
 
 import anyio
 
+from aish.engine.cancellation import Cancellation
+from aish.engine.execution.step import run_unit
+from aish.engine.limits.usage import Spending
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resources.resources import Resources
+from aish.engine.steps.context import Inner, StepContext
 from aish.run.cluster.letters import Begin, Broken, Done, Load, Scene, Start, Unit
 from aish.run.cluster.link import Link
 from aish.run.cluster.proxies import Files, of_item
-from aish.run.course import Course
-from aish.run.plan import Plan
-from aish.run.records import StepRecord
-from aish.run.resources import Resources
-from aish.run.spending import Spending
-from aish.run.stage import Inner, Stage
-from aish.run.unit import run_unit
 
 
 @dataclass(slots=True)
@@ -26,7 +26,7 @@ class ItemRuns:
     resources: Resources
     link: Link
     files: Files
-    _course: Course = field(default_factory=Course)
+    _course: Cancellation = field(default_factory=Cancellation)
     _scenes: dict[int, Scene] = field(default_factory=dict)
     _scopes: dict[int, anyio.CancelScope] = field(default_factory=dict)
     _changed: anyio.Event = field(default_factory=anyio.Event)
@@ -92,7 +92,7 @@ class ItemRuns:
         # Calls are for templates of later steps.
         return record if stage.name(step) in scene.needed else replace(record, calls=())
 
-    def _stage(self, unit: Unit, scene: Scene, begun: Start) -> Stage:
+    def _stage(self, unit: Unit, scene: Scene, begun: Start) -> StepContext:
         spending = Spending()
         resources = of_item(
             self.resources, self.link, self.run_id, unit.ticket, spending, self.files
@@ -102,8 +102,8 @@ class ItemRuns:
             plan, resources = plan.inner[step], resources.inner[step]
         inner: Inner | None = None
         if plan.inner:
-            from aish.run.inner_run import run_inner as inner
-        stage = Stage(
+            from aish.engine.execution.sub_pipeline import run_inner as inner
+        stage = StepContext(
             plan,
             scene.options,
             resources,

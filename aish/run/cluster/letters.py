@@ -10,12 +10,12 @@ from aish.core.deltas import Finish
 from aish.core.errors import AishError
 from aish.core.events import Event, Place
 from aish.core.frozen import frozen
+from aish.engine.limits.usage import Used
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.steps.context import ItemScope
 from aish.policy.gate import Decision, Proposal
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
-from aish.run.records import StepRecord
-from aish.run.spending import Used
-from aish.run.stage import ItemScope
 
 Path = tuple[str, ...]
 

@@ -16,9 +16,9 @@ from typing import Any
 from distributed import Scheduler, Security
 
 from aish.core.errors import UnavailableError
+from aish.engine.cancellation import together
 from aish.run.cluster.dask import ended_in_order
 from aish.run.cluster.scopes import Scopes
-from aish.run.together import together
 from aish.system.process.group import Process, start_process
 from aish.system.process.reaper import Reaper
 

@@ -4,10 +4,10 @@ from aish.config.steps import Step
 from aish.core.errors import ExitCode
 from aish.core.events import Failure, Retry
 from aish.core.text import counted
+from aish.engine.execution.step import failed
+from aish.engine.records import StepRecord
+from aish.engine.steps.context import StepContext
 from aish.run.cluster.errand import Errand
-from aish.run.records import StepRecord
-from aish.run.stage import Stage
-from aish.run.unit import failed
 
 MOST = 3
 """An item that was on so many workers that were lost is not given to another one."""
@@ -16,7 +16,7 @@ _LOST = "its worker was lost"
 
 
 def after_loss(
-    errand: Errand, step: Step, stage: Stage, *, retry_unknown: bool
+    errand: Errand, step: Step, stage: StepContext, *, retry_unknown: bool
 ) -> StepRecord | None:
     """The end of an item that may not be begun again; nothing if it may."""
     if errand.made and not retry_unknown:
@@ -34,7 +34,7 @@ def after_loss(
     return None
 
 
-def told_again(errand: Errand, step: Step, stage: Stage) -> None:
+def told_again(errand: Errand, step: Step, stage: StepContext) -> None:
     """Tell that an item begins anew, on another worker."""
     place = stage.place(step)
     what = f"item {place.item}"
@@ -42,5 +42,5 @@ def told_again(errand: Errand, step: Step, stage: Stage) -> None:
     stage.resources.runtime.emit(Retry(place, what, errand.lost + 1, 0.0, _LOST))
 
 
-def _failed(failure: Failure, step: Step, stage: Stage) -> StepRecord:
+def _failed(failure: Failure, step: Step, stage: StepContext) -> StepRecord:
     return failed(step, stage, failure, ExitCode.FAILED, retryable=False)

@@ -4,6 +4,8 @@ from collections.abc import Callable
 
 from distributed import Client
 
+from aish.engine.run_folder import RunFolder
+from aish.engine.steps.context import StepContext
 from aish.run.cluster.address import ClusterAddress
 from aish.run.cluster.clerk import Clerk
 from aish.run.cluster.desk import Desk
@@ -11,13 +13,11 @@ from aish.run.cluster.driver import Driver
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.reception import Reception
 from aish.run.cluster.tasks import Tasks
-from aish.run.folder import RunFolder
-from aish.run.stage import Stage
 
 
 def driver_of(
     client: Client,
-    stage: Stage,
+    stage: StepContext,
     folder: RunFolder,
     address: ClusterAddress,
     alive: Callable[[], bool],

@@ -5,18 +5,18 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 from aish.core.errors import UnavailableError
+from aish.engine.cancellation import together
+from aish.engine.run_folder import RunFolder
+from aish.engine.steps.context import Carrier, StepContext
 from aish.run.cluster.address import ClusterAddress
 from aish.run.cluster.dask import ended_in_order, quiet
-from aish.run.folder import RunFolder
-from aish.run.stage import Carrier, Stage
-from aish.run.together import together
 
 _PATIENCE = 30
 
 
 @asynccontextmanager
 async def open_carrier(
-    stage: Stage, address: ClusterAddress, folder: RunFolder, *, retry_unknown: bool
+    stage: StepContext, address: ClusterAddress, folder: RunFolder, *, retry_unknown: bool
 ) -> AsyncGenerator[Carrier]:
     """Connect to the cluster, or start one; at the end nothing of the run is left there.
 

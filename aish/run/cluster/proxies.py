@@ -11,6 +11,10 @@ from dataclasses import dataclass, field, replace
 from aish.config.steps import Limits
 from aish.core.deltas import Finish
 from aish.core.events import Event, Place, ReasoningDelta, TextDelta, TextWithdrawn, ToolOutput
+from aish.engine.limits.meter import prices_of
+from aish.engine.limits.usage import Spending
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import Resources
 from aish.models.pricing import Pricing
 from aish.policy.gate import Decision, Gate, Proposal
 from aish.policy.rules import Policy
@@ -26,10 +30,6 @@ from aish.run.cluster.letters import (
     Told,
 )
 from aish.run.cluster.link import Link
-from aish.run.metering import prices_of
-from aish.run.plan import Plan
-from aish.run.resources import Resources
-from aish.run.spending import Spending
 from aish.terminal.unattended import Unattended
 
 # Answers come whole from workers: piece by piece they are for who watches one answer.

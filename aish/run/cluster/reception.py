@@ -11,6 +11,7 @@ from distributed import Client, Queue
 
 from aish import __version__
 from aish.core.errors import UnavailableError
+from aish.engine.plan.plan import Plan
 from aish.run.cluster.clerk import Clerk
 from aish.run.cluster.errand import Errand
 from aish.run.cluster.letters import Close, Hello, Opening, Orders, Parcel, Scene
@@ -19,7 +20,6 @@ from aish.run.cluster.pickles import packed, unpacked
 from aish.run.cluster.scopes import Scopes
 from aish.run.cluster.tasks import Tasks, unavailable
 from aish.run.cluster.visit import Visit
-from aish.run.plan import Plan
 
 _LOOK_SECONDS = 0.5
 _PATIENCE = 60.0

@@ -17,6 +17,9 @@ from distributed import Client, Queue, Worker
 from aish import __version__
 from aish.core.errors import AishError
 from aish.core.events import Event, Notice
+from aish.engine.environment import RunEnvironment
+from aish.engine.resources.resources import open_resources, parts, require_lock, require_servers
+from aish.engine.run_folder import RunFolder
 from aish.run.cluster.at_home import as_client, at_home
 from aish.run.cluster.item_runs import ItemRuns
 from aish.run.cluster.letters import (
@@ -34,9 +37,6 @@ from aish.run.cluster.link import Link
 from aish.run.cluster.names import closed_of, desk_of, letters_of
 from aish.run.cluster.pickles import unpacked
 from aish.run.cluster.proxies import Files, meter_of
-from aish.run.folder import RunFolder
-from aish.run.resources import open_resources, parts, require_lock, require_servers
-from aish.run.surroundings import Surroundings
 from aish.system.clock import SystemClock
 from aish.terminal.unattended import Unattended
 
@@ -130,8 +130,8 @@ class _Core:
                 link.post(Told(None, event))
 
         folder = RunFolder(self.run, None)
-        around = Surroundings(tell, Unattended(), SystemClock(), folder, os.environ)
-        async with open_resources(plan, around, meter_of(plan, link)) as resources:
+        environment = RunEnvironment(tell, Unattended(), SystemClock(), folder, os.environ)
+        async with open_resources(plan, environment, meter_of(plan, link)) as resources:
             for part, opened in parts(plan, resources):
                 require_servers(part, opened.servers)
                 require_lock(opened.tools)

@@ -9,9 +9,9 @@ from aish.core.events import Notice, Place
 from aish.core.json import JsonObject
 from aish.core.json_text import json_text
 from aish.core.messages import Turn
-from aish.run.continuing import continued
-from aish.run.plan import Plan
-from aish.run.records import StepRecord
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.steps.prompt import continued
 from aish.run.resuming.unknown import tags
 
 _MASKED = (

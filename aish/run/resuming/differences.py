@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from aish.config.loader import lookup_position
 from aish.config.pipeline import Pipeline
 from aish.core.events import Notice, Place
-from aish.run.resume_state import ResumeRefusedError
+from aish.engine.resume_state import ResumeRefusedError
 
 _SHOWN = 20
 

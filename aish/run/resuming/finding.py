@@ -11,12 +11,12 @@ from aish.core.errors import UsageError
 from aish.core.events import Shard
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.engine.resume_state import ResumeRefusedError
+from aish.engine.run_folder import STDIN, RunsPlace, kept_file, tame_name
 from aish.journal.reader import JournalReading, read_journal
 from aish.journal.writer import HeldJournal, hold_journal
-from aish.run.folder import STDIN, RunsPlace, kept_file, tame_name
 from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelves
 from aish.run.past.telling import find
-from aish.run.resume_state import ResumeRefusedError
 from aish.run.resuming.starts import starts
 from aish.system.files import open_own
 

@@ -9,10 +9,10 @@ from aish.core.events import Notice, Place
 from aish.core.json import JsonObject
 from aish.core.json_text import json_text
 from aish.core.text import counted, safe_utf8
-from aish.run.order import steps_read
-from aish.run.plan import Plan
-from aish.run.records import StepRecord
-from aish.run.resume_state import ResumeRefusedError, ResumeState
+from aish.engine.plan.order import steps_read
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resume_state import ResumeRefusedError, ResumeState
 from aish.run.resuming.conversations import Conversations
 from aish.run.resuming.repeatable import RepeatableTools
 from aish.run.resuming.scan import Rules, Scan

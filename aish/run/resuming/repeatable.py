@@ -3,8 +3,8 @@
 from importlib import import_module
 
 from aish.core.tools import Annotations, Tool, ToolName
+from aish.engine.plan.plan import Plan
 from aish.packs.catalogue import OLDER_NAMES, PACKS
-from aish.run.plan import Plan
 
 
 class RepeatableTools:

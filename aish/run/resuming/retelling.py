@@ -5,9 +5,9 @@ from typing import Any
 
 from aish.core.events import Stamped
 from aish.core.json import JsonObject
+from aish.engine.resume_state import ResumeState
 from aish.journal.reader import event_of
 from aish.journal.writer import JournalError
-from aish.run.resume_state import ResumeState
 from aish.run.resuming.owners import owners
 
 _OF_THE_RUN = frozenset({"run.started", "run.finished"})

@@ -13,8 +13,8 @@ from aish.agent.turn_json import ReadFile
 from aish.core.deltas import Usage
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.run.records import StepRecord
-from aish.run.resume_state import DoneItem, DoneItems
+from aish.engine.records import StepRecord
+from aish.engine.resume_state import DoneItem, DoneItems
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.owners import Unit, owners
 from aish.run.resuming.spending import Spending

@@ -5,8 +5,8 @@ from time import strptime
 
 from aish.core.deltas import Usage
 from aish.core.frozen import slotted
-from aish.run.budget import scopes
-from aish.run.resume_state import SpentBefore
+from aish.engine.limits.budget import scopes
+from aish.engine.resume_state import SpentBefore
 
 
 @slotted

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from aish.core.json_text import json_text
 from aish.core.text import counted, for_line
-from aish.run.resume_state import ResumeRefusedError
+from aish.engine.resume_state import ResumeRefusedError
 from aish.run.resuming.calls import Call
 from aish.run.resuming.scan import Open, Scan
 

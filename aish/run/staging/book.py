@@ -16,12 +16,12 @@ from aish.core.json import JsonObject
 from aish.core.json_text import json_text
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
+from aish.engine.plan.lock.pins import pin_now
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
 from aish.policy.digest import canonical
 from aish.policy.lock import ServerPin
 from aish.policy.lock_file import can_be_kept
-from aish.run.folder import RunFolder
-from aish.run.locks.pins import pin_now
-from aish.run.plan import Plan
 from aish.run.staging.call import StagedCall, StagedHead, pins_of, sealed
 from aish.run.staging.file import StagedFile, open_staged
 from aish.system.secrets.secrets import Secrets

@@ -8,10 +8,10 @@ from aish.config.pipeline import Pipeline
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import ToolName
+from aish.engine.plan.lock.pins import declared
 from aish.policy.digest import canonical
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
-from aish.run.locks.pins import declared
 from aish.system.secrets.secrets import Secrets
 
 _SHORT = 8

@@ -1,6 +1,6 @@
 """Whether a run may stage calls at all: the rest of this room is imported only then."""
 
-from aish.run.plan import Plan
+from aish.engine.plan.plan import Plan
 
 
 def stages(plan: Plan) -> bool:

@@ -19,14 +19,14 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool
+from aish.engine.plan.builtin_tools import presumed_tool
+from aish.engine.plan.plan import load_checked
 from aish.policy.decide import Ruling, decide
 from aish.policy.explain import check_policy_tests, tool_name
 from aish.policy.rules import Policy, compile_policy
 from aish.policy.suggest import LeftOut, Suggestion
 from aish.policy.suggest_rules import Made
 from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
-from aish.run.plan import load_checked
-from aish.run.presumed import presumed_tool
 from aish.system.files import read_capped
 
 _LIMIT = 4 * 1024 * 1024

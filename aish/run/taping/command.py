@@ -14,7 +14,7 @@ from aish.cassettes.interaction import Request, Response
 from aish.cassettes.tape import LEFT, Tape
 from aish.core.json import JsonObject
 from aish.core.tools import ToolResult
-from aish.run.command_result import ended, not_started
+from aish.engine.resources.local_commands import ended, not_started
 from aish.system.process.child import CUT_OFF, CommandResult
 
 _VERB = "EXEC"

@@ -31,15 +31,15 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import ToolResult
+from aish.engine.environment import Recorder, RecordingEnd
+from aish.engine.final import NAMES, FinalState, decide_exit
+from aish.engine.plan.credentials import ResolvedModel
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.models.retry import RetryTiming
 from aish.models.transport import MakeClient, open_client
-from aish.run.credentials import ResolvedModel
-from aish.run.final import NAMES, FinalState, decide_exit
-from aish.run.folder import RunFolder
-from aish.run.options import RunOptions
-from aish.run.plan import Plan
-from aish.run.surroundings import Recorder, RecordingEnd
 from aish.system.clock import SystemClock
 
 Mode = CassetteMode

@@ -26,9 +26,9 @@ from aish.config.models import ModelEntry
 from aish.core.deltas import Usage
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue
+from aish.engine.plan.order import OPENING
 from aish.models.client import wire_name
 from aish.models.pricing import Pricing, pricing_of
-from aish.run.judges import OPENING
 from aish.run.taping.recorded_answer import read_answer
 
 _OWN_KEYS: Final = frozenset({"model", "messages", "tools"})

@@ -18,15 +18,14 @@ from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import Event
 from aish.core.json import JsonValue
 from aish.core.protocols import Clock
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import judges_of, require_stdin
+from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.policy.staging import Staging
-from aish.run.execute import execute
-from aish.run.folder import RunFolder, RunsPlace, open_folder
-from aish.run.judges import judges_of
-from aish.run.options import RunOptions
-from aish.run.order import require_stdin
-from aish.run.plan import Plan, make_plan
 from aish.run.staging.wanted import stages
-from aish.run.surroundings import Surroundings
 from aish.run.taping.reel import Mode, TapeChoice, load_reel, open_tape, test_renewal
 from aish.run.testing.examiner import Examiner, without_snapshots
 from aish.run.testing.outcome import Job, Outcome, verdict_of
@@ -88,7 +87,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
     clock, mask = SystemClock(), plan.secrets.mask
     folder = _folder(job, clock, mask)
     with open_tape(reel, plan, options, folder, clock) as tape:
-        around = Surroundings(
+        environment = RunEnvironment(
             emit=_unheard,
             approver=Unattended(),
             clock=clock,
@@ -101,7 +100,7 @@ def _run(job: Job, mode: Mode, *, update_snapshots: bool) -> Outcome:
             _looked_at(job, mode), job.case.names, update_snapshots=update_snapshots
         )
         look = examiner if mode == "none" or judges else None
-        end = anyio.run(execute, plan, options, around, look)
+        end = anyio.run(execute, plan, options, environment, look)
     verdict = verdict_of(ExitCode(end.code), examiner.checked)
     return Outcome(
         verdict,

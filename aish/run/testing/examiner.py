@@ -8,14 +8,19 @@ from aish.cassettes.file import shown
 from aish.config.expected import Expectation
 from aish.core.events import NOWHERE
 from aish.core.json import JsonValue
-from aish.run.expect_step import grader
-from aish.run.expectations.check import Checked, check_all
-from aish.run.expectations.rendering import UnusableError, rendered
-from aish.run.expectations.result_path import NotThereError
-from aish.run.expectations.snapshot import project_of, write_snapshot
-from aish.run.expectations.subject import Subject, run_subject, step_subject, with_names
-from aish.run.plan import Plan
-from aish.run.stage import Stage
+from aish.engine.expectations.check import Checked, check_all
+from aish.engine.expectations.rendering import UnusableError, rendered
+from aish.engine.expectations.snapshot import project_of, write_snapshot
+from aish.engine.expectations.subject import (
+    NotThereError,
+    Subject,
+    run_subject,
+    step_subject,
+    with_names,
+)
+from aish.engine.plan.plan import Plan
+from aish.engine.steps.context import StepContext
+from aish.engine.steps.expect import grader
 from aish.templates.explain import TemplateError
 
 
@@ -39,7 +44,7 @@ class Examiner:
         self._update = update_snapshots
         self._begun = monotonic()
 
-    async def __call__(self, stage: Stage, outputs: JsonValue) -> None:
+    async def __call__(self, stage: StepContext, outputs: JsonValue) -> None:
         """Check every expectation of the case.
 
         Raises:
@@ -54,7 +59,7 @@ class Examiner:
         ask = grader(stage, NOWHERE)
         self.checked = await check_all(self._expect, subject, fits, plan.secrets.mask, ask)
 
-    def _renewed(self, stage: Stage, subject: Subject) -> Iterator[str]:
+    def _renewed(self, stage: StepContext, subject: Subject) -> Iterator[str]:
         """Write the snapshots of the case and of the steps; the paths of those that changed."""
         records = stage.records
         yield from _written(self._expect, subject, stage.plan)

@@ -20,18 +20,18 @@ from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Approver, Clock
 from aish.core.text import dollars
+from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.limits.budget import Budget
+from aish.engine.limits.meter import RequestHold, RunMeter
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import judges_of
+from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.journal.writer import open_journal
 from aish.models.pricing import Pricing
 from aish.output.event_log import EventLog, Sink
-from aish.run.budget import Budget
-from aish.run.execute import execute
-from aish.run.folder import RunFolder, RunsPlace, open_folder
-from aish.run.interrupt import End, Interrupt, Lend, interruptible, lent_by
-from aish.run.judges import judges_of
-from aish.run.metering import RequestHold, RunMeter
-from aish.run.options import RunOptions
-from aish.run.plan import Plan, make_plan
-from aish.run.surroundings import Surroundings
 from aish.run.testing.case import case_inputs, unkept
 from aish.run.testing.examiner import Examiner
 from aish.run.testing.outcome import Job, Outcome
@@ -351,7 +351,7 @@ class _Trial:
             journal = open_journal(folder.path)
         lost = _Lost(self._signals.lend)
         log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=lost)
-        around = Surroundings(
+        environment = RunEnvironment(
             emit=log.emit,
             approver=self._approver(plan),
             clock=clock,
@@ -363,7 +363,7 @@ class _Trial:
         examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)
         try:
             with lent_by(lost.lend):
-                end = await execute(plan, draft.options, around, examiner, None, share)
+                end = await execute(plan, draft.options, environment, examiner, None, share)
         finally:
             log.close()
         lost.check()

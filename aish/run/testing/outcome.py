@@ -8,8 +8,8 @@ from aish.config.expected import Case, CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
-from aish.run.expectations.check import Checked
-from aish.run.final import PRECEDENCE
+from aish.engine.expectations.check import Checked
+from aish.engine.final import PRECEDENCE
 
 Verdict = Literal["passed", "failed", "miss", "error"]
 """`miss`: the cassette does not fit; `error`: the case could not be tried."""

@@ -14,8 +14,8 @@ from aish.cassettes.file import shown
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
 from aish.core.text import counted
-from aish.run.case_rows import with_rows
-from aish.run.plan_checks import check_file, no_step, row_check
+from aish.engine.plan.case_rows import with_rows
+from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.run.testing.case import run_case
 from aish.run.testing.files import Search, may_have_tests, orphans
 from aish.run.testing.outcome import Job, Outcome, PipelineFile, Session, Tried

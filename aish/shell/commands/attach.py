@@ -9,8 +9,8 @@ from aish.config.steps import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
 from aish.core.resources import PromptMessage, ServerPromptInfo
 from aish.core.text import counted, for_line
-from aish.run.attaching import Attached, attachment, refuse_long
-from aish.run.uris import is_uri
+from aish.engine.plan.uris import is_uri
+from aish.engine.steps.attachments import Attached, attachment, refuse_long
 from aish.shell.command import Command, Form
 from aish.shell.outgoing import Enclosure
 from aish.shell.session import Session

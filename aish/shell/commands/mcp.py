@@ -12,9 +12,9 @@ from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.text import counted, for_line
 from aish.core.tools import Tool, ToolName
+from aish.engine.preview.tool_listing import ToolView, view
 from aish.policy.globs import SEPARATOR, split_glob
 from aish.policy.rules import Rule, matches_tool
-from aish.run.looking import ToolView, view
 from aish.shell.command import Command, Form
 from aish.shell.connecting import (
     connect,

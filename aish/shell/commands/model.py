@@ -8,7 +8,7 @@ from aish.config.models import ModelEntry
 from aish.core.errors import UsageError
 from aish.core.events import Notice
 from aish.core.text import counted
-from aish.run.opening import model_name, origin
+from aish.engine.execution.run import model_name, origin
 from aish.shell.command import Command, Form
 from aish.shell.models import known_model
 from aish.shell.norris import STEPS

@@ -22,7 +22,7 @@ async def _save(session: Session, rest: str) -> None:
     if not rest:
         raise UsageError("`:save PATH` is the form", hint="for example `:save notes.md`")
     path = Path(os.path.expanduser(rest))  # ruff: ignore[os-path-expanduser, blocking-path-method-in-async-function] - looked up at once
-    id = session.open.around.folder.id
+    id = session.open.environment.folder.id
     text = session.open.plan.secrets.mask(transcript(session.history.turns, id))
     try:
         if not _is_ours(path, title(id)):
@@ -56,7 +56,7 @@ async def _sessions(session: Session, rest: str) -> None:
     del rest
     with ExitStack() as stack:
         there = past_sessions(session.open.place, stack)
-    this, rows = session.open.around.folder.id, []
+    this, rows = session.open.environment.folder.id, []
     found = [one for one in there if one.id == this or not one.empty]
     for one in found:
         when = time.strftime("%Y-%m-%d %H:%M", time.localtime(one.began))
@@ -80,7 +80,7 @@ async def _cost(session: Session, rest: str) -> None:
 
 async def _log(session: Session, rest: str) -> None:
     del rest
-    shown = session.open.around.folder.shown
+    shown = session.open.environment.folder.shown
     if shown is None:
         session.open.out.show("an ephemeral session keeps no log")
     else:
@@ -96,7 +96,7 @@ async def _resume(session: Session, rest: str) -> None:
     opened = session.open
     with ExitStack() as stack:
         _, id = find_session(opened.place, rest, opened.plan.pipeline.name, stack)
-        if id == opened.around.folder.id:
+        if id == opened.environment.folder.id:
             raise UsageError("this is the session that you are in", hint="`:sessions` lists all")
         find_earlier(opened.plan.pipeline, opened.place, id, str, stack)
     session.resume = id

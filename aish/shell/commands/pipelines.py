@@ -14,13 +14,13 @@ from aish.core.events import NOWHERE, Event, Failure, PipelineSpent, ToolStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.protocols import Emit
-from aish.run.execute import execute
-from aish.run.folder import RunsPlace, open_folder
-from aish.run.options import RunOptions
-from aish.run.order import require_stdin
-from aish.run.plan import load_checked, make_plan
-from aish.run.plan_checks import require_steps
-from aish.run.surroundings import Surroundings
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import require_stdin
+from aish.engine.plan.plan import load_checked, make_plan
+from aish.engine.plan.validation.validate import require_steps
+from aish.engine.run_folder import RunsPlace, open_folder
 from aish.shell.command import Command
 from aish.shell.session import Session
 
@@ -60,22 +60,22 @@ async def run_file(session: Session, file: Path, inputs: Sequence[str]) -> None:
         environ=opened.options.environ,
     )
     plan = make_plan(pipeline, options, secrets=opened.plan.secrets)
-    clock = opened.around.clock
+    clock = opened.environment.clock
     place = RunsPlace(pipeline.file.parent)
     mask = plan.secrets.mask
-    ephemeral = opened.around.folder.path is None
+    ephemeral = opened.environment.folder.path is None
     folder = open_folder(pipeline.name, place, clock.now(), ephemeral=ephemeral, mask=mask)
     with folder.beginning():
         folder.write_plan(pipeline.data)
     with opened.outlets_for(plan, folder, clock) as emit, opened.interrupts.lent():
-        around = Surroundings(
+        environment = RunEnvironment(
             emit=_Counting(emit, session.emit, folder.shown),
-            approver=opened.around.approver,
+            approver=opened.environment.approver,
             clock=clock,
             folder=folder,
             environ=options.environ,
         )
-        end = await execute(plan, options, around, above=opened.meter)
+        end = await execute(plan, options, environment, above=opened.meter)
     if end.code:
         failure = Failure(end.name, end.reason, end.hint)
         session.note_failure("failed", failure, ExitCode(end.code))

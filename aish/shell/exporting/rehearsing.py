@@ -11,17 +11,17 @@ from aish.cassettes.places import Places
 from aish.config.pipeline import Pipeline
 from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
 from aish.core.frozen import frozen
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import load_checked, make_plan
+from aish.engine.run_folder import RunFolder
 from aish.policy.decide import Ruling, decide
 from aish.policy.digest import canonical
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import stand_in
 from aish.policy.suggest_rules import Made
-from aish.run.execute import execute
-from aish.run.folder import RunFolder
-from aish.run.options import RunOptions
-from aish.run.plan import load_checked, make_plan
 from aish.run.suggesting.calls import made_of_events
-from aish.run.surroundings import Surroundings
 from aish.run.taping.reel import Reel, TapeChoice
 from aish.shell.exporting.deeds import Deeds
 from aish.shell.exporting.matched import Matched
@@ -52,7 +52,7 @@ async def rehearse(
     Raises:
         NotExportedError: it does something else than the session did.
     """
-    opened, clock = session.open, session.open.around.clock
+    opened, clock = session.open, session.open.environment.clock
     choice = TapeChoice(file)
     head = Head(False, "", "", dict(opened.plan.variables))
     pipeline = load_checked(file, ())
@@ -70,10 +70,10 @@ async def rehearse(
             events.append(event)
 
     folder = RunFolder(id="", path=None, mask=plan.secrets.mask)
-    around = Surroundings(hear, Unattended(), clock, folder, options.environ, tape)
+    environment = RunEnvironment(hear, Unattended(), clock, folder, options.environ, tape)
     end = None
     with opened.interrupts.lent(), anyio.move_on_after(_SECONDS):
-        end = await execute(plan, options, around)
+        end = await execute(plan, options, environment)
     if end is None:
         raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
     if end.code or tape.left:

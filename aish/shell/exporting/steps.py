@@ -9,9 +9,9 @@ from aish.config.shell import PLATFORM_SHELL
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
+from aish.engine.plan.uris import is_uri
+from aish.engine.resources.local_commands import command_arguments
 from aish.policy.suggest_rules import Made
-from aish.run.local_command import command_arguments
-from aish.run.uris import is_uri
 from aish.shell.exporting.deeds import Line, Waited
 from aish.shell.exporting.servers import NotExportedError
 from aish.shell.local.handing import handed_over_template, literal

@@ -85,9 +85,9 @@ def _notes(deeds: Deeds, made: Draft) -> Sequence[str]:
 
 def _done(session: Session) -> tuple[Deeds, Matched]:
     """What the session did, and where it is recorded."""
-    around = session.open.around
-    folder = around.folder.path
-    if folder is None or around.tape is None:
+    environment = session.open.environment
+    folder = environment.folder.path
+    if folder is None or environment.tape is None:
         raise UsageError(
             "an ephemeral session is not recorded", hint="`aish shell` without `--ephemeral` is"
         )
@@ -95,7 +95,7 @@ def _done(session: Session) -> tuple[Deeds, Matched]:
         deeds = deeds_of(reading)
     if not deeds.kept():
         raise UsageError("there is nothing to export: no question has an answer yet")
-    tape = recorder_of(around.tape)
+    tape = recorder_of(environment.tape)
     earlier = [path for path in recordings(folder) if path != tape.reel.choice.path]
     matched = match([*recorded(earlier), tape.so_far()], deeds)
     if matched.missing:
@@ -137,7 +137,7 @@ def _keep(session: Session, used: Sequence[Interaction], cassette: Path) -> None
     """Write the cassette of the rehearsal, if nothing in it looks like a secret."""
     opened = session.open
     secrets = opened.plan.secrets
-    whole = Head(True, opened.around.folder.id, "", dict(opened.plan.variables))
+    whole = Head(True, opened.environment.folder.id, "", dict(opened.plan.variables))
     head = redact_head(whole, secrets)
     refuse_secrets(head, enumerate(used, 1))
     with Recording(cassette, head) as recording:

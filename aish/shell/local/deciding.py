@@ -12,9 +12,9 @@ from typing import Literal, Protocol
 from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.protocols import Answer, Approver, Question
+from aish.engine.resources.local_commands import SHELL_RUN, command_arguments
 from aish.policy.decide import decide
 from aish.policy.rules import Policy
-from aish.run.local_command import SHELL_RUN, command_arguments
 
 PROPOSED = replace(SHELL_RUN, trusted=False)
 """The tool as a stranger wants it: only rules about its command line approve it."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from aish.config.pipeline import Pipeline
 from aish.core.events import Notice, Place, ToolOutput
 from aish.core.protocols import Emit
-from aish.run.local_command import OUTPUT_LIMIT, SHELL_RUN
+from aish.engine.resources.local_commands import OUTPUT_LIMIT, SHELL_RUN
 from aish.system.process.child import CommandResult, Stream
 from aish.system.secrets.secrets import Secrets
 

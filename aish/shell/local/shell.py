@@ -27,13 +27,13 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Answer, Clock, Emit
 from aish.core.tools import ResultKind, Tool
-from aish.run.final import failure_of
-from aish.run.graph import finished
-from aish.run.local_command import SHELL_RUN, LocalCommands, command_arguments
-from aish.run.records import StepRecord
-from aish.run.tool_steps import tool_record
-from aish.run.tools import AllTools
-from aish.run.unit import CUT_OFF
+from aish.engine.execution.graph import finished
+from aish.engine.execution.step import CUT_OFF
+from aish.engine.final import failure_of
+from aish.engine.records import StepRecord
+from aish.engine.resources.local_commands import SHELL_RUN, LocalCommands, command_arguments
+from aish.engine.resources.toolbox import AllTools
+from aish.engine.steps.tool_call import tool_record
 from aish.shell.local.deciding import PROPOSED, Asking, Said, settle
 from aish.shell.local.handing import INTERRUPTED, cut_short, handed_over, not_run
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many

@@ -5,7 +5,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.config.loader import load_pipeline
 from aish.core.errors import PipelineError, Problem
-from aish.run.plan_checks import check_file
+from aish.engine.plan.validation.validate import check_file
 
 BROKEN = Path(__file__).parent / "broken"
 NAMES = sorted(path.name for path in BROKEN.iterdir() if path.suffix == ".yaml")

@@ -12,7 +12,7 @@ from aish.config.server_entry import ServerTimeout
 from aish.config.steps import CallStep, Limits, LoopLimits, Output, Prompt, PromptStep, RunStep
 from aish.core.errors import PipelineError
 from aish.core.rules import RuleEntry
-from aish.run.plan_checks import check_file, cross_check
+from aish.engine.plan.validation.validate import check_file, cross_check
 
 GOOD = Path(__file__).parent / "good"
 

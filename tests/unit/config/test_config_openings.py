@@ -10,10 +10,10 @@ from aish.config.shell import PLATFORM_SHELL
 from aish.config.steps import Attachment, PromptStep, ServerPrompt
 from aish.core.errors import PipelineError
 from aish.core.rules import RuleEntry
-from aish.run.options import RunOptions
-from aish.run.order import in_order
-from aish.run.plan import make_plan
-from aish.run.plan_checks import check_file, require_steps
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import in_order
+from aish.engine.plan.plan import make_plan
+from aish.engine.plan.validation.validate import check_file, require_steps
 
 HEAD = """aish: 1
 models: {a: {embedded: smollm2}}

@@ -11,7 +11,7 @@ from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, as_text
 from aish.core.errors import PipelineError
 from aish.core.json import JsonValue
-from aish.run.plan_checks import check_file
+from aish.engine.plan.validation.validate import check_file
 
 
 def data_of(text: str) -> JsonValue:

@@ -82,7 +82,7 @@ def test_without_the_list_its_prices_are_unknown_and_nothing_breaks() -> None:
 def test_the_list_is_not_loaded_before_a_price_is_asked_for() -> None:
     code = (
         "import sys\n"
-        "import aish.run.execute\n"
+        "import aish.engine.execution.run\n"
         "from aish.models.pricing import pricing_of\n"
         "assert 'genai_prices' not in sys.modules and 'pydantic' not in sys.modules\n"
     )

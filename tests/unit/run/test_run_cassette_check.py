@@ -8,9 +8,9 @@ from recorded_runs import asks, command, read, run_of, says, session, write
 from aish.cassettes.interaction import Head, Interaction, Request, Response
 from aish.config.expected import CassetteSettings
 from aish.core.errors import PipelineError, UsageError
+from aish.engine.plan.plan import load_checked
 from aish.run.cassette_check.check import Checked, Subject, check, named_in
 from aish.run.cassette_check.search import subjects
-from aish.run.plan import load_checked
 
 KEY = "sk-" + "abcdefghijABCDEFGHIJ0123456789"
 PIPELINE = """

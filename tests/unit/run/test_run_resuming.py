@@ -27,12 +27,18 @@ from aish.core.events import (
     ToolStarted,
     TurnStarted,
 )
+from aish.engine.execution.fingerprint import fingerprint
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.resume_state import (
+    DoneItem,
+    DoneItems,
+    ResumeRefusedError,
+    ResumeState,
+    SpentBefore,
+)
 from aish.journal.writer import JournalError, sealed
-from aish.run.options import RunOptions
-from aish.run.plan import Plan, load_checked, make_plan
-from aish.run.resume_state import DoneItem, DoneItems, ResumeRefusedError, ResumeState, SpentBefore
 from aish.run.resuming.differences import check_same, differences, forced
-from aish.run.resuming.fingerprint import fingerprint
 from aish.run.resuming.journal import carried
 from aish.run.resuming.retelling import retold, retold_whole
 from aish.run.resuming.starts import starts

@@ -14,7 +14,7 @@ from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.core.tools import ToolResult
-from aish.run.local_command import LocalCommands, command_arguments
+from aish.engine.resources.local_commands import LocalCommands, command_arguments
 from aish.run.taping.reel import RunTape
 from aish.system.clock import SystemClock
 from aish.system.offline import offline

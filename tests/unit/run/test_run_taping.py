@@ -14,11 +14,11 @@ from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.interaction import Cassette, Head
 from aish.core.errors import PipelineError
 from aish.core.events import Event, Exit, RunFinished
-from aish.run.execute import execute
-from aish.run.folder import RunFolder
-from aish.run.options import RunOptions
-from aish.run.plan import load_checked, make_plan
-from aish.run.surroundings import Surroundings
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import load_checked, make_plan
+from aish.engine.run_folder import RunFolder
 from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, open_tape
 from aish.system.clock import SystemClock
 from aish.system.offline import OfflineError
@@ -137,8 +137,8 @@ def run(
     plan = make_plan(load_checked(path, ()), options, reel=made)
     clock, folder = SystemClock(), RunFolder(id="r", path=None)
     with open_tape(made, plan, options, folder, clock) as tape:
-        around = Surroundings(emit, Unattended(), clock, folder, env, tape)
-        return anyio.run(execute, plan, options, around)
+        environment = RunEnvironment(emit, Unattended(), clock, folder, env, tape)
+        return anyio.run(execute, plan, options, environment)
 
 
 @pytest.mark.requirement("C6", "exit-70")

@@ -9,7 +9,7 @@ import anyio
 import pytest
 
 from aish.core.errors import ExitCode
-from aish.run.interrupt import interruptible
+from aish.engine.cancellation import interruptible
 from aish.shell.interrupts import Interrupts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]

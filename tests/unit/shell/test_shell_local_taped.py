@@ -15,7 +15,7 @@ from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.config.shell import PLATFORM_SHELL
 from aish.core.tools import ToolResult
-from aish.run.local_command import LocalCommands, command_arguments
+from aish.engine.resources.local_commands import LocalCommands, command_arguments
 from aish.run.taping.reel import RunTape
 from aish.shell.local.handing import handed_over
 from aish.shell.local.shell import LocalShell

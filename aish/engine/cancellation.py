@@ -1,0 +1,223 @@
+"""Ctrl-C, SIGTERM and SIGHUP; whether a run still begins new work; what is in flight (B14, F3).
+
+Tasks that end together: the first thing that goes wrong comes out as it is, not in a group.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncGenerator, Callable, Generator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
+from contextvars import ContextVar
+from dataclasses import field
+from functools import partial
+from typing import NoReturn
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.core.errors import ExitCode
+from aish.core.frozen import slotted
+from aish.core.text import counted
+from aish.system.computation import add_signal_handler
+from aish.system.guest import is_guest
+
+GRACE_SECONDS = 10.0
+"""How long items in flight may go on after a Ctrl-C (B14)."""
+
+
+@slotted
+class Cancellation:
+    """Shared by all units of work of a run: the plain steps and the items.
+
+    `why` is empty while the run goes on; then it says what ended it, for what was not begun.
+    `apart` is that of an item's sub-pipeline: what is in flight goes on, and the item is.
+    """
+
+    why: str = ""
+    items: int = 0
+    plain: set[anyio.CancelScope] = field(default_factory=set)
+    above: "Cancellation | None" = None
+    apart: bool = False
+
+    def child(self, *, apart: bool) -> "Cancellation":
+        """That of a sub-pipeline, which may stop while the rest of the run goes on."""
+        return Cancellation(above=self, apart=apart)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether nothing new is begun."""
+        return bool(self.reason)
+
+    @property
+    def reason(self) -> str:
+        """What ended the run, or this part of it; empty while it goes on."""
+        return self.why or ("" if self.above is None or self.apart else self.above.reason)
+
+    def stop(self, why: str) -> None:
+        """Begin nothing new; what is in flight goes on."""
+        self.why = self.why or why
+
+    @contextmanager
+    def plain_unit(self) -> Generator[None]:
+        """A step in flight: a signal ends it at once, unless it is a part of an item.
+
+        Raises:
+            CutOffError: a signal has ended it.
+        """
+        if self.in_item:
+            yield
+            return
+        root = self.root()
+        with anyio.CancelScope() as scope:
+            root.plain.add(scope)
+            try:
+                yield
+            finally:
+                root.plain.discard(scope)
+        if scope.cancelled_caught:
+            raise CutOffError
+
+    @contextmanager
+    def item_unit(self) -> Generator[None]:
+        """An item in flight: after a Ctrl-C it has some seconds left."""
+        root = self.root()
+        root.items += 1
+        try:
+            yield
+        finally:
+            root.items -= 1
+
+    def root(self) -> "Cancellation":
+        """That of the whole run."""
+        return self if self.above is None else self.above.root()
+
+    def check_whole(self, *, ended: bool) -> None:
+        """See that a sub-pipeline came to its end: all of it has `ended`, or it stopped itself.
+
+        Raises:
+            CutOffError: the run around it was stopped before that.
+        """
+        if not ended and not self.why and self.stopped:
+            raise CutOffError
+
+    @property
+    def in_item(self) -> bool:
+        """Whether all of it is a part of one item."""
+        return self.apart or (self.above is not None and self.above.in_item)
+
+    def interrupt(self, whole: anyio.CancelScope, code: ExitCode) -> None:
+        """A signal came: end `whole` in the way that is right for it."""
+        self.stop("the run was interrupted")
+        if code is not ExitCode.INTERRUPTED or not self.items:
+            whole.cancel()
+            return
+        whole.deadline = min(whole.deadline, anyio.current_time() + GRACE_SECONDS)
+        for scope in tuple(self.plain):
+            scope.cancel()
+
+
+async def until_cancelled() -> NoReturn:
+    """Wait for the cancellation of this task, whose template a signal or a deadline has stopped.
+
+    Raises:
+        RuntimeError: it does not come.
+    """
+    await anyio.sleep(GRACE_SECONDS * 2)
+    raise RuntimeError("a template was stopped, and its task goes on")
+
+
+class CutOffError(Exception):
+    """A step was ended by a signal while the items of another one go on."""
+
+
+def last_words(items: int) -> str:
+    """What a person is told who pressed Ctrl-C once."""
+    has = "has" if items == 1 else "have"
+    under_way = f"{counted(items, 'item')} under way {has} {GRACE_SECONDS:g} s to end"
+    return f"nothing new is begun, {under_way}; Ctrl-C again leaves at once"
+
+
+# A terminal that goes away (SIGHUP) ends a run as SIGTERM does.
+_CODES = {
+    signal.SIGINT: ExitCode.INTERRUPTED,
+    signal.SIGTERM: ExitCode.TERMINATED,
+    signal.SIGHUP: ExitCode.TERMINATED,
+}
+
+
+@slotted
+class Interrupt:
+    """Which signal came, if one did."""
+
+    code: ExitCode | None = None
+
+
+End = Callable[[ExitCode], None]
+Lend = Callable[[End], AbstractContextManager[Interrupt]]
+_LENT: ContextVar[Lend | None] = ContextVar("lent", default=None)
+
+
+@contextmanager
+def lent_by(lend: Lend) -> Generator[None]:
+    """Within the block whoever wants the signals gets them from `lend`, who has them already."""
+    token = _LENT.set(lend)
+    try:
+        yield
+    finally:
+        _LENT.reset(token)
+
+
+@contextmanager
+def interruptible(end: End) -> Generator[Interrupt]:
+    """Call `end` when SIGINT, SIGTERM or SIGHUP arrives.
+
+    A second one, if it is no SIGHUP, leaves without waiting; the reaper then ends the children
+    (M10).
+    """
+    lend = _LENT.get()
+    if lend is None and is_guest():
+        # Whose process it is decides what a signal does; an interrupted loop cancels us.
+        yield Interrupt()
+        return
+    with _taken(end) if lend is None else lend(end) as seen:
+        yield seen
+
+
+@contextmanager
+def _taken(end: End) -> Generator[Interrupt]:
+    seen = Interrupt()
+    loop = asyncio.get_running_loop()
+
+    def arrived(number: signal.Signals) -> None:
+        if seen.code is None:
+            seen.code = _CODES[number]
+            end(seen.code)
+        elif number is not signal.SIGHUP:
+            os._exit(int(seen.code))
+
+    installed = []
+    # What whoever started us had ignored (`nohup`, a job in the background) stays so.
+    for number in (n for n in _CODES if signal.getsignal(n) is not signal.SIG_IGN):
+        # Only the main thread can take signals; elsewhere (a test) they stay with their owner.
+        with suppress(ValueError, RuntimeError, NotImplementedError):
+            add_signal_handler(loop, number, partial(arrived, number))
+            installed.append(number)
+    try:
+        yield seen
+    finally:
+        for number in installed:
+            loop.remove_signal_handler(number)
+
+
+@asynccontextmanager
+async def together() -> AsyncGenerator[TaskGroup]:
+    """A task group whose failure is that of the task that failed first."""
+    try:
+        async with anyio.create_task_group() as tasks:
+            yield tasks
+    except BaseExceptionGroup as group:
+        failure: BaseException = group
+        while isinstance(failure, BaseExceptionGroup):
+            failure = failure.exceptions[0]
+        raise failure from None

@@ -1,0 +1,1 @@
+"""A whole run: its graph of steps, its items, its end."""

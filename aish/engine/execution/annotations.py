@@ -1,0 +1,206 @@
+"""A pipeline's `annotations`, made when its steps have ended (B11).
+
+A model has written most of each: a field that is not valid, or cannot be rendered, is left out with
+a warning. None of it fails a run.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from posixpath import normpath
+from typing import cast, get_args
+
+from aish.agent.runtime import Mask
+from aish.config.annotations import FIELDS, Annotation
+from aish.config.pipeline import Pipeline
+from aish.core.errors import AishError
+from aish.core.events import AnnotationAdded, AnnotationLevel, Event, Notice, Place
+from aish.core.frozen import slotted
+from aish.core.json import JsonValue
+from aish.core.text import counted, for_line
+from aish.engine.plan.order import annotation_reads
+from aish.engine.records import Records
+from aish.templates.context import ProjectNames
+from aish.templates.render import evaluate, render_value
+from aish.templates.values import text_of
+
+_MOST = 5_000
+_MOST_TOLD = 10
+_LONGEST_PATH = 1_000
+_LONGEST_MESSAGE = 10_000
+_TOO_MANY_LINES = 10**10
+_SHOWN = 60
+_LEVELS = get_args(AnnotationLevel)
+_USUAL: AnnotationLevel = "warning"
+
+
+def annotations_of(
+    pipeline: Pipeline,
+    context: Mapping[str, JsonValue],
+    records: Records,
+    place: Place,
+    mask: Mask = str,
+) -> Iterator[Event]:
+    """The events of all annotations; `context` is what templates see, `place` whose they are.
+
+    `mask` takes the secrets out of a text before it is cut.
+    """
+    making = _Making(place, context, records, mask)
+    for annotation in pipeline.annotations:
+        yield from making.made(annotation)
+    yield from making.rest()
+
+
+@slotted
+class _Making:
+    place: Place
+    context: Mapping[str, JsonValue]
+    records: Records
+    mask: Mask
+    count: int = 0
+    untold: int = 0
+    told: int = 0
+
+    def made(self, annotation: Annotation) -> Iterator[Event]:
+        """The annotations of one entry."""
+        try:
+            items = self._items(annotation)
+        except AishError as error:
+            yield from self._failed(annotation, annotation.where, error)
+            return
+        for index, item in enumerate(items):
+            where = annotation.where if item is None else f"{annotation.where}, item {index + 1}"
+            self.count += 1
+            if self.count > _MOST:
+                continue
+            found, errors = self._fields(annotation, index, item)
+            for failure in errors:
+                yield from self._failed(annotation, where, failure)
+            if "message" in found or not errors:
+                yield from self._annotation(found, where)
+
+    def rest(self) -> Iterator[Event]:
+        """What is left out, in one warning each."""
+        if self.count > _MOST:
+            said = (
+                f"{counted(self.count - _MOST, 'annotation')} over the limit of {_MOST:,} left out"
+            )
+            yield Notice(self.place, "warning", "annotations", said)
+        if self.untold:
+            said = f"{counted(self.untold, 'more problem')} with annotations"
+            yield Notice(self.place, "warning", "annotations", said)
+
+    def _items(self, annotation: Annotation) -> Sequence[Mapping[str, JsonValue] | None]:
+        """What an entry is rendered for: once, or for each item."""
+        if annotation.foreach is None:
+            return (None,)
+        value = evaluate(annotation.foreach, self.context)
+        if value is None:
+            return ()
+        if not isinstance(value, list):
+            raise AishError(f"`{annotation.foreach}` does not give a list")
+        return [{annotation.name: item} for item in value]
+
+    def _fields(
+        self, annotation: Annotation, index: int, item: Mapping[str, JsonValue] | None
+    ) -> tuple[Mapping[str, JsonValue], Sequence[AishError]]:
+        """The fields that can be had, and why others cannot."""
+        if not annotation.fields:
+            (value,) = (item or {}).values()
+            if isinstance(value, Mapping):
+                return {key: value[key] for key in FIELDS if key in value}, ()
+            return {}, (AishError("the item is not a mapping with `path` and `message`"),)
+        names = self.context if item is None else _with(self.context, {**item, "index": index})
+        found: dict[str, JsonValue] = {}
+        errors: list[AishError] = []
+        for key, source in annotation.fields:
+            try:
+                found[key] = render_value(source, names) if isinstance(source, str) else source
+            except AishError as error:
+                errors.append(error)
+        return found, errors
+
+    def _annotation(self, found: Mapping[str, JsonValue], where: str) -> Iterator[Event]:
+        message = _text(found.get("message"))
+        if not message:
+            yield from self._warn(where, "the message is empty")
+            return
+        path = _text(found.get("path"))
+        if len(path) > _LONGEST_PATH or for_line(path) != path:
+            yield from self._warn(where, f"`path` is {_shown(path, self.mask)}, not a path")
+            path = ""
+        elif normpath(path).split("/", 1)[0] == "..":
+            said = f"`path` is {_shown(path, self.mask)}, which leads out of the repository"
+            yield from self._warn(where, said)
+            path = ""
+        first, last = found.get("line"), found.get("end_line")
+        line, end_line = _line(first), _line(last)
+        for key, given, number in (("line", first, line), ("end_line", last, end_line)):
+            if number is None and _text(given):
+                yield from self._warn(
+                    where, f"`{key}` is {_shown(given, self.mask)}, not a line number"
+                )
+        level = _text(found.get("level")) or _USUAL
+        if level not in _LEVELS:
+            listed = ", ".join(f"`{known}`" for known in _LEVELS)
+            yield from self._warn(
+                where, f"`level` is {_shown(level, self.mask)}, not one of {listed}"
+            )
+            level = _USUAL
+        line = line if path else None
+        yield AnnotationAdded(
+            path.removeprefix("./") or None,
+            line,
+            end_line if line is not None and end_line is not None and end_line > line else None,
+            cast("AnnotationLevel", level),
+            self.mask(message)[:_LONGEST_MESSAGE],
+            self.place,
+        )
+
+    def _failed(self, annotation: Annotation, where: str, error: AishError) -> Iterator[Event]:
+        """Nothing is said of what a step that did not come to its end has left open."""
+        read = {name.split(".")[1] for name in annotation_reads(annotation) if _is_step(name)}
+        ended = [self.records[id] for id in read if id in self.records]
+        if len(ended) < len(read) or any(one.output is None for one in ended):
+            return
+        yield from self._warn(where, error.message)
+
+    def _warn(self, where: str, said: str) -> Iterator[Event]:
+        if self.told >= _MOST_TOLD:
+            self.untold += 1
+            return
+        self.told += 1
+        yield Notice(self.place, "warning", "annotations", f"{where}: {said}")
+
+
+def _is_step(name: str) -> bool:
+    return name.startswith("steps.")
+
+
+def _line(value: JsonValue) -> int | None:
+    """A line number, however it is written."""
+    if isinstance(value, bool):
+        return None
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, int):
+        return value if 0 < value < _TOO_MANY_LINES else None
+    text = _text(value)
+    # More digits are no line of any file.
+    is_number = text.isascii() and text.isdigit() and len(text) < len(str(_TOO_MANY_LINES))
+    return int(text) or None if is_number else None
+
+
+def _text(value: JsonValue) -> str:
+    return "" if value is None else text_of(value).strip()
+
+
+def _shown(value: JsonValue, mask: Mask) -> str:
+    text = for_line(mask(text_of(value)))
+    return f"`{text[:_SHOWN]}…`" if len(text) > _SHOWN else f"`{text}`"
+
+
+def _with(
+    context: Mapping[str, JsonValue], more: Mapping[str, JsonValue]
+) -> Mapping[str, JsonValue]:
+    """More names, and the same folder for `readfile`."""
+    names = {**context, **more}
+    return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

@@ -1,0 +1,203 @@
+"""What decides the results of a run, as one short hash for each part of it (B3).
+
+A run may be gone on with if all of these are what they were. Left out is what may change: bounds,
+speed, reporting, credentials, and what only tests read.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from hashlib import sha256
+from pathlib import Path
+
+from aish.config.steps import Foreach, PromptStep
+from aish.core.errors import AishError
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import needs_of, texts
+from aish.engine.plan.plan import Plan
+from aish.engine.plan.template_context import template_context
+from aish.engine.plan.uris import is_uri
+from aish.policy.digest import canonical
+from aish.system.computation import ComputationStoppedError
+from aish.templates.render import render
+
+_SIZE = 16
+_BLOCK = 1 << 20
+# Where a signal or the time limit stops a template, the run ends as soon as it waits for anything.
+_NOT_RENDERED = (AishError, ComputationStoppedError)
+
+_BOUNDS = frozenset({"limits", "max_tool_depth", "max_calls_per_turn"})
+_PACE = frozenset({"concurrency", "max_failures", "retry", "timeout", "on_error"})
+_ACCESS = frozenset({"key_env", "auth_env", "auth_token", "headers", "proxy", "verify_tls"})
+_TESTS = frozenset({"tests", "policy_tests", "cassette"})
+_WORDS = frozenset({"aish", "name", "description", "extends", "secrets", "shell", "stdin"})
+# These are looked at part by part.
+_PARTS = frozenset({"inputs", "env", "models", "mcp", "prompts", "steps", "lock"})
+
+_OF_TOP = _BOUNDS | _PACE | _TESTS | _WORDS | _PARTS
+_OF_STEP = _BOUNDS | _PACE | {"id"}
+_OF_MODEL = _PACE | _ACCESS | {"price", "usage"}
+_OF_SERVER = _PACE | _ACCESS | {"required", "protocol"}
+# `parallel` and `idempotent` say which calls may be made again: to add one is a way to go on.
+_OF_MCP = _BOUNDS | {"servers", "parallel", "idempotent"}
+
+
+def fingerprint(plan: Plan, options: RunOptions) -> dict[str, str]:
+    """A hash for each part: `steps.notes.prompt`, `inputs.since`, `file rows.csv`, `--model`.
+
+    Secrets are taken out first, so that no hash tells of one.
+    """
+    found = dict(_parts(plan, options))
+    found.update(_files(plan, options))
+    return found
+
+
+def _parts(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
+    mask = plan.secrets.mask_json
+    for path, value in (*_of_file(plan), *_given(plan, options), *_of_inner(plan)):
+        yield path, hashed(mask(value))
+
+
+def _of_inner(plan: Plan, above: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """The same of sub-pipelines: `notes/steps.draft.prompt` in the one that `notes` runs."""
+    for id, inner in plan.inner.items():
+        prefix = f"{above}{id}/"
+        for path, value in _of_file(inner):
+            yield f"{prefix}{path}", value
+        for name in inner.pipeline.env:
+            yield f"{prefix}env.{name}", inner.variables.get(name)
+        for name, digest in _named_files(inner):
+            yield f"file {name} ({prefix[:-1]})", digest
+        yield from _of_inner(inner, prefix)
+
+
+def hashed(value: JsonValue) -> str:
+    """The hash of a value; equal values have equal hashes."""
+    return sha256(canonical(value).encode("ascii")).hexdigest()[:_SIZE]
+
+
+def _of_file(plan: Plan) -> Iterator[tuple[str, JsonValue]]:
+    """The parts of the merged file, with their paths; steps by their ids."""
+    data = plan.pipeline.data
+    yield from _entries(data, "", _OF_TOP)
+    models, mcp = _mapping(data, "models"), _mapping(data, "mcp")
+    for alias in plan.models:
+        yield from _entries(_mapping(models, alias), f"models.{alias}.", _OF_MODEL)
+    yield from _entries(mcp, "mcp.", _OF_MCP)
+    servers = _mapping(mcp, "servers")
+    for alias in servers:
+        yield from _entries(_mapping(servers, alias), f"mcp.servers.{alias}.", _OF_SERVER)
+    prompts = _mapping(data, "prompts")
+    used = {step.prompt_name for step in plan.steps if isinstance(step, PromptStep)}
+    yield from ((f"prompts.{name}", prompts[name]) for name in prompts if name in used)
+    steps = data.get("steps")
+    for step in steps if isinstance(steps, list) else ():
+        if isinstance(step, Mapping):
+            yield from _entries(step, f"steps.{step.get('id')}.", _OF_STEP)
+
+
+def _given(plan: Plan, options: RunOptions) -> Iterator[tuple[str, JsonValue]]:
+    """What does not stand in the file."""
+    for name, value in options.inputs.items():
+        yield f"inputs.{name}", value
+    for name in plan.pipeline.env:
+        yield f"env.{name}", plan.variables.get(name)
+    if options.stdin:
+        yield "stdin", options.stdin
+    if options.model is not None:
+        yield "--model", options.model
+    if options.allow:
+        yield "--allow", sorted(options.allow)
+    if options.deny:
+        yield "--deny", sorted(options.deny)
+    if options.shard is not None:
+        yield "--shard", f"{options.shard.index}/{options.shard.of}"
+    if plan.lock is not None:
+        yield "lock", _lock(plan)
+
+
+def _lock(plan: Plan) -> JsonValue:
+    lock = plan.lock
+    assert lock is not None
+    pins: dict[str, JsonValue] = {
+        alias: {name: tool.sha256 for name, tool in server.tools.items()}
+        for alias, server in lock.servers.items()
+    }
+    return {"tools": pins, "models": dict(lock.models), "prompts": dict(lock.prompts)}
+
+
+def _entries(
+    table: JsonObject, path: str, left_out: frozenset[str]
+) -> Iterator[tuple[str, JsonValue]]:
+    for key, value in table.items():
+        if key == "output" and isinstance(value, Mapping):
+            # How often an answer is asked for is a bound.
+            yield f"{path}{key}", {name: value[name] for name in value if name != "attempts"}
+        elif key not in left_out:
+            yield f"{path}{key}", value
+
+
+def _mapping(table: JsonObject, key: str) -> JsonObject:
+    found = table.get(key)
+    return found if isinstance(found, Mapping) else {}
+
+
+def _files(plan: Plan, options: RunOptions) -> Iterator[tuple[str, str]]:
+    """The content of the files that the pipeline names, attaches, and runs over."""
+    for name, digest in _named_files(plan):
+        yield f"file {name}", digest[:_SIZE]
+    context = template_context(plan.pipeline, options, {}, plan.variables)
+    for step in plan.steps:
+        source = step.flow.foreach
+        if source is not None:
+            # A template that reads a step's result cannot be rendered yet: its items are compared
+            # one by one.
+            with suppress(*_NOT_RENDERED):
+                yield from _items(source, context)
+        if isinstance(step, PromptStep) and step.attach:
+            yield from _attached(step, plan, context)
+
+
+def _attached(
+    step: PromptStep, plan: Plan, context: Mapping[str, JsonValue]
+) -> Iterator[tuple[str, str]]:
+    """Files that are attached; not by a step that waits for others, which may have made them."""
+    if needs_of(step, [one.id for one in plan.steps]):
+        return
+    from aish.engine.steps.attachments import file_data
+
+    for one in step.attach:
+        with suppress(*_NOT_RENDERED):
+            name = render(one.ref, context)
+            if one.server is None and not is_uri(name):
+                data = file_data(plan.pipeline.file.parent, name)
+                yield f"file {name}", sha256(data).hexdigest()[:_SIZE]
+
+
+def _named_files(plan: Plan) -> Iterator[tuple[str, str]]:
+    """The prompts and schemas that a file names where no test alone reads them."""
+    pipeline = plan.pipeline
+    named = set(texts({key: pipeline.data.get(key) for key in pipeline.data if key not in _TESTS}))
+    yield from ((name, digest) for name, digest in pipeline.files.items() if name in named)
+
+
+def _items(source: Foreach, context: Mapping[str, JsonValue]) -> Iterator[tuple[str, str]]:
+    if source.file is not None:
+        name = render(source.file, context)
+        yield f"file {name}", _content(source.folder / name)
+    elif source.glob is not None:
+        from aish.items.globbing import files_of
+
+        pattern = render(source.glob, context)
+        yield f"files {pattern}", hashed(files_of(pattern, source.folder))
+
+
+def _content(path: Path) -> str:
+    digest = sha256()
+    try:
+        with path.open("rb") as file:
+            while block := file.read(_BLOCK):
+                digest.update(block)
+    except (OSError, ValueError):
+        return "missing"
+    return digest.hexdigest()[:_SIZE]

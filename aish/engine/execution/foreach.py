@@ -1,0 +1,483 @@
+"""A step over many items: a window of them in flight, each result told once (F5, B4, B5).
+
+An item begins and ends here or on a worker (B7).
+"""
+
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from dataclasses import field, replace
+from typing import TYPE_CHECKING
+
+import anyio
+from anyio.lowlevel import checkpoint
+
+from aish.agent.runtime import add_cost, add_usage
+from aish.config.steps import Foreach, MaxFailures, PipelineStep, PromptStep, Step
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.events import (
+    Failure,
+    ItemFinished,
+    ItemStarted,
+    KeySurvey,
+    Notice,
+    Place,
+    StepStarted,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.text import counted
+from aish.engine.cancellation import CutOffError, together, until_cancelled
+from aish.engine.execution.item_source import count, given_parts, items_of, key_of, survey_keys
+from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, run_unit
+from aish.engine.final import PRECEDENCE, failure_of
+from aish.engine.plan.order import names_item
+from aish.engine.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
+from aish.engine.steps.context import Entrance, ItemScope, StepContext
+from aish.items.items import Item, Items
+from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
+from aish.items.shards import holds
+from aish.items.values import digest_of
+from aish.system.computation import ComputationStoppedError
+from aish.templates.render import evaluate
+
+
+@frozen
+class Task:
+    """An item to be run; one with a `problem` has no key of its own, and fails with it."""
+
+    item: Item
+    key: str
+    digest: str
+    problem: Failure | None = None
+
+    def started(self, place: Place) -> ItemStarted:
+        """The event of its beginning."""
+        return ItemStarted(place, self.key, self.item.index, self.digest, self.item.value)
+
+    def finished(self, place: Place, record: StepRecord) -> ItemFinished:
+        """The event of its end."""
+        return ItemFinished(
+            place=place,
+            key=self.key,
+            index=self.item.index,
+            status=record.status,
+            text=record.text,
+            output=record.output,
+            usage=record.usage,
+            cost_usd=record.cost_usd,
+            seconds=record.seconds,
+            error=record.failure,
+        )
+
+
+async def run_item(step: Step, stage: StepContext, entrance: Entrance) -> StepRecord | None:
+    """The end of the item of `stage`; nothing if it has none, because the run was stopped."""
+    try:
+        left_out = _left_out(step, stage)
+    except ComputationStoppedError:
+        await until_cancelled()
+    if stage.carrier is not None and left_out is None:
+        return await stage.carrier.carry(step, stage, entrance)
+    entrance.begin()
+    with stage.course.item_unit(), suppress(CutOffError):
+        return left_out or await run_unit(step, stage)
+    return None
+
+
+def _left_out(step: Step, stage: StepContext) -> StepRecord | None:
+    """The end of an item that the step's `when` leaves out."""
+    when = step.flow.when
+    try:
+        if when is None or not names_item(step) or evaluate(when, stage.context()):
+            return None
+    except AishError as error:
+        return failed(step, stage, failure_of(error), error.exit_code)
+    why = Failure("when", f"`when` is not so: {when}")
+    return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why)
+
+
+# Of a total that is not known, a share means something only after some items.
+_FEWEST = 20
+
+
+def exceeds(most: MaxFailures, bad: int, done: int, total: int | None) -> bool:
+    """Whether `bad` of the items that are `done` are more than the file allows."""
+    if most.count is not None:
+        return bad > most.count
+    if total is None and done < _FEWEST:
+        return False
+    return bad > (most.share or 0.0) * (total if total is not None else done)
+
+
+if TYPE_CHECKING:
+    from aish.engine.resume_state import DoneItem
+
+# What a run is told to end with even where it comes to its end (design 1.3).
+_NAMED = frozenset({ExitCode.DENIED, ExitCode.BUDGET})
+# How many items that are done already are passed over before others get a turn.
+_AT_ONCE = 500
+
+
+async def run_items(step: Step, foreach: Foreach, stage: StepContext) -> StepRecord:
+    """Run `step` for each of its items that is not done; emits `step.started` as well.
+
+    Raises:
+        StepFailedError: the items cannot be read.
+    """
+    context = stage.context()
+    kind = KINDS[type(step)]
+    try:
+        items = items_of(foreach, context)
+        keys = await _surveyed(step, foreach, items, stage)
+        known = await count(items, keys, foreach, stage)
+    except (ComputationStoppedError, CutOffError, anyio.get_cancelled_exc_class()):
+        stage.resources.runtime.emit(StepStarted(stage.place(step), kind))
+        raise
+    before = stage.carried.items.get(stage.name(step)) if stage.carried else None
+    done = before.ok + before.failed if before is not None else 0
+    given = () if stage.prefix else given_parts(step, stage.plan)
+    stage.resources.runtime.emit(StepStarted(stage.place(step), kind, known, done, given))
+    total = items.total if stage.options.shard is None else None
+    own_key = key_of(foreach, context)
+    batch = _Batch(step, foreach, stage, items, iter(items), own_key, total, known)
+    stage.ended[stage.place(step)] = batch.kept
+    return await batch.run()
+
+
+async def _surveyed(
+    step: Step, foreach: Foreach, items: Items, stage: StepContext
+) -> KeySurvey | None:
+    """What the keys of the items are like, if that is to be looked at; not again on a resume.
+
+    Raises:
+        ItemsError: the items cannot be read, or one key is there twice and that is to fail.
+    """
+    if foreach.key is None:
+        return None
+    # An item of a sub-pipeline may have written the file anew since the run began.
+    known = None if stage.within else stage.options.surveys.get(stage.name(step))
+    if known is not None or not stage.options.key_check or stage.carried is not None:
+        return known
+    with stage.course.plain_unit():
+        for known in survey_keys(foreach, items, stage.context()):
+            if known is None:
+                await checkpoint()
+    return known
+
+
+@slotted
+class _Batch:
+    """The state of one `foreach` step.
+
+    `total` is how many items there are, `expected` a count of a file that nobody has read yet, and
+    `rule` what a rule that approves the first denied call would have to say.
+    """
+
+    step: Step
+    foreach: Foreach
+    stage: StepContext
+    items: Items
+    source: Iterator[Item]
+    key_of: KeyOf
+    total: int | None
+    expected: int | None
+    keys: Keys | None = None
+    repeated: int = 0
+    done: int = 0
+    bad: int = 0
+    codes: set[ExitCode] = field(default_factory=set)
+    usage: Usage | None = None
+    cost_usd: float | None = 0.0
+    kept: list[ItemRecord] = field(default_factory=list)
+    first: str = ""
+    rule: str | None = None
+    before: int = 0
+    mends: bool = False
+    fatal: StepRecord | None = None
+    over: bool = False
+    through: bool = False
+    dropped: bool = False
+    places: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
+    seconds: float = 0.0
+
+    async def run(self) -> StepRecord:
+        """Items through a window of `concurrency`; the step's end once all of them have ended."""
+        if self.foreach.key is not None:
+            self.keys = Keys(self.foreach.on_duplicate)
+        self._take_over()
+        width = self.foreach.concurrency
+        if self.stage.options.concurrency is not None:
+            width = min(width, self.stage.options.concurrency)
+        self.places.total_tokens = max(1, width)
+        if self.stage.carrier is not None:
+            width = self.stage.carrier.window(width)
+        if self.total is not None:
+            width = min(width, self.total)
+        async with together() as tasks:
+            for _ in range(width):
+                tasks.start_soon(self._worker)
+        self.through = not self.dropped and (self.through or self._is_empty())
+        self._tell_of_repeated()
+        return self._record()
+
+    def _tell_of_repeated(self) -> None:
+        """Say how many items had a key that was there before, and what became of them."""
+        if not self.repeated:
+            return
+        one = self.repeated == 1
+        if self.foreach.on_duplicate == "first":
+            became = "is left out" if one else "are left out"
+        else:
+            became = "has a number added to it" if one else "have numbers added to them"
+        said = f"{counted(self.repeated, 'item')} with a key that was there before {became}"
+        place = self.stage.place(self.step)
+        self.stage.resources.runtime.emit(Notice(place, "warning", "keys_repeated", said))
+
+    def _is_empty(self) -> bool:
+        """Whether no item is left where nobody has looked any more."""
+        try:
+            return next(self.source, None) is None
+        except AishError:
+            return False
+
+    def _take_over(self) -> None:
+        """What a resumed run has of this step already."""
+        carried = self.stage.carried
+        before = carried.items.get(self.stage.name(self.step)) if carried else None
+        if before is None:
+            return
+        self.done, self.bad = before.ok + before.failed, before.failed
+        if self.bad:
+            self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
+            self.before, self.mends = self.bad, before.mendable > 0
+        if self.done and isinstance(self.step, PromptStep | PipelineStep):
+            self.usage = before.usage
+        self.cost_usd = before.cost_usd
+
+    async def _worker(self) -> None:
+        while not (self.over or self.stage.course.stopped):
+            async with self._slot():
+                try:
+                    task = await self._next()
+                except AishError as error:
+                    self._end(failed(self.step, self.stage, failure_of(error), error.exit_code))
+                    return
+                if task is None:
+                    return
+                await self._run(task)
+
+    def _slot(self) -> AbstractAsyncContextManager[object]:
+        """Room for one unit of work; the steps of a sub-pipeline take their own.
+
+        What is handed over takes its place when it begins.
+        """
+        elsewhere = self.stage.carrier is not None or isinstance(self.step, PipelineStep)
+        return nullcontext() if elsewhere else self.stage.slots
+
+    async def _next(self) -> Task | None:
+        """The next item that is to be run, if there still is one and more are wanted."""
+        passed = 0
+        while not (self.over or self.stage.course.stopped):
+            item = next(self.source, None)
+            if item is None:
+                self.through = True
+                return None
+            task = self._task(item)
+            if task is not None:
+                return task
+            passed += 1
+            if passed % _AT_ONCE == 0:
+                await checkpoint()
+        return None
+
+    def _task(self, item: Item) -> Task | None:
+        """What is to be done for an item; nothing if it is done, left out, or another shard's."""
+        stage, problem = self.stage, None
+        try:
+            key = self._key(item)
+        except DuplicateKeyError:
+            raise
+        except AishError as error:
+            key = place_key(item.index)
+            where = self.items.place(item.index if item.line is None else item.line)
+            problem = Failure("key", f"{where}: {error.message}", error.hint)
+        if key is None:
+            return None
+        if self.foreach.on_duplicate == "first":
+            # Those that are left out leave no gap.
+            item = replace(item, index=item.index - self.repeated)
+        shard = stage.options.shard
+        if shard is not None and not holds(shard, key):
+            return None
+        digest = digest_of(item.value)
+        before = stage.carried.items.get(stage.name(self.step)) if stage.carried else None
+        found = before.get(key) if before is not None else None
+        if found is None:
+            return Task(item, key, digest, problem)
+        self._carry(key, digest, found)
+        return None
+
+    def _key(self, item: Item) -> str | None:
+        """The key that the item goes by; none if it is left out."""
+        try:
+            key = key_text(self.key_of(item))
+        except StandInKeyError as error:
+            # Runs of earlier versions had such keys; what is done there is done.
+            if not self._is_done(error.key, item):
+                raise
+            key = error.key
+        if self.keys is None:
+            return key
+        name = self.keys.add(key, item.index)
+        if name == key:
+            return key
+        self.repeated += 1
+        return None if name is None else key_text(name)
+
+    def _is_done(self, key: str, item: Item) -> bool:
+        carried = self.stage.carried
+        before = carried.items.get(self.stage.name(self.step)) if carried else None
+        found = before.get(key) if before is not None else None
+        left_out = self.repeated if self.foreach.on_duplicate == "first" else 0
+        return found is not None and found.index == item.index - left_out
+
+    def _carry(self, key: str, digest: str, found: "DoneItem") -> None:
+        if found.digest != digest and not self.stage.options.force:
+            raise UsageError(
+                f"the item `{key}` is not what it was when the run began",
+                where=f"step `{self.stage.name(self.step)}`",
+                hint="`--force` goes on with the results there are",
+            )
+        if found.record is not None:
+            self.kept.append(ItemRecord(key, found.index, found.record))
+
+    async def _run(self, task: Task) -> None:
+        stage = self.stage
+        emit = stage.resources.runtime.emit
+        names = {self.foreach.name: task.item.value, "index": task.item.index}
+        here = replace(stage, item=ItemScope(task.key, names))
+        place = here.place(self.step)
+        entrance = Entrance(self._entered, lambda: emit(task.started(place)))
+        if task.problem is None:
+            record = await run_item(self.step, here, entrance)
+        else:
+            emit(task.started(place))
+            record = failed(self.step, here, task.problem, ExitCode.FAILED)
+        if record is None:
+            self.dropped = True
+            return
+        stage.spending.forget(place)
+        if not spent_nothing(record):
+            self._bill(record)
+        if ends_the_run(record):
+            # Not finished: with a higher limit, or a repaired cassette, it is run again.
+            self._end(record)
+            return
+        emit(task.finished(place, record))
+        self._count(ItemRecord(task.key, task.item.index, record))
+
+    @asynccontextmanager
+    async def _entered(self) -> AsyncGenerator[bool]:
+        """A place in flight for an item that was handed over, if it is still to be begun."""
+        async with self.places, self.stage.slots:
+            if self.over or self.stage.course.stopped:
+                yield False
+                return
+            with self.stage.course.item_unit():
+                yield True
+
+    def _bill(self, record: StepRecord) -> None:
+        self.cost_usd = add_cost(self.cost_usd, record.cost_usd)
+        if isinstance(self.step, PromptStep | PipelineStep):
+            self.usage = add_usage(self.usage, record.usage)
+
+    def _count(self, item: ItemRecord) -> None:
+        record = item.record
+        self.done += 1
+        self.seconds += record.seconds
+        if self.stage.name(self.step) in self.stage.needed:
+            self.kept.append(item)
+        if record.exit_code is ExitCode.OK:
+            return
+        self.bad += 1
+        self.codes.add(record.exit_code)
+        code = None if record.failure is None else record.failure.code
+        self.mends = self.mends or may_be_mended(record.status, code)
+        if record.status == "denied" and record.failure is not None:
+            self.rule = self.rule or record.failure.hint
+        if not self.first:
+            said = record.failure.message if record.failure else record.status
+            self.first = f"first `{item.key}`: {said}"
+        if self._too_many():
+            self._stop()
+
+    def _too_many(self) -> bool:
+        most = self.foreach.max_failures
+        if most is None:
+            return self.step.flow.on_error == "fail"
+        return exceeds(most, self.bad, self.done, self.expected)
+
+    def _stop(self) -> None:
+        """Begin no more items; what is in flight goes on."""
+        self.over = True
+        if self.step.flow.on_error == "fail":
+            self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
+
+    def _end(self, record: StepRecord) -> None:
+        self.fatal = self.fatal or record
+        self.over = True
+        self.stage.course.stop(f"step `{self.stage.name(self.step)}` failed")
+
+    def _record(self) -> StepRecord:
+        """The step's end."""
+        self.kept.sort(key=lambda item: item.index)
+        kind = KINDS[type(self.step)]
+        kept = tuple(self.kept)
+        usage = self.usage or Usage()
+        calls = tuple(call for item in kept for call in item.record.calls)
+        if self.fatal is not None:
+            record = self.fatal
+        elif not (self.over or self.through):
+            record = cut_off(self.step, self.stage)
+            if self.bad:
+                record = replace(record, exit_code=self._code())
+        elif not self.bad:
+            record = StepRecord(self.step.id, kind, "ok")
+        else:
+            failure, code = self._failure(), self._code()
+            record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
+        return replace(record, items=kept, usage=usage, cost_usd=self.cost_usd, calls=calls)
+
+    def _failure(self) -> Failure:
+        items = "1 item" if self.done == 1 else f"{self.done:,} items"
+        of = f"{self.bad:,} of {items} failed"
+        if self.before:
+            many = "all" if self.before == self.bad else f"{self.before:,}"
+            of = f"{of} ({many} before this part)"
+        of = f"{of}; {self.first}" if self.first else of
+        again = self._again()
+        if not self.over:
+            code, goes_on = "items", ""
+        elif self.foreach.max_failures is not None:
+            code, goes_on = "max_failures", "raise `max_failures`"
+        else:
+            code = "items_stopped"
+            goes_on = "`on_error: continue` or `max_failures` goes on with the others"
+        hint = "; ".join(words for words in (self.rule, goes_on, again) if words)
+        return Failure(code, f"{of}; no more were begun" if self.over else of, hint or None)
+
+    def _again(self) -> str:
+        """How the failed items are run again, where that can help."""
+        # What has items within an item is run again with that one.
+        if not (self.stage.resume and self.mends) or self.stage.course.in_item:
+            return ""
+        import shlex
+
+        command = shlex.join((*self.stage.resume, "--retry-failed"))
+        return f"`{command}` runs the failed items again"
+
+    def _code(self) -> ExitCode:
+        """Of a batch that came to its end 1 (B5), of one that was stopped what stopped it."""
+        if self.over or self.codes & _NAMED:
+            return next(code for code in PRECEDENCE if code in self.codes)
+        return ExitCode.FAILED

@@ -1,0 +1,221 @@
+"""Steps as a graph: what is ready runs, at the same time as what else is ready (F3, F4)."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+
+import anyio
+from anyio.abc import TaskGroup
+
+from aish.config.steps import Step
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import Failure, Place, StepFinished, StepStarted
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Emit
+from aish.engine.cancellation import Cancellation, CutOffError, together, until_cancelled
+from aish.engine.execution.step import KINDS, cut_off, failed, run_unit
+from aish.engine.final import failure_of
+from aish.engine.plan.order import names_item, needs_of
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.steps.context import OpenCarrier, StepContext, has_items
+from aish.engine.steps.prompt import nothing_to_continue
+from aish.system.computation import ComputationStoppedError
+from aish.templates.render import evaluate
+
+
+async def run_whole(stage: StepContext, carriers: OpenCarrier | None) -> None:
+    """Run every step that is to run, and the items of steps on workers, if there are any."""
+    if carriers is None or not has_items(stage.plan):
+        await run_graph(stage)
+        return
+    async with carriers(stage) as carrier:
+        stage.carrier = carrier
+        await run_graph(stage)
+
+
+async def run_graph(stage: StepContext) -> None:
+    """Run every step that is to run, and leave a record of each that has ended."""
+    steps = stage.plan.steps
+    known = [step.id for step in steps]
+    # What templates read is looked up once: a file may have a thousand steps.
+    graph = _Graph(stage, {step.id: _Waiting(step, needs_of(step, known)) for step in steps})
+    async with together() as tasks:
+        graph.begin(tasks)
+
+
+def leave_out_the_rest(
+    plan: Plan,
+    records: dict[str, StepRecord],
+    course: Cancellation,
+    emit: Emit,
+    place: Callable[[Step], Place] = lambda step: Place(step.id),
+) -> None:
+    """Say of each step that has no record that it was not begun, and why."""
+    for step in plan.steps:
+        if step.id not in records:
+            why = Failure("run_ended", f"not begun: {course.reason or 'the run ended before it'}")
+            record = records[step.id] = _skipped(step, why)
+            emit(finished(record, place(step)))
+
+
+@frozen
+class _Waiting:
+    """A step that is not begun, and the steps that have to end before."""
+
+    step: Step
+    needs: tuple[str, ...]
+
+
+@slotted
+class _Graph:
+    stage: StepContext
+    waiting: dict[str, _Waiting]
+
+    def begin(self, tasks: TaskGroup) -> None:
+        """Begin each step whose needs have ended; pass over those that are not to run."""
+        stage = self.stage
+        again = True
+        while again:
+            again = False
+            for one in tuple(self.waiting.values()):
+                if stage.course.stopped:
+                    return
+                if any(need not in stage.records for need in one.needs):
+                    continue
+                step = self.waiting.pop(one.step.id).step
+                carried = stage.carried.steps.get(stage.name(step)) if stage.carried else None
+                left_out = _left_out(step, one.needs, stage)
+                if carried is not None:
+                    stage.records[step.id] = carried
+                elif left_out is not None:
+                    _skip(step, stage, left_out)
+                else:
+                    tasks.start_soon(self._run, step, tasks)
+                    continue
+                # What was waiting for it may stand before it in the file.
+                again = True
+
+    async def _run(self, step: Step, tasks: TaskGroup) -> None:
+        record = self.stage.records[step.id] = await _run_step(step, self.stage)
+        fails = record.exit_code is not ExitCode.OK
+        if fails and (step.flow.on_error == "fail" or record.status != "failed"):
+            self.stage.course.stop(f"step `{self.stage.name(step)}` failed")
+        self.begin(tasks)
+
+
+def _left_out(step: Step, needs: tuple[str, ...], stage: StepContext) -> Failure | None:
+    """Why a step is skipped that has nothing to go on with, or has no `when` of its own."""
+    unmet = nothing_to_continue(step, stage.records)
+    if unmet is not None or step.flow.when is not None:
+        return unmet
+    skipped = next((need for need in needs if stage.records[need].status == "skipped"), None)
+    if skipped is None:
+        return None
+    hint = "with a `when` of its own the step decides itself"
+    return Failure("need_skipped", f"it needs `{skipped}`, which was skipped", hint)
+
+
+def _skip(step: Step, stage: StepContext, why: Failure) -> None:
+    record = stage.records[step.id] = _skipped(step, why)
+    stage.resources.runtime.emit(finished(record, stage.place(step)))
+
+
+def _skipped(step: Step, why: Failure) -> StepRecord:
+    items = None if step.flow.foreach is None else ()
+    return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why, items=items)
+
+
+async def _run_step(step: Step, stage: StepContext) -> StepRecord:
+    emit = stage.resources.runtime.emit
+    clock = stage.resources.runtime.clock
+    begun = clock.monotonic()
+    try:
+        record = await _outcome(step, stage)
+    except CutOffError:
+        record = _cut_off(step, stage, clock.monotonic())
+    except BaseException:
+        # Cancelled (a signal, the time limit) or a bug: the step's end is said all the same.
+        now = clock.monotonic()
+        record = replace(_whole(_cut_off(step, stage, now), step, stage), seconds=now - begun)
+        stage.records[step.id] = record
+        emit(finished(record, stage.place(step)))
+        raise
+    record = replace(_whole(record, step, stage), seconds=clock.monotonic() - begun)
+    stage.spending.forget(stage.place(step))
+    emit(finished(record, stage.place(step)))
+    return record
+
+
+def _whole(record: StepRecord, step: Step, stage: StepContext) -> StepRecord:
+    """A step with items is a list of those that ended, also where it failed as a whole (F14)."""
+    ended = stage.ended.pop(stage.place(step), [])
+    if step.flow.foreach is None or record.items is not None:
+        return record
+    ended.sort(key=lambda item: item.index)
+    return replace(record, items=tuple(ended))
+
+
+async def _outcome(step: Step, stage: StepContext) -> StepRecord:
+    flow = step.flow
+    kind = KINDS[type(step)]
+    began = StepStarted(stage.place(step), kind)
+    emit = stage.resources.runtime.emit
+    try:
+        per_item = flow.foreach is not None and names_item(step)
+        if flow.when is not None and not per_item and not evaluate(flow.when, stage.context()):
+            why = Failure("when", f"`when` is not so: {flow.when}")
+            return _skipped(step, why)
+        if flow.foreach is not None:
+            from aish.engine.execution.foreach import run_items
+
+            return await _within_time(step, stage, run_items(step, flow.foreach, stage))
+    except AishError as error:
+        emit(began)
+        return failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+    except ComputationStoppedError:
+        emit(began)
+        await until_cancelled()
+    if KINDS[type(step)] == "pipeline":
+        # Its own steps take the slots; one for itself could leave none for them.
+        emit(began)
+        return await _within_time(step, stage, run_unit(step, stage))
+    async with stage.slots:
+        emit(began)
+        with stage.course.plain_unit():
+            return await _within_time(step, stage, run_unit(step, stage))
+
+
+async def _within_time(step: Step, stage: StepContext, work: Awaitable[StepRecord]) -> StepRecord:
+    """The end of a step, all of its items and attempts; `limits.time` of the step ends it (B8)."""
+    limit = step.flow.limits.time
+    with anyio.move_on_after(limit) as scope:
+        try:
+            record = await work
+        except ComputationStoppedError:
+            await until_cancelled()
+    if not scope.cancelled_caught:
+        return record
+    said = f"the time limit of the step, {limit:g} s, is over"
+    hint = "raise its `limits.time`; `--resume` goes on from here"
+    return failed(step, stage, Failure("time", said, hint), ExitCode.BUDGET)
+
+
+def _cut_off(step: Step, stage: StepContext, now: float) -> StepRecord:
+    if stage.ends is not None and now >= stage.ends:
+        late = Failure("time", "the time limit of the run is over")
+        return failed(step, stage, late, ExitCode.BUDGET)
+    return cut_off(step, stage)
+
+
+def finished(record: StepRecord, place: Place) -> StepFinished:
+    """The event of a step's end."""
+    return StepFinished(
+        place=place,
+        status=record.status,
+        text=record.text,
+        output=record.output,
+        usage=record.usage,
+        cost_usd=record.cost_usd,
+        seconds=record.seconds,
+        error=record.failure,
+    )

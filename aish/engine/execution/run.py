@@ -1,0 +1,444 @@
+"""A whole run: resources open, steps in order, one final state, one exit.
+
+`run.started` says what it is made of before anything else.
+"""
+
+from collections.abc import Generator, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import field, fields, replace
+from urllib.parse import urlsplit
+
+import anyio
+
+from aish import __version__
+from aish.agent.runtime import add_cost, add_usage
+from aish.config.environment import variables
+from aish.config.models import ModelEntry
+from aish.config.steps import Limits, LoopLimits
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
+from aish.core.events import (
+    CassetteUse,
+    Event,
+    Exit,
+    ModelInfo,
+    Notice,
+    Place,
+    RunFinished,
+    RunStarted,
+    ServerInfo,
+    ToolDecided,
+    Verdict,
+)
+from aish.core.frozen import slotted
+from aish.core.json import JsonValue
+from aish.core.protocols import Emit
+from aish.engine.cancellation import (
+    Cancellation,
+    Interrupt,
+    interruptible,
+    last_words,
+    until_cancelled,
+)
+from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.execution.concurrency import slots
+from aish.engine.execution.fingerprint import fingerprint
+from aish.engine.execution.graph import leave_out_the_rest, run_whole
+from aish.engine.final import FinalState, decide_exit, status_of
+from aish.engine.limits.meter import RunMeter, open_meter
+from aish.engine.limits.usage import Spending
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import steps_read
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resources.resources import (
+    Resources,
+    all_servers,
+    lock_errors,
+    open_resources,
+    parts,
+    require_lock,
+    require_servers,
+)
+from aish.engine.resources.toolbox import AllTools
+from aish.engine.run_folder import resume_words
+from aish.engine.steps.context import Examine, Inner, OpenCarrier, StepContext
+from aish.system.computation import ComputationStoppedError
+from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
+from aish.templates.render import render_tree
+
+
+def run_started(
+    plan: Plan, options: RunOptions, servers: tuple[ServerInfo, ...], environment: RunEnvironment
+) -> RunStarted:
+    """The head of the event stream."""
+    return RunStarted(
+        aish=__version__,
+        pipeline=plan.pipeline.name,
+        digest=plan.pipeline.digest,
+        models=tuple(_models(plan)),
+        servers=servers,
+        rules=plan.policy.infos(),
+        limits=limits_of(plan),
+        inputs=dict(options.inputs),
+        overrides=plan.pipeline.overrides,
+        folder=environment.folder.shown,
+        resumed_from=None if environment.carried is None else environment.carried.run,
+        # A run that leaves nothing behind is not gone on with.
+        fingerprint={} if environment.folder.path is None else fingerprint(plan, options),
+        shard=options.shard,
+        cassette=None if environment.tape is None else environment.tape.info,
+    )
+
+
+def _models(plan: Plan, prefix: str = "") -> Iterator[ModelInfo]:
+    """Every model; those of sub-pipelines as `step/alias`, like their servers."""
+    for alias, resolved in plan.models.items():
+        yield ModelInfo(prefix + alias, model_name(resolved.entry), origin(resolved.entry))
+    for id, inner in plan.inner.items():
+        yield from _models(inner, f"{prefix}{id}/")
+
+
+def model_name(entry: ModelEntry) -> str:
+    """What the endpoint calls the model."""
+    return entry.model or entry.embedded or entry.alias
+
+
+def origin(entry: ModelEntry) -> str:
+    """Scheme, host and port, or `embedded`; nothing that could carry a credential.
+
+    Of an address that is not known, only which variable it waits for.
+    """
+    if entry.base_url is None or entry.embedded is not None:
+        return "embedded"
+    for name, default in variables(entry.base_url):
+        if default is None:
+            return f"${{{name}}}"
+    parts = urlsplit(entry.base_url)
+    host = parts.hostname or ""
+    port = f":{parts.port}" if parts.port else ""
+    return f"{parts.scheme}://{host}{port}"
+
+
+def limits_of(plan: Plan) -> Mapping[str, JsonValue]:
+    """The bounds of the run and of its steps' loops."""
+    return {"time": None, **bounds_of(plan.limits), "steps": dict(_loops(plan))}
+
+
+def _loops(plan: Plan, prefix: str = "") -> Iterator[tuple[str, JsonValue]]:
+    """The bounds of each step; those of sub-pipelines as `step/step`."""
+    for step in plan.steps:
+        limits: LoopLimits = step.limits
+        loop = {
+            "max_tool_depth": limits.max_tool_depth,
+            "max_calls_per_turn": limits.max_calls_per_turn,
+            "result_limit": limits.result_limit,
+        }
+        yield prefix + step.id, {**loop, **bounds_of(step.flow.limits)}
+        if step.id in plan.inner:
+            yield from _loops(plan.inner[step.id], f"{prefix}{step.id}/")
+
+
+def bounds_of(limits: Limits) -> Mapping[str, JsonValue]:
+    """The limits that are set (B8)."""
+    given = ((field.name, getattr(limits, field.name)) for field in fields(limits))
+    return {name: value for name, value in given if value is not None}
+
+
+_REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
+_ANNOTATING_SECONDS = 10.0
+"""For all annotations of a run, which come after its time limit."""
+
+
+@slotted
+class _Progress:
+    """What is known so far; read by the final state however the run ends."""
+
+    records: dict[str, StepRecord] = field(default_factory=dict)
+    started: bool = False
+    ends: float | None = None
+    outputs: JsonValue = None
+    error: AishError | None = None
+    early: list[Event] = field(default_factory=list)
+    denials: list[str] = field(default_factory=list)
+    others: list[AishError] = field(default_factory=list)
+    examine: Examine | None = None
+    carriers: OpenCarrier | None = None
+    above: RunMeter | None = None
+    tools: list[AllTools] = field(default_factory=list)
+    course: Cancellation = field(default_factory=Cancellation)
+    spending: Spending = field(default_factory=Spending)
+
+
+async def execute(
+    plan: Plan,
+    options: RunOptions,
+    environment: RunEnvironment,
+    examine: Examine | None = None,
+    carriers: OpenCarrier | None = None,
+    above: RunMeter | None = None,
+) -> Exit:
+    """Run `plan` to its end and say how it ended; every failure becomes part of the answer.
+
+    The stream of events begins with `run.started` and ends with `run.finished`, whatever happens
+    in between (B12). A run that succeeded is shown to `examine` while everything is still open.
+    `carriers` opens what runs items elsewhere. What it uses counts for the meter `above` it too.
+    """
+    begun = environment.clock.monotonic()
+    progress = _Progress(examine=examine, carriers=carriers, above=above)
+    if environment.tape is not None:
+        environment = environment.with_emit(environment.tape.followed(environment.emit))
+    course = progress.course
+
+    def end(code: ExitCode) -> None:
+        course.interrupt(scope, code)
+        if code is ExitCode.INTERRUPTED and course.items:
+            environment.emit(Notice(Place(), "warning", "interrupted", last_words(course.items)))
+
+    with anyio.CancelScope() as scope, interruptible(end) as interrupt:
+        try:
+            await _to_its_end(plan, options, environment, progress)
+            if interrupt.code is None:
+                await _annotate(plan, options, environment, progress)
+        except Exception as error:
+            if lacks_descriptors(error):
+                progress.error = AishError(MANY_FILES, hint=MANY_FILES_HINT)
+                return _end(plan, options, environment, progress, interrupt, begun)
+            # A bug: the stream ends as it has to, and the boundary writes the log.
+            progress.error = InternalError(f"{type(error).__name__}: {error}")
+            _end(plan, options, environment, progress, interrupt, begun)
+            raise
+    return _end(plan, options, environment, progress, interrupt, begun)
+
+
+async def _to_its_end(
+    plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
+) -> None:
+    try:
+        with _alone(environment.tape, progress):
+            await _within_time(plan, options, environment, progress)
+    except AishError as error:
+        progress.error = error
+
+
+async def _annotate(
+    plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
+) -> None:
+    """Say what the run has found, however it has ended: a gate that failed most of all (B11)."""
+    if not (plan.pipeline.annotations and progress.started):
+        return
+    from aish.engine.execution.annotations import annotations_of
+    from aish.engine.plan.template_context import template_context
+
+    context = template_context(plan.pipeline, options, progress.records, plan.variables)
+    with anyio.move_on_after(_ANNOTATING_SECONDS) as scope:
+        try:
+            found = annotations_of(
+                plan.pipeline, context, progress.records, Place(), plan.secrets.mask
+            )
+            for event in found:
+                environment.emit(event)
+        except ComputationStoppedError:
+            await until_cancelled()
+    if scope.cancelled_caught:
+        text = f"rendering took longer than {_ANNOTATING_SECONDS:g} s; the rest is left out"
+        environment.emit(Notice(Place(), "warning", "annotations", text))
+
+
+@contextmanager
+def _alone(tape: Recorder | None, progress: _Progress) -> Generator[None]:
+    """Nothing is reached where everything is replayed; who swallows an attempt hides nothing."""
+    if tape is None or not tape.offline:
+        yield
+        return
+    from aish.system.offline import offline
+
+    with offline() as trips:
+        try:
+            yield
+        finally:
+            progress.others += trips
+
+
+def _end(
+    plan: Plan,
+    options: RunOptions,
+    environment: RunEnvironment,
+    progress: _Progress,
+    interrupt: Interrupt,
+    begun: float,
+) -> Exit:
+    if not progress.started:
+        _start(plan, options, environment, progress, ())
+    carried = {} if environment.carried is None else environment.carried.steps
+    for step in plan.steps:
+        # What is done stays done, also where nothing could be begun any more.
+        if step.id in carried:
+            progress.records.setdefault(step.id, carried[step.id])
+    leave_out_the_rest(plan, progress.records, progress.course, environment.emit)
+    return _finish(environment, progress, interrupt, begun)
+
+
+async def _within_time(
+    plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
+) -> None:
+    limit = plan.time_limit
+    if limit is not None and environment.carried is not None:
+        # A limit holds for the whole run, whatever its parts (B8).
+        limit = max(0.0, limit - environment.carried.spent.seconds)
+    if limit is not None:
+        progress.ends = environment.clock.monotonic() + limit
+    with anyio.move_on_after(limit) as scope:
+        await _open_and_run(plan, options, environment, progress)
+    if scope.cancelled_caught:
+        raise BudgetError(
+            f"the time limit of {plan.time_limit:g} s is over",
+            hint="raise `limits.time` in the file, or `--timeout`",
+        )
+
+
+async def _open_and_run(
+    plan: Plan, options: RunOptions, environment: RunEnvironment, progress: _Progress
+) -> None:
+    # Servers may have things to say before `run.started`, which has to come first.
+    emit = _Listening(environment.emit, progress)
+    meter = open_meter(plan, environment.carried, progress.above)
+    async with open_resources(plan, environment.with_emit(emit), meter) as resources:
+        _start(plan, options, environment, progress, all_servers(resources))
+        for part, opened in parts(plan, resources):
+            _optional_servers(part, environment.emit, opened.servers)
+            require_servers(part, opened.servers)
+            require_lock(opened.tools)
+            progress.tools.append(opened.tools)
+        stage = _stage(plan, options, environment, resources, progress)
+        await run_whole(stage, progress.carriers)
+        if progress.course.stopped:
+            return
+        # Also where something failed and the file says to go on.
+        outputs = plan.pipeline.outputs
+        try:
+            progress.outputs = None if outputs is None else render_tree(outputs, stage.context())
+            went_well = all(one.exit_code is ExitCode.OK for one in progress.records.values())
+            if went_well and progress.examine is not None:
+                await progress.examine(stage, progress.outputs)
+        except ComputationStoppedError:
+            await until_cancelled()
+
+
+def _stage(
+    plan: Plan,
+    options: RunOptions,
+    environment: RunEnvironment,
+    resources: Resources,
+    progress: _Progress,
+) -> StepContext:
+    inner: Inner | None = None
+    if plan.inner:
+        from aish.engine.execution.sub_pipeline import run_inner as inner
+    pipeline = plan.pipeline
+    return StepContext(
+        plan,
+        options,
+        resources,
+        anyio.CapacityLimiter(slots(plan, options)),
+        progress.records,
+        progress.ends,
+        course=progress.course,
+        spending=progress.spending,
+        carried=environment.carried,
+        inner=inner,
+        replayed=environment.tape is not None and environment.tape.offline,
+        resume=()
+        if environment.tape is not None
+        else resume_words(pipeline.file, environment.folder),
+        # A test may look at any of them.
+        needed=steps_read(pipeline)
+        if progress.examine is None
+        else frozenset(step.id for step in plan.steps),
+    )
+
+
+def _start(
+    plan: Plan,
+    options: RunOptions,
+    environment: RunEnvironment,
+    progress: _Progress,
+    servers: tuple[ServerInfo, ...],
+) -> None:
+    progress.started = True
+    environment.emit(run_started(plan, options, servers, environment))
+    if environment.carried is not None:
+        progress.denials += environment.carried.denials
+        for notice in environment.carried.notices:
+            environment.emit(notice)
+    for event in progress.early:
+        environment.emit(event)
+    progress.early.clear()
+
+
+def _optional_servers(plan: Plan, emit: Emit, servers: tuple[ServerInfo, ...]) -> None:
+    """Say once of each optional server that it is missing (M5)."""
+    optional = {server.entry.alias for server in plan.servers if not server.entry.required}
+    for server in servers:
+        if server.state == "failed" and server.alias in optional:
+            text = f"mcp server `{server.alias}` is missing: {server.error}"
+            emit(Notice(Place(), "warning", "server_missing", text))
+
+
+@slotted
+class _Listening:
+    """Holds events back until the run has started, and notes which calls were denied.
+
+    From the events, because a step that ends by an error leaves no record of its calls.
+    """
+
+    emit: Emit
+    progress: _Progress
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, ToolDecided) and event.verdict in _REFUSED:
+            self.progress.denials.append(event.tool)
+        self.progress.spending.take(event)
+        if self.progress.started:
+            self.emit(event)
+        else:
+            self.progress.early.append(event)
+
+
+def _finish(
+    environment: RunEnvironment, progress: _Progress, interrupt: Interrupt, begun: float
+) -> Exit:
+    records = tuple(progress.records.values())
+    others = (*progress.others, *(e for tools in progress.tools for e in lock_errors(tools)))
+    state = FinalState(records, progress.error, interrupt.code, others)
+    cassette: CassetteUse | None = None
+    if environment.tape is not None:
+        ended = environment.tape.end(state, environment.emit)
+        state, cassette = replace(state, others=state.others + ended.errors), ended.use
+    end = decide_exit(state)
+    usage, cost = _used(environment, progress)
+    environment.emit(
+        RunFinished(
+            status=status_of(end.code),
+            exit=end,
+            outputs=progress.outputs,
+            usage=usage,
+            cost_usd=cost,
+            seconds=environment.clock.monotonic() - begun,
+            denials=tuple(progress.denials),
+            folder=environment.folder.shown,
+            cassette=cassette,
+        )
+    )
+    return end
+
+
+def _used(environment: RunEnvironment, progress: _Progress) -> tuple[Usage, float | None]:
+    """Tokens and money of the whole run, with what it had used before it was resumed."""
+    now = progress.spending.whole
+    if environment.carried is None or not environment.carried.spent.turns:
+        return now.usage or Usage(), now.cost_usd
+    before = environment.carried.spent
+    usage = Usage(before.tokens_in, before.tokens_out)
+    cost = add_cost(before.cost_usd, now.cost_usd)
+    return usage if now.usage is None else add_usage(usage, now.usage), cost

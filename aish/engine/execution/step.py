@@ -1,0 +1,203 @@
+"""One unit of work, a plain step or an item: tried, timed, held to what it expects (F4)."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
+
+import anyio
+
+from aish.agent.dispatch import CALLS
+from aish.agent.runtime import UsedCall
+from aish.config.steps import (
+    CallStep,
+    PipelineStep,
+    PromptStep,
+    RetryOn,
+    RunStep,
+    Step,
+    StepRetry,
+)
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import Failure, Place, Retry, StepKind
+from aish.engine.cancellation import CutOffError, until_cancelled
+from aish.engine.final import failure_of
+from aish.engine.limits.usage import Used
+from aish.engine.records import StepRecord
+from aish.engine.steps.context import StepContext
+from aish.engine.steps.prompt import run_prompt
+from aish.engine.steps.tool_call import run_call, run_command_step
+from aish.system.computation import ComputationStoppedError
+
+KINDS: Mapping[type[Step], StepKind] = {
+    PromptStep: "prompt",
+    CallStep: "call",
+    RunStep: "run",
+    PipelineStep: "pipeline",
+}
+# Nothing that another try, or another item, could make good: the run ends with these.
+FATAL = frozenset(
+    {ExitCode.CASSETTE, ExitCode.LOCK, ExitCode.INTERNAL, ExitCode.USAGE, ExitCode.BUDGET}
+)
+TIMEOUT = "timeout"
+CUT_OFF = "interrupted"
+"""The code of a step that something else has ended."""
+# A bound of one conversation, which says nothing of the next one.
+_OF_ONE_CONVERSATION = frozenset({"tool_depth"})
+
+_FIRST_DELAY = 0.5
+_LONGEST_DELAY = 60.0
+_OWN_WORDS: Mapping[str, RetryOn] = {
+    TIMEOUT: "timeout",
+    "schema": "schema",
+    "expectation": "expectation",
+}
+
+
+async def run_unit(step: Step, stage: StepContext) -> StepRecord:
+    """The end of a step or an item, after as many attempts as its `retry` allows.
+
+    Raises:
+        CutOffError: the run was stopped between two attempts at an item, which has no end so far.
+    """
+    retry = step.flow.retry
+    attempt = 0
+    while True:
+        attempt += 1
+        begun = stage.spending.of(stage.place(step))
+        here = stage if attempt == 1 else replace(stage, turn=begun.turns)
+        record = _billed(await _attempt(step, here), stage.spending.of(stage.place(step)))
+        if attempt >= retry.attempts or not _helps(retry, record):
+            return record
+        if stage.course.stopped:
+            if stage.item is not None:
+                raise CutOffError
+            return record
+        await _wait(step, stage, attempt + 1, record)
+
+
+def _billed(record: StepRecord, used: Used) -> StepRecord:
+    """With what all attempts have used, judges and summaries included (B10)."""
+    if record.kind == "pipeline":
+        return record
+    return replace(record, usage=used.usage or record.usage, cost_usd=used.cost_usd)
+
+
+async def _attempt(step: Step, stage: StepContext) -> StepRecord:
+    """One attempt; every failure is a record."""
+    limit = step.flow.timeout
+    clock = stage.resources.runtime.clock
+    began = clock.monotonic()
+    calls: dict[Place, UsedCall | None] = {}
+    token = CALLS.set(calls)
+    try:
+        with anyio.move_on_after(limit) as scope:
+            record = await _told(step, stage, began)
+    finally:
+        CALLS.reset(token)
+    if scope.cancelled_caught:
+        late = Failure(TIMEOUT, f"it took longer than {limit:g} s", "raise its `timeout`")
+        record = failed(step, stage, late, ExitCode.FAILED)
+    # What came to no result of its own has made its calls all the same.
+    made = record.calls or tuple(call for call in calls.values() if call is not None)
+    return replace(record, calls=made, seconds=clock.monotonic() - began)
+
+
+async def _told(step: Step, stage: StepContext, began: float) -> StepRecord:
+    record: StepRecord | None = None
+    try:
+        record = await _WAYS[type(step)](step, stage)
+        if step.expect and record.status == "ok":
+            return await _held(step, record, stage, began)
+    except AishError as error:
+        end = failed(step, stage, failure_of(error), error.exit_code, retryable=error.retryable)
+        if record is None:
+            return end
+        # It has answered; what is not known is whether that is as it should be.
+        return replace(end, text=record.text, output=record.output, calls=record.calls)
+    except ComputationStoppedError:
+        await until_cancelled()
+    return record
+
+
+async def _held(step: Step, record: StepRecord, stage: StepContext, began: float) -> StepRecord:
+    """Held to what the step expects, which may be about what it took."""
+    from aish.engine.steps.expect import held_to
+
+    record = _billed(record, stage.spending.of(stage.place(step)))
+    seconds = stage.resources.runtime.clock.monotonic() - began
+    return await held_to(step, replace(record, seconds=seconds), stage)
+
+
+def failed(
+    step: Step, stage: StepContext, failure: Failure, code: ExitCode, *, retryable: bool = True
+) -> StepRecord:
+    """The record of a unit that ended without an outcome of its own."""
+    used = stage.spending.of(stage.place(step))
+    return StepRecord(
+        id=step.id,
+        kind=KINDS[type(step)],
+        status="budget" if code is ExitCode.BUDGET else "failed",
+        usage=used.usage or Usage(),
+        cost_usd=used.cost_usd,
+        failure=failure,
+        exit_code=code,
+        retryable=retryable,
+    )
+
+
+def cut_off(step: Step, stage: StepContext) -> StepRecord:
+    """The record of a step that the end of the run has ended: no failure of its own."""
+    return failed(step, stage, Failure(CUT_OFF, "the run ended during this step"), ExitCode.OK)
+
+
+def ends_the_run(record: StepRecord) -> bool:
+    """Whether no other unit of work is to be begun after this one, whatever the file says."""
+    of_one = record.failure is not None and record.failure.code in _OF_ONE_CONVERSATION
+    return record.exit_code in FATAL and not of_one
+
+
+def _helps(retry: StepRetry, record: StepRecord) -> bool:
+    """Whether the step is to be tried again after this."""
+    if record.status != "failed" or ends_the_run(record) or record.failure is None:
+        return False
+    plain: RetryOn = "unavailable" if record.exit_code is ExitCode.UNAVAILABLE else "failed"
+    return not retry.on or _OWN_WORDS.get(record.failure.code, plain) in retry.on
+
+
+async def _wait(step: Step, stage: StepContext, attempt: int, record: StepRecord) -> None:
+    """Full jitter, as between requests; in a replay nobody waits."""
+    bound = min(_LONGEST_DELAY, _FIRST_DELAY * 2.0 ** (attempt - 2))
+    delay = 0.0 if stage.replayed else stage.chance() * bound
+    reason = record.failure.message if record.failure else record.status
+    place = stage.place(step)
+    stage.resources.runtime.emit(Retry(place, f"step {place.step}", attempt, delay, reason))
+    await anyio.sleep(delay)
+
+
+async def _prompt(step: Step, stage: StepContext) -> StepRecord:
+    assert isinstance(step, PromptStep)
+    return await run_prompt(step, stage)
+
+
+async def _call(step: Step, stage: StepContext) -> StepRecord:
+    assert isinstance(step, CallStep)
+    return await run_call(step, stage)
+
+
+async def _command(step: Step, stage: StepContext) -> StepRecord:
+    assert isinstance(step, RunStep)
+    return await run_command_step(step, stage)
+
+
+async def _pipeline(step: Step, stage: StepContext) -> StepRecord:
+    assert isinstance(step, PipelineStep)
+    assert stage.inner is not None, "a run with sub-pipelines has what runs them"
+    return await stage.inner(step, stage)
+
+
+_WAYS: Mapping[type[Step], Callable[[Step, StepContext], Awaitable[StepRecord]]] = {
+    PromptStep: _prompt,
+    CallStep: _call,
+    RunStep: _command,
+    PipelineStep: _pipeline,
+}

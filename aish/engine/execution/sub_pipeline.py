@@ -1,0 +1,135 @@
+"""A sub-pipeline as one step of another (F2): its own steps, its own servers, one budget."""
+
+from dataclasses import replace
+
+import anyio
+
+from aish.config.inputs import fits
+from aish.config.steps import PipelineStep
+from aish.core.errors import BudgetError, ExitCode, StepFailedError
+from aish.core.events import Failure, StepStatus
+from aish.core.json import JsonValue
+from aish.engine.execution.graph import leave_out_the_rest, run_graph
+from aish.engine.execution.step import CUT_OFF
+from aish.engine.final import PRECEDENCE
+from aish.engine.plan.order import steps_read
+from aish.engine.records import StepRecord, total_usage
+from aish.engine.steps.context import StepContext
+from aish.system.schema.walk import spell_path
+from aish.templates.render import render_tree
+
+_STATUSES: dict[ExitCode, StepStatus] = {ExitCode.DENIED: "denied", ExitCode.BUDGET: "budget"}
+
+
+async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
+    """Run the file of `step` with its inputs; its outputs are the step's.
+
+    Raises:
+        StepFailedError: an input does not fit, or an output cannot be rendered.
+        BudgetError: its own limit on time is over.
+        CutOffError: the run was stopped while it was on its way.
+    """
+    inner = _stage(step, stage)
+    limit = inner.plan.pipeline.limits.time
+    with anyio.move_on_after(limit) as scope:
+        await run_graph(inner)
+    emit = inner.resources.runtime.emit
+    if scope.cancelled_caught:
+        raise BudgetError(
+            f"the time limit of {limit:g} s is over",
+            where=step.file.name,
+            hint=f"raise `limits.time` in `{step.file.name}`",
+        )
+    ended = all(_has_ended(inner.records.get(one.id)) for one in inner.plan.steps)
+    leave_out_the_rest(inner.plan, inner.records, inner.course, emit, inner.place)
+    inner.course.check_whole(ended=ended)
+    if inner.plan.pipeline.annotations:
+        from aish.engine.execution.annotations import annotations_of
+
+        place = stage.place(step)
+        mask = inner.plan.secrets.mask
+        found = annotations_of(inner.plan.pipeline, inner.context(), inner.records, place, mask)
+        for event in found:
+            emit(event)
+    return _record(step, inner)
+
+
+def _has_ended(record: StepRecord | None) -> bool:
+    """Whether a step has come to an end of its own."""
+    return record is not None and (record.failure is None or record.failure.code != CUT_OFF)
+
+
+def _stage(step: PipelineStep, stage: StepContext) -> StepContext:
+    plan, resources = stage.plan.inner[step.id], stage.resources.inner[step.id]
+    place = stage.place(step)
+    whole = stage.item is None and stage.within is None
+    return replace(
+        stage,
+        plan=plan,
+        options=replace(stage.options, inputs=_inputs(step, stage), stdin=None),
+        resources=resources,
+        records={},
+        course=stage.course.child(apart=stage.item is not None),
+        # What is done of an item that is not done is done again.
+        carried=stage.carried if whole else None,
+        needed=frozenset({f"{place.step}/{id}" for id in steps_read(plan.pipeline)}),
+        prefix=f"{place.step}/",
+        within=place.item,
+        item=None,
+        turn=0,
+    )
+
+
+def _inputs(step: PipelineStep, stage: StepContext) -> dict[str, JsonValue]:
+    schemas = stage.plan.inner[step.id].pipeline.inputs
+    given = render_tree(step.inputs, stage.context())
+    assert isinstance(given, dict)
+    defaults = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    values = {**defaults, **given}
+    for name, value in values.items():
+        for found in fits(schemas[name], value):
+            at = f" at `{spell_path(found.path)}`" if found.path else ""
+            said = f"the input `{name}` of `{step.file.name}` does not fit{at}: {found.message}"
+            raise StepFailedError(said)
+    return values
+
+
+def _record(step: PipelineStep, inner: StepContext) -> StepRecord:
+    records = tuple(inner.records.values())
+    codes = {record.exit_code for record in records}
+    code = next(code for code in PRECEDENCE if code in codes)
+    bad = next((record for record in records if record.exit_code is code), None)
+    last = inner.records[inner.plan.steps[-1].id]
+    record = StepRecord(
+        id=step.id,
+        kind="pipeline",
+        status="ok",
+        text=last.text,
+        output=last.output,
+        calls=tuple(call for one in records for call in one.calls),
+        usage=total_usage(records),
+        cost_usd=_cost(records),
+    )
+    if code is not ExitCode.OK and bad is not None:
+        why = bad.failure or Failure(bad.status, bad.status)
+        failure = Failure(why.code, f"step `{inner.prefix}{bad.id}`: {why.message}", why.hint)
+        status = _STATUSES.get(code, "failed")
+        return replace(
+            record,
+            status=status,
+            text=None,
+            output=None,
+            failure=failure,
+            exit_code=code,
+            retryable=bad.retryable,
+        )
+    outputs = inner.plan.pipeline.outputs
+    if outputs is None:
+        return record
+    return replace(record, text=None, output=render_tree(outputs, inner.context()))
+
+
+def _cost(records: tuple[StepRecord, ...]) -> float | None:
+    costs = [record.cost_usd for record in records if record.status != "skipped"]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None

@@ -1,0 +1,1 @@
+"""What steps and tests expect."""

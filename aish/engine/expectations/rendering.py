@@ -1,0 +1,147 @@
+"""The templates in an expectation (F12): where they stand, and what they come to at check time.
+
+Every text of an expectation is a template, as in a prompt: it sees what its paths and expressions
+see. An `expression` is none, nor the alias of a judge's model, nor a schema in a file of its own.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from math import isfinite
+from pathlib import Path
+
+from aish.config.expected import Expectation, ToolMatch
+from aish.config.nodes import at, join
+from aish.core.json import JsonValue
+from aish.engine.expectations.subject import Mask, short
+from aish.templates.plain import is_template
+from aish.templates.render import Context, render, render_tree
+from aish.templates.values import text_of
+
+_BOUNDS = frozenset({"max_tool_calls", "max_tokens", "max_cost_usd", "max_seconds"})
+_TEXTS = frozenset({"contains", "not_contains", "matches", "judge", "snapshot"})
+_VALUE_KEYS = {"matches": "regex", "schema": "schema", "snapshot": "file", "judge": "rubric"}
+
+
+class UnusableError(Exception):
+    """What a template gives is nothing that could be expected; the message says what it gives."""
+
+
+def template_sources(expectation: Expectation) -> Iterator[tuple[str, str]]:
+    """Each text that is a template: the key it stands at in the longer form, and the source.
+
+    For what stands deeper, the key is a path: `with.path`, `schema.properties.title.const`.
+    """
+    found: list[tuple[str, str]] = []
+    if expectation.path is not None:
+        found.append(("path", expectation.path))
+    if expectation.kind != "expression" and not _is_schema_file(expectation):
+        found += _texts(expectation.value, _VALUE_KEYS.get(expectation.kind, "value"))
+    for index, match in enumerate(expectation.tools):
+        place = at("tools", index) if expectation.kind == "tool_sequence" else ""
+        found.append((join(place, "tool"), match.tool))
+        found += _texts(dict(match.arguments), join(place, "with"))
+    yield from ((key, source) for key, source in found if is_template(source))
+
+
+def rendered(expectation: Expectation, names: Context, mask: Mask = str) -> Expectation:
+    """The expectation with its templates rendered; a lone `{{ … }}` keeps its type.
+
+    `mask` takes the secrets out of what an error shows.
+
+    Raises:
+        TemplateError: a template cannot be rendered.
+        UnusableError: what comes of one cannot be expected.
+    """
+    if next(template_sources(expectation), None) is None:
+        return expectation
+    changes: dict[str, object] = {}
+    if expectation.path is not None:
+        changes["path"] = render(expectation.path, names)
+    kind, value = expectation.kind, expectation.value
+    if kind == "snapshot":
+        changes["file"] = _file(expectation, names)
+    elif kind in _BOUNDS:
+        changes["value"] = _number(render_tree(value, names), str(value))
+    elif kind != "expression" and not _is_schema_file(expectation):
+        found = render_tree(value, names)
+        if kind in _TEXTS:
+            # Every text holds an empty one: that would expect nothing, and never fail.
+            _demand_text(text_of(found), str(value))
+            found = found if kind in {"contains", "not_contains"} else text_of(found)
+        if kind == "matches":
+            _demand_regex(str(found), mask)
+        if kind == "schema" and not isinstance(found, Mapping):
+            raise UnusableError("a template that gives no JSON Schema")
+        changes["value"] = found
+    changes["tools"] = tuple(_match(match, names) for match in expectation.tools)
+    return replace(expectation, **changes)  # type: ignore[arg-type]  # the keys are those of the class
+
+
+def _is_schema_file(expectation: Expectation) -> bool:
+    return expectation.kind == "schema" and expectation.file is not None
+
+
+def _texts(value: JsonValue, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _texts(inner, join(path, key))
+    elif isinstance(value, list | tuple):
+        for index, inner in enumerate(value):
+            yield from _texts(inner, at(path, index))
+
+
+def _match(match: ToolMatch, names: Context) -> ToolMatch:
+    tool = render(match.tool, names)
+    _demand_text(tool, match.tool)
+    arguments = {key: render_tree(value, names) for key, value in match.arguments.items()}
+    return ToolMatch(tool, arguments)
+
+
+def _file(expectation: Expectation, names: Context) -> Path:
+    """The snapshot's file: only what the author wrote is a template, not the folder it is in."""
+    assert expectation.file is not None
+    source = str(expectation.value)
+    name = render(source, names)
+    _demand_text(name, source)
+    if "\0" in name:
+        raise UnusableError(f"`{source}`, which gives no name of a file")
+    return renamed(expectation.file, source, name)
+
+
+def renamed(path: Path, source: str, name: str) -> Path:
+    """An absolute path whose last part, `source` in the file, is rendered to `name`.
+
+    What stands before it is where the file stands, and no template: a folder may have any name.
+    """
+    return path.parents[len(Path(source).parts) - 1] / name
+
+
+def _number(value: JsonValue, source: str) -> float:
+    """A number; a text that is one will do: all that a row of CSV has is text."""
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            value = None
+    if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
+        raise UnusableError(f"`{source}`, which gives no number")
+    return value
+
+
+def _demand_regex(regex: str, mask: Mask) -> None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(regex)
+    except (re.error, RecursionError, OverflowError) as error:
+        said = f"{short(regex, mask)}, which is not a valid regular expression: {error}"
+        raise UnusableError(said) from error
+
+
+def _demand_text(text: str, source: str) -> None:
+    if not text.strip():
+        raise UnusableError(f"`{source}`, which gives an empty text")

@@ -1,0 +1,266 @@
+"""What expectations look at: a step that has ended, or a whole run (F12); paths into a result."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from aish.agent.runtime import UsedCall
+from aish.core.deltas import Usage
+from aish.core.errors import did_you_mean
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.json_text import json_text
+from aish.engine.records import (
+    Records,
+    StepRecord,
+    calls_view,
+    template_view,
+    total_cost,
+    total_usage,
+    usage_view,
+)
+from aish.system.schema.walk import spell_path
+from aish.templates.context import ProjectNames
+
+ResultPath = tuple[str | int, ...]
+
+_SEGMENT = re.compile(
+    r"(?P<dot>\.)?(?P<key>[^.\[\]\"\s]+)|\[(?P<index>[0-9]{1,6})\]|\[(?P<quoted>\"(?:[^\"\\]|\\.)*\")\]"
+)
+
+
+class NotThereError(Exception):
+    """A path leads to nothing; the message is the end of a sentence about what was got."""
+
+
+def parse_path(text: str) -> ResultPath:
+    """The keys and indices of a path; it begins with a name.
+
+    Raises:
+        ValueError: it is no path; says where it stops being one.
+    """
+    keys: list[str | int] = []
+    place = 0
+    while place < len(text):
+        found = _SEGMENT.match(text, place)
+        # Names are joined by dots: one before each but the first.
+        if found is None or (found["key"] is not None and bool(found["dot"]) != bool(keys)):
+            raise ValueError(f"`{text}` is no path at `{text[place:][:20]}`")
+        keys.append(_key(found))
+        place = found.end()
+    if not keys or isinstance(keys[0], int):
+        raise ValueError(f"`{text}` does not begin with a name")
+    return tuple(keys)
+
+
+def find(path: ResultPath, value: JsonValue | Mapping[str, JsonValue]) -> JsonValue:
+    """What a path leads to.
+
+    Raises:
+        NotThereError: nothing.
+    """
+    here: JsonValue | Mapping[str, JsonValue] = value
+    for depth, key in enumerate(path):
+        place = spell_path(path[: depth + 1])
+        if isinstance(key, int):
+            if not isinstance(here, Sequence) or isinstance(here, str):
+                raise NotThereError(_no_parts(path[:depth], here, "a list"))
+            if key >= len(here):
+                raise NotThereError(f"nothing at `{place}`: the list has {len(here)}")
+            here = here[key]
+        else:
+            if not isinstance(here, Mapping):
+                raise NotThereError(_no_parts(path[:depth], here, "a mapping"))
+            if key not in here:
+                near = did_you_mean(key, map(str, here))
+                raise NotThereError(f"nothing at `{place}`" + (f", {near}" if near else ""))
+            here = here[key]
+    assert not isinstance(here, Mapping) or isinstance(here, dict) or path
+    return here
+
+
+def kind_of(value: JsonValue | Mapping[str, JsonValue]) -> str:
+    """What a value is, in words."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return "true" if value else "false"
+        case str():
+            return "text"
+        case int() | float():
+            return "a number"
+        case Mapping():
+            return "a mapping"
+        case _:
+            return "a list"
+
+
+def _key(found: re.Match[str]) -> str | int:
+    if found["index"] is not None:
+        return int(found["index"])
+    if found["quoted"] is None:
+        return found["key"]
+    try:
+        return str(json.loads(found["quoted"]))
+    except ValueError:
+        raise ValueError(f"`{found['quoted'][:20]}` is no quoted key") from None
+
+
+def _no_parts(path: ResultPath, value: JsonValue | Mapping[str, JsonValue], wanted: str) -> str:
+    return f"`{spell_path(path)}`, which is {kind_of(value)} and not {wanted}"
+
+
+Mask = Callable[[str], str]
+"""A text without its secrets, taken out before it is cut: no half would be known for one."""
+
+_LONGEST = 120
+_LONGEST_LINE = 200
+_MOST_LINES = 24
+# What `difflib` is given; its cost grows with the product.
+_MOST_COMPARED = 300
+
+
+def about(path: str | None, otherwise: str = "the text") -> str:
+    """What an expectation is about, in words."""
+    return otherwise if path is None else f"`{path}`"
+
+
+def short(value: JsonValue, mask: Mask) -> str:
+    """A value on one line, cut where it is long."""
+    text = mask(value if isinstance(value, str) else json_text(value, spaced=True))
+    line = text.strip("\n").replace("\r", "").replace("\n", " ⏎ ")
+    if len(line) <= _LONGEST:
+        return f"`{line}`"
+    return f"`{line[:_LONGEST]}…` ({len(text):,} characters)"
+
+
+def as_text(value: JsonValue) -> str:
+    """A value as a person reads it: text as it is, anything else as JSON."""
+    return value if isinstance(value, str) else json_text(value, indent=2)
+
+
+def instead(wanted: str, got: str, mask: Mask) -> str:
+    """What there is instead of a text: itself if it is short, else the lines that differ."""
+    differ_in_secret = wanted != got
+    wanted, got = mask(wanted), mask(got)
+    if differ_in_secret and wanted == got:
+        return "another text, which differs in a secret"
+    if "\n" not in wanted.strip("\n") + got.strip("\n") and len(got) <= _LONGEST:
+        return short(got, str)
+    lines = [f"  {line}" for line in _difference(wanted.splitlines(), got.splitlines())]
+    return "\n".join(["another text (`-` expected, `+` got):", *lines])
+
+
+def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
+    from difflib import unified_diff
+
+    start = 0
+    while start < min(len(wanted), len(got)) and wanted[start] == got[start]:
+        start += 1
+    # One equal line before the first that differs is shown.
+    begin = max(start - 1, 0)
+    cut = slice(begin, begin + _MOST_COMPARED)
+    made = unified_diff(wanted[cut], got[cut], lineterm="", n=1)
+    lines = [line for line in made if not line.startswith(("---", "+++"))]
+    if not lines:
+        yield "only white space or line ends differ"
+    for line in lines[:_MOST_LINES]:
+        if line.startswith("@@"):
+            yield f"line {begin + int(line.split()[1].lstrip('-').split(',')[0])}:"
+        else:
+            yield line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+    if len(lines) > _MOST_LINES:
+        yield f"… {len(lines) - _MOST_LINES} more lines"
+
+
+@frozen
+class Subject:
+    """Everything that an expectation may be about.
+
+    `names` is what paths and expressions lead into. `text` and `value` are what is meant where no
+    path is given, the latter for `schema`. `usage` of `None` means that no model was asked,
+    `cost_usd` of `None` is unknown. `mask` takes the secrets out of what is shown of it.
+    """
+
+    names: Mapping[str, JsonValue]
+    text: str | None
+    value: JsonValue
+    calls: tuple[UsedCall, ...]
+    usage: Usage | None
+    seconds: float
+    cost_usd: float | None = None
+    mask: Mask = str
+
+    def at(self, path: str | None) -> JsonValue:
+        """What `path` leads to; the text without one.
+
+        Raises:
+            NotThereError: it leads to nothing.
+        """
+        return self.text if path is None else find(parse_path(path), self.names)
+
+
+def step_subject(context: Mapping[str, JsonValue], record: StepRecord) -> Subject:
+    """A step that has ended; `context` is what templates saw before it (`Stage.context`)."""
+    view = template_view(record)
+    fields = view if isinstance(view, dict) else {}
+    before = context["steps"]
+    assert isinstance(before, dict)
+    told = {"seconds": record.seconds, "cost_usd": record.cost_usd}
+    own = {**fields, **told, "steps": {**before, record.id: view}}
+    return Subject(
+        names=with_names(context, own),
+        text=record.text,
+        value=record.output,
+        calls=record.calls,
+        usage=record.usage if record.kind == "prompt" else None,
+        seconds=record.seconds,
+        cost_usd=record.cost_usd,
+    )
+
+
+def run_subject(
+    context: Mapping[str, JsonValue],
+    records: Records,
+    outputs: JsonValue,
+    *,
+    seconds: float,
+    status: str = "ok",
+) -> Subject:
+    """A run that has ended: `context` is what templates see now, `records` are in their order.
+
+    Its text and `output` are those of its last step; what `schema` looks at without a path are
+    the outputs, where the file has any.
+    """
+    rows = tuple(records.values())
+    last = rows[-1] if rows else None
+    asked = any(row.kind == "prompt" and row.status != "skipped" for row in rows)
+    usage, cost = total_usage(rows), total_cost(rows)
+    own: dict[str, JsonValue] = {
+        "outputs": outputs,
+        "text": last.text if last else None,
+        "output": last.output if last else None,
+        "status": status,
+        "tool_calls": [call for row in rows for call in calls_view(row)],
+        "usage": usage_view(usage),
+        "cost_usd": cost,
+        "seconds": seconds,
+    }
+    return Subject(
+        names=with_names(context, own),
+        text=last.text if last else None,
+        value=outputs if outputs is not None or last is None else last.output,
+        calls=tuple(call for row in rows for call in row.calls),
+        usage=usage if asked else None,
+        seconds=seconds,
+        cost_usd=cost,
+    )
+
+
+def with_names(
+    context: Mapping[str, JsonValue], own: Mapping[str, JsonValue]
+) -> Mapping[str, JsonValue]:
+    """The names with more, and the same folder for `readfile`."""
+    names = {**context, **own}
+    return ProjectNames(names, context.root) if isinstance(context, ProjectNames) else names

@@ -1,0 +1,121 @@
+"""One final state decides the exit code (design 1.3, 11), and nothing else does."""
+
+from collections.abc import Sequence
+from typing import Literal
+
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import Exit, Failure, StepStatus
+from aish.core.frozen import frozen
+from aish.engine.records import StepRecord
+
+# If several apply, the first of these is taken (design 11).
+PRECEDENCE = (
+    ExitCode.INTERRUPTED,
+    ExitCode.TERMINATED,
+    ExitCode.INTERNAL,
+    ExitCode.USAGE,
+    ExitCode.CASSETTE,
+    ExitCode.LOCK,
+    ExitCode.DENIED,
+    ExitCode.BUDGET,
+    ExitCode.UNAVAILABLE,
+    ExitCode.FAILED,
+    ExitCode.OK,
+)
+NAMES = {
+    ExitCode.OK: "ok",
+    ExitCode.FAILED: "failed",
+    ExitCode.USAGE: "usage",
+    ExitCode.DENIED: "denied",
+    ExitCode.BUDGET: "budget",
+    ExitCode.UNAVAILABLE: "unavailable",
+    ExitCode.CASSETTE: "cassette",
+    ExitCode.LOCK: "lock",
+    ExitCode.INTERNAL: "internal",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.TERMINATED: "interrupted",
+}
+# What trying the same thing again could mend.
+RETRYABLE = frozenset({ExitCode.UNAVAILABLE, ExitCode.INTERRUPTED, ExitCode.TERMINATED})
+
+RunStatus = StepStatus | Literal["interrupted"]
+
+_STATUS: dict[ExitCode, RunStatus] = {
+    ExitCode.OK: "ok",
+    ExitCode.DENIED: "denied",
+    ExitCode.BUDGET: "budget",
+    ExitCode.INTERRUPTED: "interrupted",
+    ExitCode.TERMINATED: "interrupted",
+}
+
+
+@frozen
+class FinalState:
+    """Everything that speaks for an exit code: the steps, and what ended the run around them.
+
+    `others` are what a cassette says at the end, and what was swallowed on the way.
+    """
+
+    records: Sequence[StepRecord]
+    error: AishError | None = None
+    signal: ExitCode | None = None
+    others: tuple[AishError, ...] = ()
+
+
+@frozen
+class _Reason:
+    text: str
+    hint: str | None = None
+    retryable: bool = True
+
+
+def decide_exit(state: FinalState) -> Exit:
+    """The exit that `state` calls for, with the reason a person reads."""
+    reasons: dict[ExitCode, _Reason] = {}
+    if state.signal is not None:
+        reasons[state.signal] = _Reason("interrupted")
+    for error in (*((state.error,) if state.error is not None else ()), *state.others):
+        reasons.setdefault(
+            error.exit_code, _Reason(str(error), error.hint, retryable=error.retryable)
+        )
+    for record in state.records:
+        if record.exit_code is not ExitCode.OK:
+            reasons.setdefault(record.exit_code, _step_reason(record))
+    code = next((code for code in PRECEDENCE if code in reasons), ExitCode.OK)
+    reason = reasons.get(code, _Reason(""))
+    return Exit(
+        code=int(code),
+        name=NAMES[code],
+        retryable=code in RETRYABLE and reason.retryable,
+        reason=reason.text,
+        hint=reason.hint,
+    )
+
+
+def weightiest(ends: Sequence[Exit]) -> Exit:
+    """The one that decides; the first of those that weigh the same."""
+    return min(ends, key=lambda end: PRECEDENCE.index(ExitCode(end.code)))
+
+
+def status_of(code: int) -> RunStatus:
+    """The run's status in words for an exit code."""
+    return _STATUS.get(ExitCode(code), "failed")
+
+
+def failure_of(error: AishError) -> Failure:
+    """An error as events carry it."""
+    message = str(error)
+    if error.exit_code is ExitCode.CASSETTE:
+        # The difference, line by line, is the reason of the run's end.
+        message = message.partition("\n")[0]
+    return Failure(code=error.code, message=message, hint=error.hint)
+
+
+def _step_reason(record: StepRecord) -> _Reason:
+    failure = record.failure
+    message = failure.message if failure else record.status
+    return _Reason(
+        f"step `{record.id}`: {message}",
+        failure.hint if failure else None,
+        retryable=record.retryable,
+    )

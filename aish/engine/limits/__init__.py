@@ -1,0 +1,1 @@
+"""What a run may use, and what it has used."""

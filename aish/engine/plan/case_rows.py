@@ -1,0 +1,166 @@
+"""Tests with `foreach`: each row of a file is a case of its own (C12).
+
+    tests:
+      - name: answers as it should
+        foreach: {file: cases.csv}
+        key: item.id
+        cassette: cassettes/{{ key }}.yaml
+        expect: [{contains: "{{ item.answer }}"}]
+
+A column that has the name of an input is that input. `name`, `inputs`, `stdin` and `cassette` of
+such a test are templates, which see the row as `item` (or as `as` says), its `key` and `index`.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+
+from aish.config.expected import Case, CaseRows, CassetteSettings
+from aish.config.inputs import as_typed, fits, takes_text
+from aish.config.pipeline import Pipeline
+from aish.core.errors import AishError, UsageError
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.expectations.rendering import renamed
+from aish.items.items import from_file
+from aish.items.keys import key_text
+from aish.items.source import ItemsError
+from aish.system.schema.walk import spell_path
+from aish.templates.context import ProjectNames
+from aish.templates.plain import is_template
+from aish.templates.render import render, render_tree, render_value
+
+MOST_ROWS = 10_000
+"""Cases of one test: more is a batch, and no test."""
+
+_ONE_KEY = "a case is named by its key: take a column in which all rows differ"
+
+
+def with_rows(pipeline: Pipeline) -> Pipeline:
+    """The same pipeline, each test with `foreach` replaced by the cases of its rows.
+
+    Raises:
+        UsageError: rows cannot be read, or do not make cases.
+    """
+    if all(case.rows is None for case in pipeline.tests):
+        return pipeline
+    cases = tuple(one for case in pipeline.tests for one in cases_of(case, pipeline))
+    names: dict[str, Case] = {}
+    for case in cases:
+        other = names.setdefault(case.name, case)
+        if other is not case:
+            said = f"two cases have the name `{case.name}`"
+            raise UsageError(said, where=f"{pipeline.file}: {case.where}", hint=_ONE_KEY)
+    return replace(pipeline, tests=cases)
+
+
+def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
+    """The cases of a test: one for each row of its file, itself where it has none.
+
+    Raises:
+        UsageError: the file cannot be read, a row makes no case, or a template cannot be rendered.
+    """
+    if case.rows is None:
+        yield case
+        return
+    rows, keys = case.rows, dict[str, int]()
+    for number, row in enumerate(_rows(case.rows), 1):
+        try:
+            found = _case(case, pipeline, row, number - 1)
+        except AishError as error:
+            said = f"row {number}: {error.message}"
+            raise UsageError(said, where=rows.file, hint=error.hint) from error
+        key = str(found.names["key"])
+        if key in keys:
+            said = f"rows {keys[key]} and {number} have the same key `{key}`"
+            raise UsageError(said, where=rows.file, hint=_ONE_KEY)
+        keys[key] = number
+        yield found
+    if not keys:
+        raise UsageError("there is no row, so the test has no case", where=rows.file)
+
+
+def _rows(rows: CaseRows) -> Iterator[JsonValue]:
+    try:
+        for item in from_file(rows.folder / rows.file, rows.delimiter):
+            _check_count(item.index, rows)
+            yield item.value
+    except ItemsError as error:
+        raise UsageError(error.message, where=error.where, hint=error.hint) from error
+
+
+def _check_count(index: int, rows: CaseRows) -> None:
+    if index >= MOST_ROWS:
+        said = f"more than {MOST_ROWS:,} rows are no test"
+        raise UsageError(said, where=rows.file, hint="`foreach` of a step takes any number")
+
+
+def _case(case: Case, pipeline: Pipeline, row: JsonValue, index: int) -> Case:
+    assert case.rows is not None
+    own: dict[str, JsonValue] = {case.rows.name: row, "index": index}
+    names = ProjectNames(own, pipeline.file.parent)
+    key = _key(case, names, row, index)
+    own["key"] = key
+    names = ProjectNames(own, pipeline.file.parent)
+    title = render(case.name, names) if is_template(case.name) else f"{case.name}[{key}]"
+    return replace(
+        case,
+        name=title,
+        inputs=_inputs(case, pipeline, row, names),
+        stdin=None if case.stdin is None else render(case.stdin, names),
+        cassette=None if case.cassette is None else _cassette(case.cassette, names),
+        rows=None,
+        names=own,
+    )
+
+
+def _key(case: Case, names: ProjectNames, row: JsonValue, index: int) -> str:
+    """The name of a row: what `key` gives, else its column `name`, else its number."""
+    assert case.rows is not None
+    if case.rows.key is not None:
+        return key_text(render_value("{{ " + case.rows.key + " }}", names))
+    if isinstance(row, Mapping) and isinstance(row.get("name"), str):
+        return key_text(row["name"])
+    return str(index + 1)
+
+
+def _inputs(
+    case: Case, pipeline: Pipeline, row: JsonValue, names: ProjectNames
+) -> dict[str, JsonValue]:
+    """The inputs: the columns that have the name of one, and what the test says itself."""
+    found: dict[str, JsonValue] = {}
+    columns = row if isinstance(row, Mapping) else {}
+    for name, schema in pipeline.inputs.items():
+        # A table has no other way to leave out a number than an empty cell.
+        empty = name in columns and columns[name] == ""  # ruff: ignore[compare-to-empty-string] - `0` and `false` are no empty cells
+        if name in columns and not (empty and not takes_text(schema)):
+            found[name] = _typed(columns[name], schema)
+    for name, value in case.inputs.items():
+        given = render_tree(value, names)
+        computed = isinstance(value, str) and is_template(value)
+        typed = computed and name in pipeline.inputs
+        found[name] = _typed(given, pipeline.inputs[name]) if typed else given
+    for name, schema in pipeline.inputs.items():
+        for problem in fits(schema, found[name]) if name in found else ():
+            place = f" at `{spell_path(problem.path)}`" if problem.path else ""
+            raise UsageError(f"the input `{name}` does not fit{place}: {problem.message}")
+    return found
+
+
+def _typed(value: JsonValue, schema: JsonObject) -> JsonValue:
+    return as_typed(value, schema) if isinstance(value, str) else value
+
+
+def _cassette(settings: CassetteSettings, names: ProjectNames) -> CassetteSettings:
+    if not is_template(settings.name):
+        return settings
+    name = render(settings.name, names)
+    if not name or "\0" in name or name.endswith("/"):
+        raise UsageError(f"`{settings.name}` gives no name of a file")
+    path = renamed(settings.path, settings.name, name)
+    # The row may come from anywhere: it must not lead out of the folder that the file names.
+    before = settings.name[: settings.name.index("{")].rpartition("/")[0]
+    folder = renamed(settings.path, settings.name, before or ".")
+    if not Path(os.path.normpath(path)).is_relative_to(os.path.normpath(folder)):
+        raise UsageError(f"`{name}` leads out of the folder of the cassettes")
+    return replace(settings, path=path, name=name)

@@ -1,0 +1,276 @@
+"""`${VAR}`, `key_env` and `auth_env`, resolved at use and remembered as secrets (F7, F15, X4)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from aish.config.environment import expand, variables
+from aish.config.loader import lookup_position
+from aish.config.models import ModelEntry
+from aish.config.nodes import in_file_order
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
+from aish.core.errors import PipelineError, Position, Problem, UsageError
+from aish.core.frozen import frozen
+from aish.engine.plan.validation.tools import WEB_URL, WEB_URL_HINT
+from aish.models.headers import check_endpoint
+from aish.system.secrets.secrets import (
+    SHORTEST,
+    Secrets,
+    is_everywhere,
+    is_ordinary,
+    names_credential,
+)
+
+
+@frozen
+class ResolvedModel:
+    """A model entry with every `${VAR}` replaced, and its key."""
+
+    entry: ModelEntry
+    key: str | None
+
+
+@frozen
+class ResolvedServer:
+    """A server entry with every `${VAR}` replaced, its token and its child's environment."""
+
+    entry: ServerEntry
+    token: str | None
+    child_env: Mapping[str, str]
+
+
+@frozen
+class Variables:
+    """Where variables come from: the environment, or, in replay, what was recorded (F7, C6).
+
+    In replay nothing is missing: an unset secret is `<secret:NAME>`, as the cassette has it.
+    `recorded` of `None` in replay means that another program made the cassette, and then what is
+    no secret comes from the environment too, and has to be there.
+    """
+
+    environ: Mapping[str, str]
+    in_replay: bool = False
+    recorded: Mapping[str, str] | None = None
+
+    def get(self, name: str, *, secret: bool, needed: bool) -> str | None:
+        """The value of a variable; `None` where it is not set."""
+        if not self.in_replay:
+            return self.environ.get(name)
+        plain = self.environ if self.recorded is None else self.recorded
+        value = self.environ.get(name) if secret else plain.get(name)
+        if secret and value is not None and len(value) < SHORTEST:
+            # Nothing is sent, so that a stand-in of any length will do.
+            value = None
+        stands_in = needed and (secret or self.recorded is not None)
+        return unknown(name) if value is None and stands_in else value
+
+
+@frozen
+class Missing:
+    """A variable that is not set; `key` where all of it is a credential."""
+
+    name: str
+    problem: Problem
+    key: bool
+
+
+def unknown(name: str) -> str:
+    """What stands for a secret that is not known."""
+    return f"<secret:{name}>"
+
+
+class Resolver:
+    """Reads the variables of one pipeline; collects what is missing instead of stopping.
+
+    `problems` are what cannot be used, `missing` what is not set, `not_passed` what would be passed
+    on to a child if it were set; `plain` are the values that it found and that are no secrets.
+    """
+
+    def __init__(self, pipeline: Pipeline, variables: Variables, secrets: Secrets) -> None:
+        self.pipeline = pipeline
+        self.variables = variables
+        self.secrets = secrets
+        self.problems: list[Problem] = []
+        self.missing: list[Missing] = []
+        self.not_passed: list[Missing] = []
+        self.plain: dict[str, str] = {}
+
+    def named(self, name: str | None, path: str) -> str | None:
+        """The value behind `key_env` or `auth_env`; a secret."""
+        if name is None:
+            return None
+        value = self.variables.get(name, secret=True, needed=True)
+        if not value:
+            self._miss(name, path, key=True)
+            return None
+        self._keep(name, value)
+        return value
+
+    def text(self, text: str, path: str, *, secret: bool, credential: bool = False) -> str:
+        """`text` with its variables replaced.
+
+        Their values are secrets where `secret` says so, but for those that are `is_ordinary`;
+        where the text is a `credential`, those as well.
+        """
+        values: dict[str, str] = {}
+        for name, default in variables(text):
+            value = self.variables.get(name, secret=secret, needed=default is None)
+            if value is None and default is None:
+                self._miss(name, path)
+                return text
+            if value is None:
+                continue
+            values[name] = value
+            if not secret:
+                self.plain[name] = value
+            elif value and (credential or not is_ordinary(name, value)):
+                self._keep(name, value)
+        return expand(text, values)
+
+    def headers(self, headers: Mapping[str, str], path: str) -> dict[str, str]:
+        """Headers with their variables replaced, each of them secret."""
+        return {
+            name: self.text(value, f"{path}.{name}", secret=True, credential=names_credential(name))
+            for name, value in headers.items()
+        }
+
+    def passed_on(self, name: str, path: str) -> None:
+        """A variable that a child gets as it is; without it the child still starts."""
+        if name not in self.variables.environ and not is_everywhere(name):
+            position = lookup_position(self.pipeline, path)
+            self.not_passed.append(Missing(name, unset(name, position, path), key=False))
+
+    def refuse(self, path: str, message: str, hint: str | None) -> None:
+        """Remember what is wrong at a place of the file."""
+        self.problems.append(Problem(lookup_position(self.pipeline, path), path, message, hint))
+
+    def _keep(self, name: str, value: str) -> None:
+        if value != unknown(name):
+            self.secrets.add(name, value)
+
+    def _miss(self, name: str, path: str, *, key: bool = False) -> None:
+        position = lookup_position(self.pipeline, path)
+        self.missing.append(Missing(name, unset(name, position, path), key))
+
+
+def unset(name: str, position: Position, path: str) -> Problem:
+    """What is said of a variable that is not set."""
+    message = f"the environment variable `{name}` is not set"
+    return Problem(position, path, message, f"export {name}=… before the run")
+
+
+def finish(resolvers: Iterable[Resolver], *, offline: bool = False) -> tuple[Missing, ...]:
+    """Go on only if everything can be opened; `offline` nothing will be, and it is told instead.
+
+    Raises:
+        PipelineError: everything that is not set.
+    """
+    resolvers = tuple(resolvers)
+    missing = tuple(one for resolver in resolvers for one in resolver.missing)
+    problems = [problem for resolver in resolvers for problem in resolver.problems]
+    if offline:
+        missing += tuple(one for resolver in resolvers for one in resolver.not_passed)
+    else:
+        problems += [one.problem for one in missing]
+    if problems:
+        raise PipelineError(in_file_order(problems))
+    return missing
+
+
+def unset_references(pipeline: Pipeline, environ: Mapping[str, str]) -> Iterator[Problem]:
+    """Each `${VAR}` without a default that is not set; keys are no part of it (F7)."""
+    for path, text in _texts(pipeline):
+        for name, default in variables(text):
+            if default is None and name not in environ:
+                yield unset(name, lookup_position(pipeline, path), path)
+
+
+def _texts(pipeline: Pipeline) -> Iterator[tuple[str, str]]:
+    """The texts in which variables are read, by their paths."""
+    for alias, model in pipeline.models.items():
+        path = f"models.{alias}"
+        own = {"base_url": model.base_url, "model": model.model, "proxy": model.proxy}
+        yield from ((f"{path}.{key}", text) for key, text in own.items() if text is not None)
+        yield from ((f"{path}.headers.{name}", text) for name, text in model.headers.items())
+    for alias, server in pipeline.servers.items():
+        path = f"mcp.servers.{alias}"
+        if server.url is not None:
+            yield f"{path}.url", server.url
+        yield from ((f"{path}.headers.{name}", text) for name, text in server.headers.items())
+        yield from ((f"{path}.command[{n}]", text) for n, text in enumerate(server.command))
+        values = ((name, text) for name, text in server.env.items() if text is not None)
+        yield from ((f"{path}.env.{name}", text) for name, text in values)
+
+
+def resolve_model(entry: ModelEntry, resolver: Resolver) -> ResolvedModel:
+    """`entry` ready to be opened."""
+    path = f"models.{entry.alias}"
+    known = len(resolver.problems) + len(resolver.missing)
+    base_url = entry.base_url and resolver.text(entry.base_url, f"{path}.base_url", secret=False)
+    ready = ResolvedModel(
+        entry=replace(
+            entry,
+            base_url=base_url,
+            model=entry.model and resolver.text(entry.model, f"{path}.model", secret=False),
+            headers=resolver.headers(entry.headers, f"{path}.headers"),
+            proxy=entry.proxy and resolver.text(entry.proxy, f"{path}.proxy", secret=False),
+        ),
+        key=resolver.named(entry.key_env, f"{path}.key_env"),
+    )
+    if len(resolver.problems) + len(resolver.missing) == known:
+        try:
+            check_endpoint(ready.entry, ready.key)
+        except UsageError as error:
+            resolver.refuse(error.where or path, error.message, error.hint)
+    return ready
+
+
+def resolve_server(entry: ServerEntry, resolver: Resolver) -> ResolvedServer:
+    """`entry` ready to be opened."""
+    # Children bring asyncio and anyio, and `aish validate` reads this file without opening any.
+    from aish.system.process.child import child_environment
+
+    path = f"mcp.servers.{entry.alias}"
+    token = entry.auth_token or resolver.named(entry.auth_env, f"{path}.auth_env")
+    if entry.auth_token:
+        resolver.secrets.add(f"{entry.alias}.auth_token", entry.auth_token)
+    env = {
+        name: None
+        if value is None
+        else resolver.text(
+            value, f"{path}.env.{name}", secret=True, credential=names_credential(name)
+        )
+        for name, value in entry.env.items()
+    }
+    for name, value in entry.env.items():
+        if value is None:
+            resolver.passed_on(name, f"{path}.env.{name}")
+    known = len(resolver.missing)
+    # What a URL's query takes from the environment is a key more often than not.
+    place, mark, query = (entry.url or "").partition("?")
+    url = resolver.text(place, f"{path}.url", secret=False)
+    url += mark + resolver.text(query, f"{path}.url", secret=True)
+    if url and len(resolver.missing) == known and not WEB_URL.match(url):
+        resolver.refuse(f"{path}.url", "this is not the URL of a server", WEB_URL_HINT)
+    return ResolvedServer(
+        entry=replace(
+            entry,
+            url=url or None,
+            headers=resolver.headers(entry.headers, f"{path}.headers"),
+            command=tuple(
+                resolver.text(word, f"{path}.command[{index}]", secret=index > 0)
+                for index, word in enumerate(entry.command)
+            ),
+            env=env,
+        ),
+        token=token,
+        child_env=child_environment(env, resolver.variables.environ) if entry.command else {},
+    )
+
+
+def declared_secrets(names: Iterable[str], resolver: Resolver) -> None:
+    """Remember the values of the names under `secrets:` (F15)."""
+    for name in names:
+        value = resolver.variables.get(name, secret=True, needed=False)
+        if value:
+            resolver.secrets.add(name, value)

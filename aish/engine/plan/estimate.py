@@ -1,0 +1,239 @@
+"""How many items and model requests a run has, and what it may cost at most (B8, B10).
+
+As far as that can be known before it.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from aish.config.steps import Foreach, PipelineStep, Prompt, PromptStep, Step
+from aish.core.deltas import Usage
+from aish.core.errors import AishError
+from aish.core.events import KeySurvey
+from aish.core.frozen import slotted
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import systems_of, texts
+from aish.engine.plan.plan import Plan
+from aish.engine.plan.template_context import template_context
+from aish.models.pricing import Listed, Pricing, Rates, pricing_of
+from aish.templates.references import references, references_of_expression
+from aish.templates.render import render, render_tree, render_value
+from aish.wire.chat_encode import answer_limit
+
+Context = Mapping[str, JsonValue]
+
+Surveys = Mapping[str, KeySurvey]
+
+
+@slotted
+class _Requests:
+    """`most` of `None` is unknown, because of the items of `uncounted`."""
+
+    least: int = 0
+    most: int | None = 0
+    uncounted: str | None = None
+
+    def add(self, other: "_Requests") -> None:
+        self.least += other.least
+        self.uncounted = self.uncounted or other.uncounted
+        both = self.most is not None and other.most is not None
+        self.most = (self.most or 0) + (other.most or 0) if both else None
+
+
+def requests(plan: Plan, context: Context, surveys: Surveys | None = None) -> JsonObject:
+    """How many model requests the run makes: at least, and at most under its own bounds.
+
+    `surveys` are of the steps whose keys were looked at, by their ids as events have them.
+    `uncounted` is a step of which nobody knows how many items it has, if the most is unknown.
+    """
+    counted = _requests(plan, context, surveys or {})
+    known = [most for most in (counted.most, plan.limits.turns) if most is not None]
+    view: dict[str, JsonValue] = {"at_least": counted.least, "at_most": min(known, default=None)}
+    return view if known else {**view, "uncounted": counted.uncounted}
+
+
+def item_count(foreach: Foreach, context: Context, keys: KeySurvey | None = None) -> int | None:
+    """How many items will be run, where that can be told before the run."""
+    return keys.runs(foreach.on_duplicate) if keys else _count(foreach, context)
+
+
+def _count(foreach: Foreach, context: Context) -> int | None:
+    from aish.items.counting import count_of
+    from aish.items.items import from_glob, from_list
+
+    try:
+        if foreach.glob is not None:
+            return from_glob(foreach.glob, foreach.folder).total
+        if foreach.file is not None:
+            if any(name.startswith("steps") for name in references(foreach.file)):
+                return None
+            return count_of(foreach.folder / render(foreach.file, context))
+        expression = foreach.expression or ""
+        if any(name.startswith("steps") for name in references_of_expression(expression)):
+            return None
+        return from_list(render_value("{{ " + expression + " }}", context)).total
+    except AishError:
+        # What is wrong with them is said when they are read.
+        return None
+
+
+def inner_context(step: PipelineStep, plan: Plan, context: Context) -> Context:
+    """What the templates of a sub-pipeline see; not the inputs that wait for other steps."""
+    inner = plan.inner[step.id]
+    schemas = inner.pipeline.inputs
+    given = {name: schema["default"] for name, schema in schemas.items() if "default" in schema}
+    for name, value in step.inputs.items():
+        given.pop(name, None)
+        if not any(
+            one.split(".")[0] == "steps" for text in texts(value) for one in references(text)
+        ):
+            try:
+                given[name] = render_tree(value, context)
+            except AishError:
+                continue
+    return template_context(inner.pipeline, RunOptions(inputs=given), {}, inner.variables)
+
+
+def _requests(plan: Plan, context: Context, surveys: Surveys, within: str = "") -> _Requests:
+    total = _Requests()
+    for step in plan.steps:
+        one = _of_step(step, plan, context, surveys, within)
+        total.add(_with_items(step, one, context, within, surveys.get(f"{within}{step.id}")))
+    return total
+
+
+def _with_items(
+    step: Step, one: _Requests, context: Context, within: str, keys: KeySurvey | None
+) -> _Requests:
+    """The requests of all items and attempts of a step."""
+    if one.most is not None:
+        one.most *= step.flow.retry.attempts
+    foreach = step.flow.foreach
+    if foreach is not None and one.most != 0:
+        count = item_count(foreach, context, keys)
+        one.least *= count or 0
+        one.most = None if one.most is None or count is None else one.most * count
+        if count is None:
+            one.uncounted = f"{within}{step.id}"
+    if step.flow.when is not None:
+        one.least = 0
+    return one
+
+
+def _of_step(step: Step, plan: Plan, context: Context, surveys: Surveys, within: str) -> _Requests:
+    match step:
+        case PromptStep():
+            return _Requests(1, _most(step, plan))
+        case PipelineStep():
+            inside = inner_context(step, plan, context)
+            return _requests(plan.inner[step.id], inside, surveys, f"{within}{step.id}/")
+        case _:
+            return _Requests()
+
+
+def _most(step: PromptStep, plan: Plan) -> int:
+    """The answers that may be asked for, and the tool rounds between them."""
+    answers = 1 if step.output is None else step.output.attempts
+    if not plan.servers or step.tools == ():
+        return answers
+    model = plan.models.get(plan.model_of(step))
+    # An endpoint that does not take both has its schema after the tools, in one more.
+    apart = step.output is not None and model is not None and model.entry.json_schema is not False
+    return answers + step.limits.max_tool_depth + apart
+
+
+# Of a request beside its texts, in bytes; and of what is said of an answer that does not fit.
+_FRAME = 256
+_COMPLAINT = 4096
+_BYTES_PER_TOKEN = 4
+
+
+def price_view(plan: Plan, alias: str) -> JsonValue:
+    """The price of a model: per million tokens, `listed`, or `null` for one that is not known."""
+    pricing = pricing_of(plan.models[alias].entry)
+    if isinstance(pricing, Rates):
+        return {"input": pricing.input, "output": pricing.output}
+    return "listed" if isinstance(pricing, Listed) and pricing.known else None
+
+
+def cost_view(plan: Plan, context: Mapping[str, JsonValue]) -> JsonObject:
+    """The most that the run may cost; `null` where neither its steps nor a limit bound it."""
+    bounds = [_all(plan, context), plan.limits.cost_usd]
+    return {"at_most": min((bound for bound in bounds if bound is not None), default=None)}
+
+
+def _all(plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
+    """What all steps may cost, if that is known of each."""
+    costs = [_most_paid(step, plan, context) for step in plan.steps]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def _most_paid(step: Step, plan: Plan, context: Mapping[str, JsonValue]) -> float | None:
+    """What one step may cost; a try that breaks off may be charged for and is not counted."""
+    if isinstance(step, PipelineStep):
+        inner = _all(plan.inner[step.id], inner_context(step, plan, context))
+        if inner and step.flow.foreach is not None:
+            return None
+        return None if inner is None else inner * step.flow.retry.attempts
+    judged = any(one.kind == "judge" for one in step.expect)
+    if not isinstance(step, PromptStep):
+        return None if judged else 0.0
+    models = list(_asked(plan.model_of(step), plan))
+    pricings = {alias: pricing_of(plan.models[alias].entry) for alias in models}
+    if not judged and all(one == Rates(0.0, 0.0) for one in pricings.values()):
+        return 0.0
+    size = _opening(step, context)
+    if judged or size is None or step.flow.foreach is not None or _may_call(step, plan):
+        return None
+    costs = [_of_model(alias, pricing, step, size, plan) for alias, pricing in pricings.items()]
+    known = [cost for cost in costs if cost is not None]
+    return max(known) * step.flow.retry.attempts if len(known) == len(costs) else None
+
+
+def _of_model(
+    alias: str, pricing: Pricing | None, step: PromptStep, size: int, plan: Plan
+) -> float | None:
+    most = answer_limit({**plan.models[alias].entry.params, **step.params})
+    if most is None or pricing is None:
+        return None
+    total = 0.0
+    for attempt in range(1 if step.output is None else step.output.attempts):
+        more = attempt * (most * _BYTES_PER_TOKEN + _COMPLAINT)
+        cost = pricing.cost(Usage(-(-(size + more) // _BYTES_PER_TOKEN), most))
+        if cost is None:
+            return None
+        total += cost
+    return total
+
+
+def _asked(alias: str, plan: Plan) -> Iterator[str]:
+    """A model, and those that answer in its stead."""
+    waiting, seen = [alias], set[str]()
+    while waiting:
+        one = waiting.pop(0)
+        if one not in seen and one in plan.models:
+            seen.add(one)
+            yield one
+            waiting.extend(plan.models[one].entry.fallback)
+
+
+def _may_call(step: PromptStep, plan: Plan) -> bool:
+    """Whether tools may be called, whose results nobody knows the size of."""
+    return bool(plan.servers) and step.tools != ()
+
+
+def _opening(step: PromptStep, context: Mapping[str, JsonValue]) -> int | None:
+    """The bytes of the first request, where they do not wait for other steps."""
+    if step.attach or step.continues or not isinstance(step.prompt, Prompt):
+        # What a server says, what is in a file, or what was said before.
+        return None
+    sources = [text for text in (*systems_of(step), step.prompt.user) if text]
+    if any(name.split(".")[0] == "steps" for text in sources for name in references(text)):
+        return None
+    try:
+        texts = [str(render(text, context)) for text in sources]
+    except AishError:
+        return None
+    schema = 0 if step.output is None else len(str(step.output.schema)) * 2
+    return sum(len(text.encode("utf-8", "replace")) for text in texts) + schema + _FRAME

@@ -1,0 +1,228 @@
+"""The order in which steps run: `needs`, and every `steps.X` in a template (F3).
+
+Also which models judge results (F12), and which models cost nothing under a limit (B8).
+"""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Final
+
+from aish.config.annotations import Annotation
+from aish.config.expected import Expectation
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.steps import (
+    CallStep,
+    Limits,
+    PipelineStep,
+    Prompt,
+    PromptStep,
+    RunStep,
+    ServerPrompt,
+    Step,
+)
+from aish.core.errors import UsageError
+from aish.core.json import JsonValue
+from aish.models.pricing import Rates, pricing_of
+from aish.templates.references import references, references_of_expression
+from aish.wire.chat_encode import answer_limit
+
+
+def sources(step: Step) -> Iterator[str]:
+    """Every template source of a step."""
+    match step:
+        case PromptStep():
+            yield from prompt_sources(step)
+        case CallStep():
+            yield from texts(step.arguments)
+        case RunStep():
+            yield from ((step.run,) if isinstance(step.run, str) else step.run)
+        case PipelineStep():
+            yield from texts(step.inputs)
+    if step.flow.foreach is not None and step.flow.foreach.file is not None:
+        yield step.flow.foreach.file
+
+
+def prompt_sources(step: PromptStep) -> Iterator[str]:
+    """The template sources of a prompt step, those of its system prompt last."""
+    match step.prompt:
+        case Prompt(user=user):
+            yield user
+        case ServerPrompt(arguments=arguments):
+            yield from arguments.values()
+    yield from (one.ref for one in step.attach)
+    yield from systems_of(step)
+
+
+def systems_of(step: PromptStep) -> tuple[str, ...]:
+    """The parts of the step's system prompt, as they stand in the file."""
+    own = step.prompt.system if isinstance(step.prompt, Prompt) else None
+    return tuple(text for text in (own, step.system) if text is not None)
+
+
+def expressions(step: Step) -> Iterator[str]:
+    """Every expression of a step that says whether and over what it runs."""
+    foreach = step.flow.foreach
+    of_items = (foreach.expression, foreach.key) if foreach is not None else ()
+    found = (step.flow.when, *of_items)
+    yield from (expression for expression in found if expression is not None)
+
+
+def names_item(step: Step) -> bool:
+    """Whether the step's `when` is about each of its items, and not about the step."""
+    foreach, when = step.flow.foreach, step.flow.when
+    if foreach is None or when is None:
+        return False
+    first = {name.split(".")[0] for name in references_of_expression(when)}
+    return bool(first & {foreach.name, "index"})
+
+
+def steps_read(pipeline: Pipeline) -> frozenset[str]:
+    """The steps whose results anything reads; all of them where only running it could tell."""
+    names = [name for step in pipeline.steps for name in reads(step)]
+    names += [name for text in texts(pipeline.outputs or {}) for name in references(text)]
+    names += [name for one in pipeline.annotations for name in annotation_reads(one)]
+    if "steps" in names:
+        return frozenset(step.id for step in pipeline.steps)
+    return frozenset(name.split(".")[1] for name in names if name.startswith("steps."))
+
+
+def annotation_reads(annotation: Annotation) -> Iterator[str]:
+    """The places that an annotation's expression and its templates read.
+
+    Raises:
+        UsageError: one of them is no template, or no expression.
+    """
+    if annotation.foreach is not None:
+        yield from references_of_expression(annotation.foreach)
+    for _, source in annotation.fields:
+        if isinstance(source, str):
+            yield from references(source)
+
+
+def reads(step: Step) -> Iterator[str]:
+    """The places that a step's templates and its expectations read.
+
+    Raises:
+        UsageError: one of them is no template, or no expression.
+    """
+    for source in sources(step):
+        yield from references(source)
+    for expression in expressions(step):
+        yield from references_of_expression(expression)
+    yield from names_expected(step)
+
+
+def names_expected(step: Step) -> Iterator[str]:
+    """The places that a step's expectations read.
+
+    Raises:
+        UsageError: one of them is no template, or no expression.
+    """
+    if step.expect:
+        # Most steps expect nothing, and need not wait for what reads that.
+        from aish.engine.expectations.check import all_names_read
+
+        yield from all_names_read(step.expect)
+
+
+def texts(value: JsonValue | Mapping[str, JsonValue]) -> Iterator[str]:
+    """Every text in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from texts(inner)
+    elif isinstance(value, Iterable):
+        for inner in value:
+            yield from texts(inner)
+
+
+def needs_of(step: Step, known: Iterable[str]) -> tuple[str, ...]:
+    """The ids of the steps that `step` waits for, declared or used in a template."""
+    used = {name.split(".")[1] for name in reads(step) if name.startswith("steps.")}
+    continued = step.continues if isinstance(step, PromptStep) else None
+    wanted = {*step.needs, *used, continued} - {step.id}
+    return tuple(id for id in known if id in wanted)
+
+
+def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
+    """The steps so that each follows what it needs, otherwise in the order of the file.
+
+    Raises:
+        UsageError: the needs form a circle (F11 reports it with its place before).
+    """
+    waiting = {step.id: step for step in pipeline.steps}
+    needs = {id: needs_of(step, waiting) for id, step in waiting.items()}
+    ordered: list[Step] = []
+    while waiting:
+        ready = next((id for id in waiting if not any(n in waiting for n in needs[id])), None)
+        if ready is None:
+            circle = ", ".join(f"`{id}`" for id in waiting)
+            raise UsageError(f"steps need each other in a circle: {circle}", where=pipeline.name)
+        ordered.append(waiting.pop(ready))
+    return tuple(ordered)
+
+
+def uses_stdin(pipeline: Pipeline) -> bool:
+    """Whether a template or a step's expectation reads `stdin` (F9)."""
+    of_outputs = (name for text in texts(pipeline.outputs or {}) for name in references(text))
+    of_steps = (name for step in pipeline.steps for name in reads(step))
+    return any(name.split(".")[0] == "stdin" for name in (*of_steps, *of_outputs))
+
+
+def lacks_stdin(pipeline: Pipeline, stdin: str | None) -> bool:
+    """Whether the file needs piped text and there is none; white space alone counts as none."""
+    if pipeline.stdin == "optional" or (stdin and not stdin.isspace()):
+        return False
+    return uses_stdin(pipeline)
+
+
+def require_stdin(pipeline: Pipeline, stdin: str | None, *, hint: str | None = None) -> None:
+    """Refuse to run on nothing: what should have written it has probably failed.
+
+    Raises:
+        UsageError: the file reads `stdin`, needs it, and it is empty.
+    """
+    if not lacks_stdin(pipeline, stdin):
+        return
+    if stdin is None:
+        said, check = "nothing is piped in", "pipe text into it"
+    else:
+        said = "what is piped in is empty"
+        check = "see that the command before the pipe succeeds (`set -o pipefail`)"
+    raise UsageError(
+        f"the file reads `{{{{ stdin }}}}`, and {said}",
+        where=str(pipeline.file),
+        hint=hint or f"{check}; `stdin: optional` in the file accepts no text",
+    )
+
+
+OPENING: Final = "You judge a text by a rubric."
+"""The first line of what every judge is told; a request in a cassette is known by it."""
+
+
+def judges_of(expectations: Iterable[Expectation]) -> Iterator[str]:
+    """The aliases of the judges among what is expected."""
+    for expectation in expectations:
+        if expectation.kind == "judge" and expectation.model is not None:
+            yield expectation.model
+
+
+MAX_TOKENS = 4096
+
+
+def is_free(entry: ModelEntry) -> bool:
+    """Whether the file says, or it is an embedded model, that it costs nothing."""
+    return pricing_of(entry) == Rates(0.0, 0.0)
+
+
+def bounded(entry: ModelEntry, limits: Iterable[Limits]) -> ModelEntry:
+    """The entry with a `max_tokens`, where a limit wants one and a free model has none."""
+    bounds = [one for one in limits if one.tokens is not None or one.cost_usd is not None]
+    if not bounds or answer_limit(entry.params) is not None or not is_free(entry):
+        return entry
+    quarters = (max(1, one.tokens // 4) for one in bounds if one.tokens is not None)
+    return replace(
+        entry, params={**entry.params, "max_tokens": min(MAX_TOKENS, *quarters, MAX_TOKENS)}
+    )

@@ -1,0 +1,323 @@
+"""Everything knowable before I/O: a checked pipeline, the order of its steps, what it will open.
+
+Sub-pipelines are loaded and planned like any other file (F2).
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.steps import Limits, PipelineStep, PromptStep, Step
+from aish.core.errors import PipelineError, Problem, UsageError
+from aish.core.frozen import frozen
+from aish.engine.plan.credentials import (
+    Missing,
+    ResolvedModel,
+    ResolvedServer,
+    Resolver,
+    Variables,
+    declared_secrets,
+    finish,
+    resolve_model,
+    resolve_server,
+)
+from aish.engine.plan.lock.file import lock_of
+from aish.engine.plan.options import LockMode, RunOptions
+from aish.engine.plan.order import bounded, in_order, judges_of
+from aish.engine.plan.validation.validate import check_file, limit_check
+from aish.policy.lock import Lock
+from aish.policy.rules import Policy, compile_policy
+from aish.system.secrets.secrets import Secrets
+
+Made = TypeVar("Made")
+
+
+def inner_plans(
+    steps: Iterable[Step],
+    outer: Pipeline,
+    limits: Limits,
+    options: RunOptions,
+    make: Callable[[Pipeline, RunOptions], Made],
+) -> dict[str, Made]:
+    """What `make` plans of each sub-pipeline, by the id of the step that runs it.
+
+    What the outer file denies or stages is so in it too (P10), and the limits of the whole run
+    want to know of its models what they want to know of the others (B8).
+
+    Raises:
+        PipelineError: all that is wrong with one.
+    """
+    own = replace(
+        options,
+        inputs={},
+        stdin=None,
+        model=None,
+        shard=None,
+        timeout=None,
+        max_cost_usd=None,
+        max_turns=None,
+    )
+    plans: dict[str, Made] = {}
+    for step in steps:
+        if isinstance(step, PipelineStep):
+            inner, found = check_file(step.file, locked=options.lock != "none")
+            if inner is not None:
+                found += limit_check(inner, limits)
+            wrong = tuple(problem for problem in found if not problem.warning)
+            if inner is None or wrong:
+                raise PipelineError(wrong)
+            rules = replace(
+                inner.rules,
+                deny=inner.rules.deny + outer.rules.deny,
+                stage=inner.rules.stage + outer.rules.stage,
+            )
+            plans[step.id] = make(replace(inner, rules=rules), own)
+    return plans
+
+
+@frozen
+class Plan:
+    """A pipeline that can be run, with what the command line added.
+
+    `variables` are those that are no secrets: of `env:`, and in the addresses of what is opened.
+    `inner` are the plans of its sub-pipelines, by the id of the step that runs them. `missing` are
+    variables that are not set, in a plan that is only looked at.
+    """
+
+    pipeline: Pipeline
+    steps: tuple[Step, ...]
+    policy: Policy
+    models: Mapping[str, ResolvedModel]
+    servers: tuple[ResolvedServer, ...]
+    secrets: Secrets
+    default_model: str | None
+    time_limit: float | None
+    allow_broad_root: bool = False
+    variables: Mapping[str, str] = field(default_factory=dict)
+    lock: Lock | None = None
+    lock_mode: LockMode = "enforce"
+    limits: Limits = Limits()
+    inner: Mapping[str, "Plan"] = field(default_factory=dict)
+    missing: tuple[Missing, ...] = ()
+
+    def model_of(self, step: PromptStep) -> str:
+        """The alias of the model that answers `step`."""
+        alias = step.model or self.default_model
+        assert alias is not None, "cross_check finds a prompt without a model"
+        return alias
+
+    @property
+    def has_keys(self) -> bool:
+        """Whether any step, also one of a sub-pipeline, names its items by a key."""
+        own = any(step.flow.foreach and step.flow.foreach.key for step in self.steps)
+        return own or any(inner.has_keys for inner in self.inner.values())
+
+    def answers_in_a_schema(self, step: Step) -> bool:
+        """Whether the step's answer is a JSON value, by itself or in the pipeline that it runs."""
+        if isinstance(step, PipelineStep):
+            inner = self.inner[step.id]
+            ends = inner.steps[-1]
+            whole = ends.flow.foreach is None and inner.pipeline.outputs is None
+            return whole and inner.answers_in_a_schema(ends)
+        return isinstance(step, PromptStep) and step.output is not None
+
+
+class Played(Protocol):
+    """What a plan has to know of a cassette that is played: `run.taping.Reel`."""
+
+    @property
+    def replays_models(self) -> bool:
+        """Whether no model is asked, so that none needs a key."""
+        ...
+
+    @property
+    def replays_servers(self) -> bool:
+        """Whether no server is opened."""
+        ...
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """The variables that were recorded; `None` where another program recorded it (C6)."""
+        ...
+
+
+def load_checked(
+    path: Path,
+    overrides: Sequence[str],
+    warn: Callable[[Problem], None] | None = None,
+    *,
+    locked: bool = True,
+) -> Pipeline:
+    """The pipeline of a file that can be run; `warn` is told what is merely odd.
+
+    `locked=False` does not look at its lock file.
+
+    Raises:
+        PipelineError: all that is wrong with it, what no schema can say included (F10, F11).
+    """
+    pipeline, found = check_file(path, overrides, locked=locked)
+    if pipeline is None or any(not problem.warning for problem in found):
+        raise PipelineError(found)
+    if warn is not None:
+        for problem in found:
+            warn(problem)
+    return pipeline
+
+
+def make_plan(
+    pipeline: Pipeline,
+    options: RunOptions,
+    *,
+    with_models: bool = True,
+    reel: Played | None = None,
+    judges: Iterable[str] = (),
+    secrets: Secrets | None = None,
+    offline: bool = False,
+) -> Plan:
+    """Resolve `pipeline` for one run; `with_models=False` where none will be asked.
+
+    `offline` nothing will be opened: what is not set is in `Plan.missing`, and no error.
+
+    `judges` are models that are asked beside those of the steps. A sub-pipeline is given the
+    `secrets` of the whole. What a `reel` replays needs no key and sees recorded variables (F7, C6).
+
+    Raises:
+        PipelineError: a variable that the file needs is not set, or what a limit needs is missing.
+        UsageError: an option names what the file does not have, or the lock file cannot be used.
+    """
+    default, steps = _asked(pipeline, options)
+    judges = tuple(judges)
+    limits = _limits(pipeline, options, steps, default, judges)
+    secrets = Secrets() if secrets is None else secrets
+    of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
+    declared_secrets(pipeline.secrets, of_models)
+    used = used_models(pipeline.models, steps, default, judges) if with_models else ()
+    bounds = (limits, *(step.flow.limits for step in steps))
+    models = {
+        alias: resolve_model(bounded(pipeline.models[alias], bounds), of_models) for alias in used
+    }
+    servers = tuple(_servers(pipeline, options, of_servers))
+    missing = finish((of_models, of_servers), offline=offline)
+    make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets, offline=offline)
+    inner = inner_plans(steps, pipeline, limits, options, make)
+    variables = {**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain}
+    for one in inner.values():
+        variables |= one.variables
+        missing += one.missing
+    return Plan(
+        pipeline=pipeline,
+        steps=steps,
+        policy=compile_policy(pipeline.rules, allow=options.allow, deny=options.deny),
+        models=models,
+        servers=servers,
+        secrets=secrets,
+        default_model=default,
+        time_limit=limits.time,
+        limits=limits,
+        allow_broad_root=options.allow_broad_root,
+        lock=None if options.lock == "none" else lock_of(pipeline),
+        lock_mode=options.lock,
+        variables=variables,
+        inner=inner,
+        missing=missing,
+    )
+
+
+def _servers(
+    pipeline: Pipeline, options: RunOptions, resolver: Resolver
+) -> Iterator[ResolvedServer]:
+    """The servers, with what the file leaves to who opens them."""
+    for entry in pipeline.servers.values():
+        required = options.servers_required if entry.required is None else entry.required
+        yield resolve_server(replace(entry, required=required), resolver)
+
+
+def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:
+    """The default model, and the steps in order, with the command line's model in all of them."""
+    if options.model is not None and options.model not in pipeline.models:
+        known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
+        raise UsageError(f"no model `{options.model}` in {pipeline.file}", hint=f"models: {known}")
+    steps = in_order(pipeline)
+    if options.model is None:
+        return default_model(pipeline), steps
+    return options.model, tuple(
+        replace(step, model=options.model) if isinstance(step, PromptStep) else step
+        for step in steps
+    )
+
+
+def _limits(
+    pipeline: Pipeline,
+    options: RunOptions,
+    steps: tuple[Step, ...],
+    default: str | None,
+    judges: tuple[str, ...],
+) -> Limits:
+    """Those of the file, with the command line's over them; models have what they call for."""
+    own = pipeline.limits
+    limits = replace(
+        own,
+        time=own.time if options.timeout is None else options.timeout,
+        cost_usd=own.cost_usd if options.max_cost_usd is None else options.max_cost_usd,
+        turns=own.turns if options.max_turns is None else options.max_turns,
+    )
+    bounds = (limits, *(step.flow.limits for step in steps))
+    if any(one.tokens is not None or one.cost_usd is not None for one in bounds):
+        problems = limit_check(pipeline, limits, steps, default, judges)
+        if problems:
+            raise PipelineError(problems)
+    return limits
+
+
+def _resolvers(
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets, reel: Played | None
+) -> tuple[Resolver, Resolver]:
+    """What reads variables for the models and for the servers: live, or as they were recorded."""
+    live = Variables(options.environ)
+    held = (
+        live
+        if reel is None
+        else Variables(options.environ, in_replay=True, recorded=reel.variables)
+    )
+    of_models = Resolver(pipeline, held if reel and reel.replays_models else live, secrets)
+    of_servers = Resolver(pipeline, held if reel and reel.replays_servers else live, secrets)
+    return of_models, of_servers
+
+
+def _named(pipeline: Pipeline, options: RunOptions, reel: Played | None) -> dict[str, str]:
+    """The variables under `env:` that are set: those of the recording, where one is replayed."""
+    environ = options.environ
+    if reel is not None and (reel.replays_models or reel.replays_servers):
+        environ = environ if reel.variables is None else reel.variables
+    return {name: environ[name] for name in pipeline.env if name in environ}
+
+
+def default_model(pipeline: Pipeline) -> str | None:
+    """The model of steps that name none: `model:`, or the only one there is."""
+    if pipeline.model is not None:
+        return pipeline.model
+    return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None
+
+
+def used_models(
+    entries: Mapping[str, ModelEntry],
+    steps: tuple[Step, ...],
+    default: str | None,
+    judges: Iterable[str] = (),
+) -> tuple[str, ...]:
+    """The aliases the steps and the judges ask, and whatever those fall back to."""
+    prompts = [step for step in steps if isinstance(step, PromptStep)]
+    asked = [step.model or default for step in prompts]
+    asked += [step.context.summary_model for step in prompts if step.context.max_tokens]
+    asked += [*judges_of(one for step in steps for one in step.expect), *judges]
+    found: dict[str, None] = {}
+    while asked:
+        alias = asked.pop(0)
+        if alias is not None and alias not in found:
+            found[alias] = None
+            asked.extend(entries[alias].fallback)
+    return tuple(found)

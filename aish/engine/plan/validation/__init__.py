@@ -1,0 +1,1 @@
+"""What no schema can say of a file."""

@@ -1,0 +1,382 @@
+"""Expectations and tests: what can be known before anything runs (F11, F12, C12)."""
+
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+
+from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
+from aish.config.inputs import fits
+from aish.config.pipeline import Pipeline
+from aish.config.steps import Step
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.json import JsonValue
+from aish.engine.expectations.check import all_names_read, names_read, path_read
+from aish.engine.expectations.rendering import template_sources
+from aish.engine.expectations.subject import parse_path
+from aish.engine.plan.case_rows import cases_of
+from aish.engine.plan.order import in_order, lacks_stdin
+from aish.engine.plan.validation.issue import Issue, within
+from aish.engine.plan.validation.schemas import broken_schema
+from aish.engine.plan.validation.templates import (
+    METHODS,
+    item_names,
+    no_expression,
+    sources_in,
+    undefined,
+    unknown_output,
+)
+from aish.engine.plan.validation.tools import glob_complaints
+from aish.system.schema.check import check_schema, spell_path
+from aish.templates.plain import is_template
+from aish.templates.references import references, references_of_expression
+
+OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")
+OF_RUN = (*OF_STEP, "outputs")
+
+_SAID = frozenset({"title", "description", "$comment", "examples", "default"})
+_MOST_SHOWN = 60
+_ONE_SNAPSHOT = "a snapshot holds one result, and this step has one for each item"
+_SNAPSHOT_OF_ALL = "let a test have the snapshot, of what `outputs` makes of all items"
+
+
+def expect_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About the expectations of steps, about tests and cassettes."""
+    for step in pipeline.steps:
+        seen = (*OF_STEP, *item_names(step))
+        for expectation in step.expect:
+            yield from _expectation(expectation, pipeline, seen, step)
+            if expectation.kind == "snapshot" and step.flow.foreach is not None:
+                where = within(expectation.where, expectation.kind)
+                yield Issue(where, _ONE_SNAPSHOT, _SNAPSHOT_OF_ALL)
+    if pipeline.cassette is not None:
+        yield from _ignored(pipeline.cassette, "cassette")
+        yield from _plain_name(pipeline.cassette, "cassette", pipeline)
+    names: dict[str, int] = {}
+    for index, case in enumerate(pipeline.tests):
+        if case.name in names:
+            message = f"the name `{case.name}` is that of test {names[case.name] + 1} too"
+            yield Issue(f"{case.where}.name", message)
+        names.setdefault(case.name, index)
+        yield from _case(case, pipeline)
+
+
+def _case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
+    if case.cassette is not None:
+        yield from _ignored(case.cassette, f"{case.where}.cassette")
+    elif pipeline.cassette is None:
+        hint = "name one under `cassette:`, here or at the top; `aish test --record` records it"
+        message = f"the test `{case.name}` has no cassette"
+        by = ("cassette", "tests[].cassette**")
+        yield Issue(case.where, message, hint, warning=True, by=by)
+    if _lacks_stdin(case, pipeline):
+        message = f"the test `{case.name}` has no `stdin`, and the file needs it"
+        hint = "give it one, or put `stdin: optional` at the top"
+        yield Issue(case.where, message, hint, warning=True, by=("stdin", "tests[].stdin"))
+    names: tuple[str, ...] = OF_RUN
+    if case.rows is None:
+        yield from _inputs(case, pipeline)
+        yield from _plain_case(case, pipeline)
+    else:
+        names = (*OF_RUN, *(own := (case.rows.name, "index", "key")))
+        yield from _row_templates(case, own)
+    last = _last(pipeline)
+    for expectation in case.expect:
+        yield from _expectation(expectation, pipeline, names, last)
+
+
+def _last(pipeline: Pipeline) -> Step | None:
+    """The step whose `output` is that of the run, where it is one value."""
+    try:
+        steps = in_order(pipeline)
+    except UsageError:
+        return None  # a template is broken, or they go round in a circle: complained of elsewhere
+    return steps[-1] if steps and steps[-1].flow.foreach is None else None
+
+
+def _plain_name(settings: CassetteSettings, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    if "{{" in settings.name:
+        message = f"`{settings.name}` is not rendered here"
+        hint = "the `cassette` of a test with `foreach` may be a template"
+        yield Issue(_part(path, "path", pipeline), message, hint)
+
+
+def _plain_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
+    """Without `foreach` there is no row, and the texts of a case are what they are."""
+    if case.cassette is not None:
+        yield from _plain_name(case.cassette, f"{case.where}.cassette", pipeline)
+    of_row = ("item", "index", "key")
+    texts = (("name", case.name), ("stdin", case.stdin), ("inputs", dict(case.inputs)))
+    for key, value in texts:
+        for place, source in sources_in(value, f"{case.where}.{key}"):
+            if any(name.split(".")[0] in of_row for name in _read(source)):
+                message = f"`{source[:_MOST_SHOWN]}` is not rendered: the test has no `foreach`"
+                hint = "`foreach: {file: cases.csv}` makes a case of each row"
+                yield Issue(place, message, hint, by=("tests[].foreach**",))
+
+
+def _read(source: str) -> frozenset[str]:
+    """What a text would read if it were a template; nothing where it cannot be one."""
+    try:
+        return references(source)
+    except UsageError:
+        return frozenset()
+
+
+def _row_templates(case: Case, names: Sequence[str]) -> Iterator[Issue]:
+    """About the templates of a test with `foreach`; what they give is seen when rows are read."""
+    cassette = None if case.cassette is None else case.cassette.name
+    texts = (
+        ("name", case.name),
+        ("stdin", case.stdin),
+        ("cassette", cassette),
+        ("inputs", dict(case.inputs)),
+    )
+    for key, value in texts:
+        for path, source in sources_in(value, f"{case.where}.{key}"):
+            broken = tuple(_template(source, path))
+            yield from broken
+            for name in () if broken else sorted(references(source)):
+                yield from _of_row(name, path, names)
+    if case.rows is not None and case.rows.key is not None:
+        path = f"{case.where}.key"
+        try:
+            read = references_of_expression(case.rows.key)
+        except UsageError as error:
+            yield no_expression(case.rows.key, path, error)
+            return
+        for name in sorted(read):
+            yield from _of_row(name, path, names[:-1])
+
+
+def _of_row(name: str, path: str, names: Sequence[str]) -> Iterator[Issue]:
+    root = name.split(".", maxsplit=1)[0]
+    if root not in names:
+        listed = ", ".join(f"`{one}`" for one in names)
+        hint = did_you_mean(root, names) or f"there is no run yet, only {listed}"
+        yield Issue(path, f"`{root}` is not defined", hint, by=("tests[].as",))
+
+
+def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
+    try:
+        return lacks_stdin(pipeline, case.stdin)
+    except UsageError:
+        # A template is broken, and that is complained of where templates are looked at.
+        return False
+
+
+def _ignored(settings: CassetteSettings, path: str) -> Iterator[Issue]:
+    if not settings.ignore:
+        return
+    from aish.cassettes.ignored import Ignored
+
+    for index, ignored in enumerate(settings.ignore):
+        try:
+            Ignored((ignored,))
+        except UsageError as error:
+            yield Issue(f"{path}.ignore[{index}]", error.message, error.hint)
+
+
+def _inputs(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
+    where = f"{case.where}.inputs"
+    for name, value in case.inputs.items():
+        schema = pipeline.inputs.get(name)
+        if schema is None:
+            known = ", ".join(f"`{known}`" for known in pipeline.inputs)
+            hint = did_you_mean(name, pipeline.inputs) or f"inputs: {known or 'none'}"
+            message = f"unknown input `{name}`"
+            yield Issue(f"{where}.{name}", message, hint, by=("inputs",))
+        elif not check_schema(schema):
+            for found in fits(schema, value):
+                place = f" at `{spell_path(found.path)}`" if found.path else ""
+                message = f"the input does not fit its schema{place}: {found.message}"
+                yield Issue(f"{where}.{name}", message)
+    missing = [
+        f"`{name}`"
+        for name, schema in pipeline.inputs.items()
+        if "default" not in schema and name not in case.inputs
+    ]
+    if missing:
+        many = "inputs are" if len(missing) > 1 else "input is"
+        message = f"the {many} missing: {', '.join(missing)}"
+        yield Issue(where, message, by=("inputs**", "tests[].inputs**"))
+
+
+def _expectation(
+    expectation: Expectation, pipeline: Pipeline, names: Sequence[str], own: Step | None
+) -> Iterator[Issue]:
+    where = within(expectation.where, expectation.kind)
+    templates = tuple(template_sources(expectation))
+    broken = False
+    for key, source in templates:
+        for issue in _template(source, _template_path(where, key, pipeline)):
+            broken = True
+            yield issue
+    if broken:
+        return
+    yield from _names(expectation, where, pipeline, names, own)
+    if expectation.kind == "matches" and not is_template(str(expectation.value)):
+        yield from _regex(str(expectation.value), _part(where, "regex", pipeline))
+    elif expectation.kind == "schema" and isinstance(expectation.value, dict):
+        # The path of a schema in a longer form is given only with a path into the result.
+        path = where if expectation.path is None else _part(where, "schema", pipeline)
+        if expectation.file is not None:
+            yield from _unrendered(expectation.value, path)
+        if not any(key.startswith("schema") for key, _ in templates):
+            yield from broken_schema(expectation.value, path, "the expected schema")
+    elif expectation.kind == "judge" and expectation.model not in pipeline.models:
+        known = ", ".join(f"`{alias}`" for alias in pipeline.models)
+        hint = (
+            did_you_mean(expectation.model or "", pipeline.models) or f"models: {known or 'none'}"
+        )
+        path = _part(where, "model", pipeline)
+        yield Issue(path, f"unknown model `{expectation.model}`", hint, by=("models",))
+    for index, match in enumerate(expectation.tools):
+        yield from _tool(match, _tool_path(expectation, where, index, pipeline), pipeline)
+
+
+def _names(
+    expectation: Expectation,
+    where: str,
+    pipeline: Pipeline,
+    names: Sequence[str],
+    own: Step | None,
+) -> Iterator[Issue]:
+    path = _part(where, "path", pipeline)
+    if expectation.path is not None and not is_template(expectation.path):
+        try:
+            keys = parse_path(expectation.path)
+        except ValueError as error:
+            hint = "a path looks like `outputs.notes[0].title`"
+            yield Issue(path, str(error), hint)
+            return
+        if keys[0] == "output" and own is not None:
+            yield from unknown_output(own, keys[1:], "output", path)
+    try:
+        read = names_read(expectation)
+    except UsageError as error:
+        yield no_expression(str(expectation.value), where, error)
+        return
+    led = path_read(expectation)
+    for name in sorted(read):
+        yield from undefined(name, path if name in led else where, pipeline, names, own)
+
+
+def _template(source: str, path: str) -> Iterator[Issue]:
+    try:
+        references(source)
+    except UsageError as error:
+        at = f" in {error.where}" if error.where else ""
+        yield Issue(path, f"not a template{at}: {error.message}", error.hint)
+
+
+def _template_path(where: str, key: str, pipeline: Pipeline) -> str:
+    """Where a template of an expectation stands; its key is one of the longer form."""
+    first = re.match(r"\w+", key)
+    rest = key[first.end() :] if first else key
+    return next((p for p in (f"{where}.{key}", f"{where}{rest}") if p in pipeline.positions), where)
+
+
+def _unrendered(schema: JsonValue, path: str) -> Iterator[Issue]:
+    """A schema in a file of its own is not rendered: braces in it are a mistake."""
+    found = next((text for text in _asserted(schema) if "{{" in text), None)
+    if found is not None:
+        message = f"`{found[:_MOST_SHOWN]}` is not rendered: the schema is in a file of its own"
+        hint = "write the schema into the expectation; a pattern has `\\{` for a brace"
+        yield Issue(path, message, hint)
+
+
+def _asserted(schema: JsonValue) -> Iterator[str]:
+    """The texts in a schema, without those that only say something to people."""
+    if isinstance(schema, str):
+        yield schema
+    elif isinstance(schema, Mapping):
+        for key, inner in schema.items():
+            if key not in _SAID or isinstance(inner, Mapping):
+                yield from _asserted(inner)
+    elif isinstance(schema, list | tuple):
+        for inner in schema:
+            yield from _asserted(inner)
+
+
+def _regex(source: str, path: str) -> Iterator[Issue]:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            re.compile(source)
+    except re.error as error:
+        at = "" if error.pos is None else f" at character {error.pos + 1}"
+        yield Issue(path, f"`{source}` is no regular expression{at}: {error.msg}")
+    except (RecursionError, OverflowError):
+        yield Issue(path, "the regular expression is too deep or too large")
+
+
+def _tool(match: ToolMatch, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    if not is_template(match.tool):
+        yield from glob_complaints(match.tool, _part(path, "tool", pipeline), pipeline, local=True)
+
+
+def _tool_path(expectation: Expectation, where: str, index: int, pipeline: Pipeline) -> str:
+    if expectation.kind != "tool_sequence":
+        return where
+    return f"{_part(where, 'tools', pipeline)}[{index}]"
+
+
+def _part(where: str, key: str, pipeline: Pipeline) -> str:
+    """The path of a key of the longer form, if that form is used."""
+    path = within(where, key)
+    return path if path in pipeline.positions else where
+
+
+_MOST = 5
+
+
+def row_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About rows that make no case, and columns that are not there."""
+    for case in pipeline.tests:
+        if case.rows is not None:
+            yield from _of_case(case, pipeline)
+
+
+def _of_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
+    where = f"{case.where}.foreach.file"
+    try:
+        rows = tuple(cases_of(case, pipeline))
+    except UsageError as error:
+        yield Issue(where, str(error), error.hint)
+        return
+    yield from islice(_missing_inputs(case, rows, pipeline, where), _MOST)
+    assert case.rows is not None
+    first = rows[0].names[case.rows.name]
+    if isinstance(first, Mapping):
+        yield from _missing_columns(case, case.rows.name, first)
+    asked = {repr((dict(row.inputs), row.stdin)) for row in rows}
+    paths = {row.cassette.path for row in rows if row.cassette is not None}
+    if case.cassette is not None and len(paths) == 1 and len(asked) > 1:
+        said = f"{len(asked)} cases ask for different things, and one cassette holds one run"
+        hint = "a name for each: `cassette: cassettes/{{ key }}.yaml`"
+        yield Issue(f"{case.where}.cassette", said, hint, warning=True)
+
+
+def _missing_inputs(
+    case: Case, rows: tuple[Case, ...], pipeline: Pipeline, where: str
+) -> Iterator[Issue]:
+    for number, row in enumerate(rows, 1):
+        for name, schema in pipeline.inputs.items():
+            if "default" not in schema and name not in row.inputs:
+                hint = f"give a column `{name}`, or `inputs: {{{name}: …}}` in the test"
+                yield Issue(where, f"row {number}: the input is missing: `{name}`", hint)
+    for name in case.inputs:
+        if name not in pipeline.inputs:
+            near = did_you_mean(name, pipeline.inputs)
+            yield Issue(f"{case.where}.inputs.{name}", f"unknown input `{name}`", near)
+
+
+def _missing_columns(case: Case, item: str, row: Mapping[str, JsonValue]) -> Iterator[Issue]:
+    for name in sorted(set(all_names_read(case.expect))):
+        root, *rest = name.split(".")
+        if root == item and rest and rest[0] not in row and rest[0] not in METHODS:
+            columns = ", ".join(f"`{column}`" for column in row)
+            near = did_you_mean(rest[0], row)
+            hint = near.replace("`", f"`{item}.", 1) if near else f"columns: {columns}"
+            yield Issue(case.where, f"`{item}.{rest[0]}` is not defined", hint)

@@ -1,0 +1,68 @@
+"""What a check has to say, before it is known where that stands in the file."""
+
+import re
+from collections.abc import Iterable
+
+from aish.config.nodes import UNREADABLE, join
+from aish.core.frozen import frozen
+
+_UNREADABLE = join("", UNREADABLE)
+_INDICES = re.compile(r"\[\d+\]")
+_INDEX = re.compile(r"\[\d+\]\Z")
+
+
+@frozen
+class Issue:
+    """`path` is the path in the file; the nearest thing that stands there gives the position.
+
+    `by` are the parts of the file that it is true by, such as `models` of an unknown model; `[]`
+    stands for any index, and `**` at the end for all within. Where one of them is broken, nothing
+    is said.
+    """
+
+    path: str
+    message: str
+    hint: str | None = None
+    warning: bool = False
+    by: tuple[str, ...] = ()
+
+
+def is_spoilt(issue: Issue, broken: Iterable[str]) -> bool:
+    """Whether a complaint may be due to something that could not be read."""
+    return any(
+        is_within(issue.path, path)
+        or (_INDEX.sub("", path) == issue.path and path.endswith("]"))
+        or any(_spoils(path, part) for part in issue.by)
+        for path in broken
+    )
+
+
+def is_within(path: str, outer: str) -> bool:
+    """Whether a path is `outer`, or leads to something in it."""
+    return path == outer or (path.startswith(outer) and path[len(outer)] in ".[")
+
+
+def _spoils(broken: str, part: str) -> bool:
+    """Whether what stands broken is a part, holds it, or is one that it needs all of."""
+    shape = _INDICES.sub("[]", broken)
+    if shape.endswith(_UNREADABLE):
+        # A mapping of which it is not known what it has.
+        shape = shape.removesuffix(_UNREADABLE)
+        return not shape or is_within(part.removesuffix("**"), shape)
+    if part.endswith("**"):
+        return is_within(shape, part[:-2]) or is_within(part[:-2], shape)
+    return is_within(part, shape)
+
+
+STEPS = ("steps[]", "steps[].id")
+"""What it takes to know all steps by their ids."""
+
+
+def step_path(index: int, *, listed: bool) -> str:
+    """Where the step of that number stands: a file of one step has it at the top."""
+    return f"steps[{index}]" if listed else ""
+
+
+def within(path: str, key: str) -> str:
+    """The path of a key of what stands at `path`."""
+    return f"{path}.{key}" if path else key

@@ -1,0 +1,188 @@
+"""Names of models and steps, and what goes round in circles (F11, F14, M4)."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from aish.config.environment import malformed, variables
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.steps import PromptStep
+from aish.core.errors import UsageError, did_you_mean
+from aish.engine.plan.order import needs_of
+from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
+from aish.models.headers import check_endpoint
+
+RESERVED = "shell"
+
+
+def name_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About models, steps, and the names under `env` and `secrets`."""
+    yield from alias_complaints(pipeline.models, "models")
+    yield from _models(pipeline)
+    yield from _variables(pipeline)
+    yield from _steps(pipeline)
+    yield from _summary_models(pipeline)
+    yield from _step_circles(pipeline)
+
+
+def alias_complaints(aliases: Iterable[str], path: str) -> Iterator[Issue]:
+    """About aliases that M4 does not allow."""
+    for alias in aliases:
+        if "__" in alias:
+            message = f"the alias `{alias}` holds `__`, which parts a server from its tool"
+            yield Issue(f"{path}.{alias}", message)
+        elif alias.endswith(("-", "_")):
+            message = f"the alias `{alias}` ends in `{alias[-1]}`"
+            yield Issue(f"{path}.{alias}", message, "end it with a letter or a digit")
+
+
+def _models(pipeline: Pipeline) -> Iterator[Issue]:
+    if pipeline.model is not None:
+        yield from _known_model(pipeline.model, pipeline, "model")
+    for alias, entry in pipeline.models.items():
+        yield from _endpoint(entry)
+        for index, other in enumerate(entry.fallback):
+            yield from _known_model(other, pipeline, f"models.{alias}.fallback[{index}]")
+        if not entry.verify_tls:
+            message = "the certificate of this endpoint is not checked"
+            yield Issue(f"models.{alias}.verify_tls", message, warning=True)
+    graph = {alias: entry.fallback for alias, entry in pipeline.models.items()}
+    for circle in circles(graph):
+        message = f"models fall back to each other in a circle: {_chain(circle)}"
+        yield Issue(f"models.{circle[0]}.fallback", message)
+
+
+def _endpoint(entry: ModelEntry) -> Iterator[Issue]:
+    """What no endpoint takes, as far as it stands in the file and not in the environment."""
+    if entry.base_url is None and entry.embedded is None:
+        return  # complained of where the file is read
+    if malformed(entry.base_url or "") is not None:
+        return  # the same
+    said = {name: value for name, value in entry.headers.items() if not variables(value)}
+    known = replace(entry, headers=said)
+    if entry.base_url is not None and variables(entry.base_url):
+        known = replace(known, base_url="http://unknown")
+    if entry.proxy is not None and variables(entry.proxy):
+        known = replace(known, proxy=None)
+    try:
+        check_endpoint(known, None)
+    except UsageError as error:
+        yield Issue(error.where or f"models.{entry.alias}", error.message, error.hint)
+
+
+def _known_model(alias: str, pipeline: Pipeline, path: str) -> Iterator[Issue]:
+    if alias not in pipeline.models:
+        hint = did_you_mean(alias, pipeline.models) or _listed("models", pipeline.models)
+        yield Issue(path, f"unknown model `{alias}`", hint, by=("models",))
+
+
+def _variables(pipeline: Pipeline) -> Iterator[Issue]:
+    for index, name in enumerate(pipeline.env):
+        if name in pipeline.secrets:
+            message = f"`{name}` is under `env` and under `secrets`"
+            hint = "values of `env` names are shown to models and recorded"
+            yield Issue(f"env[{index}]", message, hint)
+
+
+def _steps(pipeline: Pipeline) -> Iterator[Issue]:
+    listed = "steps" in pipeline.data
+    ids: dict[str, int] = {}
+    known = [step.id for step in pipeline.steps]
+    for index, step in enumerate(pipeline.steps):
+        path = step_path(index, listed=listed)
+        if step.id in ids:
+            message = f"the id `{step.id}` is that of step {ids[step.id] + 1} too"
+            yield Issue(within(path, "id"), message)
+        ids.setdefault(step.id, index)
+        for number, need in enumerate(step.needs):
+            if need not in known:
+                place = within(path, f"needs[{number}]")
+                hint = did_you_mean(need, known)
+                yield Issue(place, f"unknown step `{need}`", hint, by=STEPS)
+        if isinstance(step, PromptStep):
+            yield from _model_of(step, path, pipeline)
+
+
+def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    if step.model is not None:
+        # At the top of a file of one step this is the file's own default.
+        if path:
+            yield from _known_model(step.model, pipeline, within(path, "model"))
+    elif pipeline.model is None and len(pipeline.models) != 1:
+        if pipeline.models:
+            names = ", ".join(f"`{alias}`" for alias in pipeline.models)
+            message = f"which model answers is not said: {names}"
+            hint = "write `model: ALIAS`"
+        else:
+            message = "there is no model to answer"
+            hint = "for example `models: {local: {embedded: smollm2}}`"
+        yield Issue(within(path, "prompt"), message, hint, by=("models", "model"))
+
+
+def _summary_models(pipeline: Pipeline) -> Iterator[Issue]:
+    """About the models under `context`, a step's own or the file's (L19)."""
+    listed = "steps" in pipeline.data
+    at_top = "context.summary_model"
+    seen: set[str] = set()
+    for index, step in enumerate(pipeline.steps):
+        if not isinstance(step, PromptStep) or step.context.summary_model is None:
+            continue
+        own = within(step_path(index, listed=listed), at_top)
+        place = own if own in pipeline.positions else at_top
+        if place not in seen:
+            yield from _known_model(step.context.summary_model, pipeline, place)
+            if step.context.max_tokens is None:
+                hint = "add `context.max_tokens`: above it a conversation is shortened"
+                message = "nothing is summarised without `max_tokens`"
+                by = ("context.max_tokens", "steps[].context.max_tokens")
+                yield Issue(place, message, hint, warning=True, by=by)
+        seen.add(place)
+
+
+def _step_circles(pipeline: Pipeline) -> Iterator[Issue]:
+    listed = "steps" in pipeline.data
+    known = [step.id for step in pipeline.steps]
+    graph: dict[str, tuple[str, ...]] = {}
+    for step in pipeline.steps:
+        try:
+            own = (step.id,) if step.id in step.needs else ()
+            graph.setdefault(step.id, (*needs_of(step, known), *own))
+        except UsageError:
+            # A template that cannot be read; it is complained of where templates are looked at.
+            graph.setdefault(step.id, step.needs)
+    for circle in circles(graph):
+        index = known.index(circle[0])
+        if len(circle) == 1:
+            message = f"the step `{circle[0]}` needs itself"
+        else:
+            message = f"steps need each other in a circle: {_chain(circle)}"
+        yield Issue(step_path(index, listed=listed), message)
+
+
+def circles(graph: Mapping[str, Iterable[str]]) -> list[tuple[str, ...]]:
+    """The circles of a graph, one for each that a walk from the first name meets."""
+    found: list[tuple[str, ...]] = []
+    done: set[str] = set()
+    for start in graph:
+        walk = [(start, iter(graph[start]))] if start not in done else []
+        while walk:
+            name, ahead = walk[-1]
+            after = next(ahead, None)
+            trail = [step for step, _ in walk]
+            if after is None:
+                done.add(name)
+                walk.pop()
+            elif after in trail:
+                found.append(tuple(trail[trail.index(after) :]))
+            elif after in graph and after not in done:
+                walk.append((after, iter(graph[after])))
+    return found
+
+
+def _chain(circle: tuple[str, ...]) -> str:
+    return " → ".join(f"`{name}`" for name in (*circle, circle[0]))
+
+
+def _listed(what: str, names: Iterable[str]) -> str | None:
+    listed = ", ".join(f"`{name}`" for name in names)
+    return f"{what}: {listed}" if listed else None

@@ -1,0 +1,181 @@
+"""JSON Schemas in the file, sub-pipelines and what they get, and what prompts open with (F11)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from aish.config.inputs import fits
+from aish.config.pipeline import Pipeline
+from aish.config.steps import PipelineStep, Prompt, PromptStep, ServerPrompt
+from aish.core.errors import did_you_mean
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.plan.order import reads, texts
+from aish.engine.plan.uris import is_uri
+from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
+from aish.system.schema.check import SchemaProblem, check_schema, spell_path
+from aish.system.schema.subset import TYPES
+from aish.templates.plain import is_template
+
+
+def schema_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About the schemas of inputs, answers and rules."""
+    for name, schema in pipeline.inputs.items():
+        broken = list(broken_schema(schema, f"inputs.{name}", "the input's schema"))
+        yield from broken
+        if not broken and "default" in schema:
+            path = f"inputs.{name}.default"
+            for found in fits(schema, schema["default"]):
+                place = f" at `{spell_path(found.path)}`" if found.path else ""
+                yield Issue(path, f"the default does not fit its schema{place}: {found.message}")
+    listed = "steps" in pipeline.data
+    for index, step in enumerate(pipeline.steps):
+        if isinstance(step, PromptStep) and step.output is not None:
+            path = within(step_path(index, listed=listed), "output.schema")
+            yield from broken_schema(step.output.schema, path, "the answer's schema")
+    for rule in pipeline.rules.all:
+        if rule.schema is not None:
+            yield from broken_schema(rule.schema, f"{rule.path}.schema", "the rule's schema")
+
+
+def broken_schema(schema: JsonObject, path: str, what: str) -> Iterator[Issue]:
+    """A schema that is none; `what` names it in the message."""
+    for found in check_schema(schema):
+        place = _place(path, found)
+        name = _type_at(schema, found.path)
+        if name is None:
+            yield Issue(place, f"{what} is not a JSON Schema: {found.message}")
+        else:
+            hint = did_you_mean(name, TYPES) or f"types: {', '.join(sorted(TYPES))}"
+            yield Issue(place, f"{what} is not a JSON Schema: there is no type `{name}`", hint)
+
+
+def _place(path: str, found: SchemaProblem) -> str:
+    inner = spell_path(found.path)
+    return f"{path}{'' if inner.startswith('[') or not inner else '.'}{inner}"
+
+
+def _type_at(schema: JsonValue, path: Sequence[str | int]) -> str | None:
+    """The misspelt type that a path leads to, if it is one."""
+    if not path or path[-1] != "type":
+        return None
+    value = schema
+    for part in path:
+        if isinstance(value, Mapping) and isinstance(part, str):
+            value = value.get(part)
+        elif isinstance(value, Sequence) and isinstance(part, int):
+            value = value[part]
+    return value if isinstance(value, str) else None
+
+
+def circle_complaint(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> Issue | None:
+    """About a file that runs itself, maybe by way of others."""
+    file = step.file.resolve()
+    if file not in trail:
+        return None
+    names = [each.name for each in (*trail[trail.index(file) :], file)]
+    shown = " → ".join(f"`{name}`" for name in names)
+    return Issue(within(path, "pipeline"), f"pipelines run each other in a circle: {shown}")
+
+
+def inner_complaints(
+    step: PipelineStep, path: str, inner: Pipeline, outer: Pipeline
+) -> Iterator[Issue]:
+    """About the inputs of a sub-pipeline, and what of it cannot be reached from outside."""
+    given = within(path, "with")
+    for name, value in step.inputs.items():
+        if name not in inner.inputs:
+            message = f"`{step.file.name}` has no input `{name}`"
+            yield Issue(f"{given}.{name}", message, did_you_mean(name, inner.inputs))
+        elif not any(is_template(text) for text in texts(value)):
+            for found in fits(inner.inputs[name], value):
+                yield Issue(f"{given}.{name}", f"the input `{name}`: {found.message}")
+    missing = [
+        f"`{name}`"
+        for name, schema in inner.inputs.items()
+        if name not in step.inputs and "default" not in schema
+    ]
+    if missing:
+        many = "inputs are" if len(missing) > 1 else "input is"
+        message = f"the {many} missing: {', '.join(missing)}"
+        yield Issue(within(path, "with" if step.inputs else "pipeline"), message)
+    if any(name.split(".")[0] == "stdin" for one in inner.steps for name in reads(one)):
+        message = f"`{step.file.name}` reads `stdin`, which a sub-pipeline does not have"
+        yield Issue(within(path, "pipeline"), message, "give it an input")
+    lacking = [name for name in inner.env if name not in outer.env]
+    if lacking:
+        message = f"`{step.file.name}` reads the variable `{lacking[0]}`, which is not under `env`"
+        yield Issue(within(path, "pipeline"), message, f"add `{lacking[0]}` to `env` here too")
+
+
+def opening_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About servers that steps name, and conversations that go on."""
+    for name, prompt in pipeline.prompts.items():
+        yield from _prompt(prompt, f"prompts.{name}", pipeline)
+    listed = "steps" in pipeline.data
+    for index, step in enumerate(pipeline.steps):
+        if isinstance(step, PromptStep):
+            path = step_path(index, listed=listed)
+            if step.prompt_name is None:
+                yield from _prompt(step.prompt, within(path, "prompt"), pipeline)
+            yield from _attached(step, within(path, "attach"), pipeline)
+            if step.continues is not None:
+                yield from _continued(step, step.continues, path, pipeline)
+
+
+def _prompt(prompt: Prompt | ServerPrompt, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    if isinstance(prompt, ServerPrompt):
+        yield from _server(prompt.server, f"{path}.server", "prompts", pipeline)
+
+
+def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    for index, one in enumerate(step.attach):
+        own = f"{path}[{index}]"
+        place = own if own in pipeline.positions else path
+        if one.server is not None:
+            yield from _server(one.server, f"{place}.server", "resources", pipeline)
+            place = f"{place}.uri"
+        if not is_uri(one.ref):
+            if one.server is not None and not is_template(one.ref):
+                message = f"`{one.ref}` is no URI such as `docs://guide/intro`"
+                yield Issue(place, message, "without `server` it would be a file")
+        elif one.server is None and all(entry.pack for entry in pipeline.servers.values()):
+            message = f"there is no server to read `{one.ref}` from"
+            hint = "declare it under `mcp.servers`"
+            yield Issue(place, message, hint, by=("mcp.servers",))
+
+
+def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Issue]:
+    """About the name of a server that has to have `what`."""
+    entry = pipeline.servers.get(alias)
+    if entry is None:
+        known = ", ".join(f"`{name}`" for name in pipeline.servers)
+        listed = f"servers: {known}" if known else "`mcp.servers` declares none"
+        hint = did_you_mean(alias, pipeline.servers) or listed
+        yield Issue(path, f"unknown server `{alias}`", hint, by=("mcp.servers",))
+    elif entry.pack:
+        yield Issue(path, f"the server `{alias}` is a pack of tools, and has no {what}")
+
+
+def _continued(step: PromptStep, wanted: str, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    """About the step whose conversation is to go on, and what cannot be said anew."""
+    place = within(path, "continues")
+    steps = {one.id: one for one in pipeline.steps}
+    before = steps.get(wanted)
+    if before is None:
+        prompts = [id for id, one in steps.items() if isinstance(one, PromptStep) and id != step.id]
+        yield Issue(place, f"unknown step `{wanted}`", did_you_mean(wanted, prompts), by=STEPS)
+    elif before is step:
+        yield Issue(place, f"the step `{wanted}` continues itself")
+    elif not isinstance(before, PromptStep):
+        message = f"the step `{wanted}` has no conversation: it asks no model"
+        yield Issue(place, message, by=(*STEPS, "steps[].call"))
+    elif before.flow.foreach is not None:
+        yield Issue(place, f"the step `{wanted}` has a conversation for each item")
+    if step.flow.foreach is not None:
+        yield Issue(place, "a step with `foreach` cannot go on with a conversation")
+    own = within(path, "system")
+    if isinstance(step.prompt, Prompt) and step.prompt.system is not None:
+        own = own if step.system is not None else within(path, "prompt")
+    elif step.system is None:
+        return
+    message = f"the system prompt of a step that continues another is that of `{wanted}`"
+    yield Issue(own, message, "leave `system` out")

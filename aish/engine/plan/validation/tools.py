@@ -1,0 +1,464 @@
+"""Servers, the tools that steps name, the globs of rules, what a lock tells of them, and limits.
+
+(F11, M3, M4, P1, P8, B8)
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from aish.config.environment import variables
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.config.server_entry import ServerEntry
+from aish.config.steps import CallStep, Limits, PromptStep, Step
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import RuleEntry
+from aish.core.tools import Tool, ToolName
+from aish.engine.plan.lock.diff import summary
+from aish.engine.plan.lock.file import is_ignored
+from aish.engine.plan.lock.pins import declared, known_servers, locked_tool_named, names_of
+from aish.engine.plan.order import is_free, judges_of
+from aish.engine.plan.validation.issue import Issue, step_path, within
+from aish.engine.plan.validation.names import RESERVED, alias_complaints
+from aish.models.pricing import has_list, is_priced
+from aish.packs.catalogue import OLDER_NAMES, PACKS
+from aish.policy.commands import is_command_tool
+from aish.policy.globs import is_exact, split_glob
+from aish.policy.lock import Lock, address_differences, stale_differences
+from aish.policy.rules import LOCAL_COMMAND, matches_tool
+from aish.system.globs import matches_word
+from aish.system.schema.walk import SchemaProblem, spell_path
+from aish.system.secrets.secrets import SHORTEST, Secrets
+from aish.templates.plain import is_template
+from aish.wire.chat_encode import answer_limit
+
+WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
+WEB_URL_HINT = "it looks like `https://host/mcp`"
+_SHOWN = ("tools**", "steps[].tools**")
+_CHOICES = ("auto", "required", "none")
+
+
+def tool_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About servers, rules, and what steps say of tools."""
+    yield from alias_complaints(pipeline.servers, "mcp.servers")
+    for alias, entry in pipeline.servers.items():
+        yield from _server(alias, entry)
+    for rule in pipeline.rules.all:
+        yield from _rule(rule, pipeline)
+    for test in pipeline.policy_tests:
+        yield from _named(test.tool, f"{test.path}.tool", pipeline, local=True)
+    listed = "steps" in pipeline.data
+    for index, step in enumerate(pipeline.steps):
+        path = step_path(index, listed=listed)
+        if isinstance(step, CallStep):
+            yield from _named(step.call, within(path, "call"), pipeline, local=False)
+        elif isinstance(step, PromptStep):
+            yield from _shown(step, path, pipeline)
+
+
+def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
+    path = f"mcp.servers.{alias}"
+    if alias == RESERVED:
+        message = f"the alias `{RESERVED}` is taken by the local commands of `run` steps"
+        yield Issue(path, message)
+    if entry.url is not None and not variables(entry.url) and not WEB_URL.match(entry.url):
+        message = "this is not the URL of a server"
+        yield Issue(f"{path}.url", message, WEB_URL_HINT)
+    if entry.url is not None and "@" in entry.url.partition("//")[2].partition("/")[0]:
+        message = "a user or a password in a URL would be shown in logs"
+        yield Issue(f"{path}.url", message, "use `auth_env`, or `headers` with a `${VAR}`")
+    for name in entry.pack:
+        if name not in PACKS:
+            known = ", ".join(f"`{pack}`" for pack in PACKS)
+            hint = did_you_mean(name, PACKS) or f"packs: {known}"
+            yield Issue(f"{path}.pack", f"unknown pack `{name}`", hint)
+    if entry.auth_token is not None:
+        message = "a token stands in the file"
+        hint = "`auth_env: NAME` takes it from the environment"
+        yield Issue(f"{path}.auth_token", message, hint, warning=True)
+        if len(entry.auth_token) < SHORTEST:
+            message = f"the token is shorter than {SHORTEST} characters"
+            hint = "a secret that short would be masked wherever its letters occur"
+            yield Issue(f"{path}.auth_token", message, hint)
+        if entry.auth_env is not None:
+            message = "`auth_env` is not used: `auth_token` stands beside it"
+            yield Issue(f"{path}.auth_env", message, "remove one of the two", warning=True)
+    if not entry.verify_tls:
+        message = "the certificate of this server is not checked"
+        yield Issue(f"{path}.verify_tls", message, warning=True)
+
+
+def _rule(rule: RuleEntry, pipeline: Pipeline) -> Iterator[Issue]:
+    yield from glob_complaints(rule.tool, rule.path, pipeline, local=True)
+    if rule.command is not None and "__" in rule.tool:
+        server, _, name = rule.tool.partition("__")
+        if not is_command_tool(ToolName(server, name)):
+            message = "`command` is for rules about `shell__run` or a pack's `shell_run`"
+            yield Issue(f"{rule.path}.command", message)
+
+
+def wildcard_complaints(pipeline: Pipeline) -> Iterator[Issue]:
+    """About globs that look as if they approved what calls itself destructive (P5).
+
+    Only of our own tools that is known here. `repo__*` is about them all, and meant for the others.
+    """
+    rules = pipeline.rules
+    elsewhere = (*rules.deny, *rules.ask, *rules.stage)
+    exact = {rule.tool for rule in rules.auto_approve}
+    called = {step.call for step in pipeline.steps if isinstance(step, CallStep)}
+    packs = [alias for alias, entry in pipeline.servers.items() if entry.pack and not entry.trust]
+    for rule in rules.auto_approve if packs else ():
+        server, separator, tool = rule.tool.partition("__")
+        if not separator or not tool or is_exact(rule.tool) or not server:
+            continue
+        if not tool.strip("*") and not called:
+            continue
+        from aish.engine.plan.builtin_tools import destructive_tools
+        from aish.engine.plan.lock.pins import is_wanted
+
+        missed = [
+            str(name)
+            for name in destructive_tools(packs, pipeline)
+            if is_wanted(pipeline.servers[name.server], name.name)
+            and matches_tool(rule.tool, name)
+            and (tool.strip("*") or str(name) in called)
+            and str(name) not in exact
+            and not any(_covers(other, name) for other in elsewhere)
+        ]
+        if missed:
+            listed = ", ".join(f"`{name}`" for name in missed)
+            they = "it calls itself" if len(missed) == 1 else "they call themselves"
+            message = f"`{rule.tool}` does not approve {listed}: {they} destructive"
+            hint = f"no wildcard is enough for that: add a rule such as `{missed[0]}`"
+            by = ("mcp.auto_approve**", "mcp.ask**", "mcp.deny**", "mcp.stage**", "mcp.servers**")
+            yield Issue(rule.path, message, hint, warning=True, by=by)
+
+
+def _covers(rule: RuleEntry, name: ToolName) -> bool:
+    server, _, tool = rule.tool.partition("__")
+    return matches_word(server, name.server) and matches_word(tool, name.name)
+
+
+def glob_complaints(glob: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
+    """A glob that is none, or that no declared server can ever match."""
+    try:
+        server, _ = split_glob(glob)
+    except UsageError as error:
+        yield Issue(path, error.message, error.hint)
+        return
+    known = [*pipeline.servers, *((RESERVED,) if local else ())]
+    if not any(matches_word(server, alias) for alias in known):
+        hint = did_you_mean(server, known) or _servers(pipeline)
+        message = f"`{glob}` can match no server of this file"
+        yield Issue(path, message, hint, by=("mcp.servers",))
+
+
+def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator[Issue]:
+    """A tool named in full; its server has to be declared."""
+    try:
+        server, _ = split_glob(tool)
+    except UsageError as error:
+        yield Issue(path, error.message, "a tool is named `alias__tool`")
+        return
+    if server == RESERVED and not local:
+        hint = "write `run:` with the command, and approve `shell__run`"
+        yield Issue(path, f"`{RESERVED}` is no server: a local command is a `run` step", hint)
+    elif server not in pipeline.servers and server != RESERVED:
+        hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
+        yield Issue(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
+
+
+def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
+    for index, glob in enumerate(step.tools or ()):
+        yield from glob_complaints(glob, within(path, f"tools[{index}]"), pipeline, local=False)
+    choice, place = step.tool_choice, within(path, "tool_choice")
+    if choice in _CHOICES:
+        if choice == "required" and (step.tools == () or not pipeline.servers):
+            message = "a tool is required, and this step has none"
+            yield Issue(place, message, by=("mcp.servers", *_SHOWN))
+    elif "__" not in choice:
+        listed = ", ".join(f"`{word}`" for word in _CHOICES)
+        hint = did_you_mean(choice, _CHOICES) or f"{listed}, or one tool as `alias__tool`"
+        yield Issue(place, f"unknown tool choice `{choice}`", hint)
+    else:
+        yield from _named(choice, place, pipeline, local=False)
+        server, _, name = choice.partition("__")
+        globs = [glob for glob in step.tools or () if "__" in glob.strip("_")]
+        if step.tools is not None and not any(
+            matches_tool(glob, ToolName(server, name)) for glob in globs
+        ):
+            message = f"`{choice}` is not among the `tools` of this step"
+            yield Issue(place, message, by=_SHOWN)
+
+
+def _servers(pipeline: Pipeline) -> str:
+    names = ", ".join(f"`{alias}`" for alias in pipeline.servers)
+    return f"servers: {names}" if names else "`mcp.servers` declares none"
+
+
+Path = tuple[str | int, ...]
+_KEYS = frozenset({"required", "additionalProperties"})
+
+
+@frozen
+class _Known:
+    """Servers that are pinned as they are, and the names of their tools."""
+
+    servers: frozenset[str]
+    names: frozenset[ToolName]
+
+    def lacks(self, name: ToolName) -> bool:
+        """Whether there certainly is no such tool."""
+        return name.server in self.servers and name not in self.names
+
+    def matches_none(self, glob: str) -> bool:
+        """Whether a glob certainly matches no tool."""
+        server, _ = split_glob(glob)
+        if matches_word(server, LOCAL_COMMAND.server) or not self.servers:
+            return False
+        return not any(matches_tool(glob, name) for name in self.names)
+
+    def near(self, name: str) -> str | None:
+        """The hint with the nearest known tool."""
+        return did_you_mean(name, map(str, sorted(self.names, key=str)))
+
+
+def locked_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
+    """What cannot work with the tools that are locked: steps that name others, or misuse them."""
+    known = _known(pipeline, lock)
+    for index, step in enumerate(pipeline.steps):
+        path = step_path(index, listed="steps" in pipeline.data)
+        named = _quoted_names(step)
+        if named is None or "__" not in named[1].strip("_"):
+            continue
+        name = ToolName(*split_glob(named[1]))
+        if known.lacks(name):
+            hint = known.near(str(name)) or f"`aish lock {pipeline.file} --update`, if it is new"
+            message = f"`{name}` is not among the tools that are locked"
+            yield Issue(within(path, named[0]), message, hint)
+        elif isinstance(step, CallStep):
+            yield from _arguments(step, name, within(path, "with"), pipeline, lock)
+
+
+def stale_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
+    """What is merely odd: rules and globs that match no locked tool, pins the file has outgrown."""
+    known = _known(pipeline, lock)
+    everything = known.servers >= set(pipeline.servers)
+    globs = [(rule.tool, rule.path) for rule in pipeline.rules.all]
+    globs += [(test.tool, f"{test.path}.tool") for test in pipeline.policy_tests]
+    for index, step in enumerate(pipeline.steps):
+        path = step_path(index, listed="steps" in pipeline.data)
+        shown = step.tools or () if isinstance(step, PromptStep) else ()
+        globs += [(glob, within(path, f"tools[{n}]")) for n, glob in enumerate(shown)]
+    yield from _let_in(pipeline, lock, known)
+    for glob, place in globs if everything else ():
+        if known.matches_none(glob):
+            message = f"`{glob}` matches none of the tools that are locked"
+            yield Issue(place, message, known.near(glob), warning=True)
+    yield from _outgrown(pipeline, lock)
+
+
+def _let_in(pipeline: Pipeline, lock: Lock, known: _Known) -> Iterator[Issue]:
+    """What the `tools` of a server let in now and the lock does not have."""
+    for alias in sorted(known.servers):
+        entry, pins = pipeline.servers[alias], lock.servers[alias].tools
+        names = {*pins, *(old for old, own in OLDER_NAMES.items() if entry.pack and own in pins)}
+        for n, glob in enumerate(entry.tools):
+            if not any(matches_word(glob, name) for name in names):
+                message = f"`{glob}` matches none of the tools that are locked of `{alias}`"
+                near = did_you_mean(glob, sorted(names))
+                hint = near or f"`aish lock {pipeline.file} --update`, once it was looked at"
+                yield Issue(f"mcp.servers.{alias}.tools[{n}]", message, hint, warning=True)
+
+
+def locked_misfits(tool: Tool | None, arguments: JsonObject) -> list[str]:
+    """In what arguments do not fit the schema of a locked tool, as far as that is told here."""
+    from aish.system.schema.check import check, is_simple
+
+    if tool is None or not is_simple(tool.input_schema):
+        return []
+    return [str(problem) for problem in check(tool.input_schema, arguments)]
+
+
+def _outgrown(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
+    """What the file says now and did not say when it was locked."""
+    now = declared(pipeline, Secrets())
+    prompts = {
+        step.id: within(step_path(index, listed="steps" in pipeline.data), "prompt")
+        for index, step in enumerate(pipeline.steps)
+    }
+    for found in (*address_differences(lock, now), *stale_differences(lock, now)):
+        if is_ignored(found, pipeline):
+            continue
+        hint = f"`aish lock {pipeline.file} --update`, once it was looked at"
+        paths = {"server": f"mcp.servers.{found.name}", "model": f"models.{found.name}"}
+        path = paths.get(found.kind) or prompts.get(found.name, "")
+        yield Issue(path, f"the lock: {summary(found)}", hint, warning=True)
+
+
+def _quoted_names(step: object) -> tuple[str, str] | None:
+    """The key and the name of the one tool that a step names in full."""
+    match step:
+        case CallStep(call=call):
+            return "call", call
+        case PromptStep(tool_choice=choice):
+            return "tool_choice", choice
+    return None
+
+
+def _known(pipeline: Pipeline, lock: Lock) -> _Known:
+    servers = known_servers(pipeline, lock)
+    names = (
+        ToolName(alias, name)
+        for alias in servers
+        for name in names_of(pipeline.servers[alias], lock.servers[alias])
+    )
+    return _Known(frozenset(servers), frozenset(names))
+
+
+def _arguments(
+    step: CallStep, name: ToolName, path: str, pipeline: Pipeline, lock: Lock
+) -> Iterator[Issue]:
+    """What is wrong with arguments that are written out; templates may become anything."""
+    from aish.system.schema.check import check, is_simple
+
+    tool = locked_tool_named(name, pipeline, lock)
+    if tool is None or not is_simple(tool.input_schema):
+        return
+    arguments: JsonValue = dict(step.arguments)
+    open_ = tuple(_templates(arguments, ()))
+    for problem in check(tool.input_schema, arguments):
+        if _is_certain(problem, open_):
+            place = f"{path}.{spell_path(problem.path)}" if problem.path else path
+            message = f"does not fit the locked schema of `{name}`: {problem.message}"
+            yield Issue(place, message)
+
+
+def _is_certain(problem: SchemaProblem, open_: Iterable[Path]) -> bool:
+    """Whether a problem has nothing to do with what a template will become."""
+    here = problem.path
+    for place in open_:
+        inside = here[: len(place)] == place
+        environment = place[: len(here)] == here and problem.keyword not in _KEYS
+        if inside or environment:
+            return False
+    return True
+
+
+def _templates(value: JsonValue, path: Path) -> Iterator[Path]:
+    """The places of templates in arguments."""
+    if isinstance(value, str):
+        if is_template(value):
+            yield path
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _templates(inner, (*path, key))
+    elif isinstance(value, (list, tuple)):
+        for index, inner in enumerate(value):
+            yield from _templates(inner, (*path, index))
+
+
+_BY = (
+    *("model", "models**", "limits**", "params**"),
+    *(f"steps[].{key}" for key in ("model", "limits**", "params**", "expect**")),
+)
+_PRICE = "`price: {input: 3.0, output: 15.0}` gives it in US dollars per million tokens"
+_LIST = "`pip install 'aish-pipelines[prices]'` brings a price list"
+
+
+@frozen
+class _Use:
+    """A model that a step asks, with the parameters of that step over its own."""
+
+    alias: str
+    params: Mapping[str, JsonValue]
+
+
+def limit_complaints(
+    pipeline: Pipeline,
+    limits: Limits | None = None,
+    steps: Sequence[Step] | None = None,
+    default: str | None = None,
+    judges: Iterable[str] | None = None,
+) -> Iterator[Issue]:
+    """About models that a limit needs to know more of.
+
+    `limits`, `steps`, the `default` model and the `judges` beside those of steps are those of the
+    file, if a run has no others.
+    """
+    run = pipeline.limits if limits is None else limits
+    default = default or _default(pipeline)
+    if judges is None:
+        judges = judges_of(one for case in pipeline.tests for one in case.expect)
+    told: set[tuple[str, str]] = set()
+    for issue in (
+        *_of_steps(pipeline.steps if steps is None else steps, run, pipeline, default),
+        *_of_uses(
+            (_Use(alias, {}) for alias in _with_fallbacks(judges, pipeline.models)),
+            run,
+            "",
+            pipeline.models,
+        ),
+    ):
+        if (issue.path, issue.message) not in told:
+            told.add((issue.path, issue.message))
+            yield issue
+
+
+def _of_steps(
+    steps: Iterable[Step], run: Limits, pipeline: Pipeline, default: str | None
+) -> Iterator[Issue]:
+    models = pipeline.models
+    for step in steps:
+        for bounds, whose in ((run, ""), (step.flow.limits, f" of the step `{step.id}`")):
+            yield from _of_uses(_uses(step, models, default), bounds, whose, models)
+
+
+def _of_uses(
+    uses: Iterable[_Use], bounds: Limits, whose: str, models: Mapping[str, ModelEntry]
+) -> Iterator[Issue]:
+    if bounds.tokens is None and bounds.cost_usd is None:
+        return
+    key = "`limits.tokens`" if bounds.cost_usd is None else "`limits.cost_usd`"
+    for use in uses:
+        entry, path = models[use.alias], f"models.{use.alias}"
+        if answer_limit({**entry.params, **use.params}) is None and not is_free(entry):
+            message = f"{key}{whose} needs `max_tokens` in the `params` of the model `{use.alias}`"
+            hint = "how long an answer can be is not known otherwise; a step's own `params` do too"
+            yield Issue(f"{path}.params", message, hint, by=_BY)
+        if bounds.cost_usd is not None and not is_priced(entry):
+            message = f"`limits.cost_usd`{whose} needs a price for the model `{use.alias}`"
+            hint = _PRICE if has_list() else f"{_PRICE}, or {_LIST}"
+            yield Issue(path, message, hint, by=_BY)
+
+
+def _uses(step: Step, models: Mapping[str, ModelEntry], default: str | None) -> Iterator[_Use]:
+    """What a step may ask: its model, who answers in its stead, its judges, who sums up."""
+    aside: list[str | None] = list(judges_of(step.expect))
+    if isinstance(step, PromptStep):
+        for alias in _with_fallbacks((step.model or default,), models):
+            yield _Use(alias, step.params)
+        aside.append(step.context.summary_model if step.context.max_tokens else None)
+    for alias in _with_fallbacks(aside, models):
+        yield _Use(alias, {})
+
+
+def _with_fallbacks(
+    aliases: Iterable[str | None], models: Mapping[str, ModelEntry]
+) -> Iterator[str]:
+    waiting, seen = [alias for alias in aliases if alias], set[str]()
+    while waiting:
+        alias = waiting.pop(0)
+        # One that is not there is complained of elsewhere.
+        if alias in models and alias not in seen:
+            seen.add(alias)
+            yield alias
+            waiting.extend(models[alias].fallback)
+
+
+def _default(pipeline: Pipeline) -> str | None:
+    if pipeline.model is not None:
+        return pipeline.model
+    return next(iter(pipeline.models)) if len(pipeline.models) == 1 else None

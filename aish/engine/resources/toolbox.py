@@ -1,0 +1,190 @@
+"""All tools of a run behind one face: the servers' and the reserved alias `shell`."""
+
+from collections.abc import Callable, Mapping
+from typing import Protocol
+
+from aish.core.errors import AishError, StepFailedError, UsageError
+from aish.core.events import ServerInfo
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.protocols import Progress, Sampler, Tools
+from aish.core.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import Tool, ToolName, ToolResult
+from aish.engine.resources.local_commands import SHELL_RUN, LocalCommands
+
+
+class Offers(Protocol):
+    """What servers offer beside tools (M12)."""
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have `resources`, or `prompts`."""
+        ...
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any, templates among them."""
+        ...
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource.
+
+        Raises:
+            UsageError: there is no such server.
+            UnavailableError: the server is out of reach.
+            StepFailedError: the server refused, or what it sent cannot be used.
+        """
+        ...
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        """The prompts of all servers that have any."""
+        ...
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt; fails as `read_resource` does."""
+        ...
+
+
+class Servers(Tools, Offers, Protocol):
+    """What the servers offer, and how each server is."""
+
+    @property
+    def servers(self) -> tuple[ServerInfo, ...]:
+        """One row a server, in the order of the file."""
+        ...
+
+    def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
+        """Call `hear` each time a server has changed its tools, and only tools it `offers`."""
+        ...
+
+    def left_out(self, name: ToolName) -> str | None:
+        """Why a tool that its server lists is not offered, if that is so."""
+        ...
+
+
+class Watch(Protocol):
+    """What keeps tools out: a `engine.resources.lock_watch.LockWatch`."""
+
+    def offers(self, tool: Tool) -> bool:
+        """Whether a tool is as it was pinned."""
+        ...
+
+    def withdrawn(self, name: ToolName) -> str | None:
+        """Why a tool may not be called, if so."""
+        ...
+
+    def hold(self, offering: Servers) -> None:
+        """Compare what the servers offer."""
+        ...
+
+    def error(self) -> AishError | None:
+        """What ends the run, if something does."""
+        ...
+
+    def kept_out(self) -> tuple[str, ...]:
+        """What is not offered, a sentence for each."""
+        ...
+
+    def refusal(self, message: str) -> AishError:
+        """An error about the lock."""
+        ...
+
+
+@frozen
+class AllTools:
+    """`core.protocols.Tools` and `Offers` over the servers, if there are any, and local commands.
+
+    What `watch` keeps out is not listed, has no name, and is not called (P8).
+    """
+
+    servers: Servers | None
+    local: LocalCommands
+    watch: Watch | None = None
+
+    def of_step(self, step: str) -> "AllTools":
+        """The same, with the local commands of a step."""
+        return AllTools(self.servers, self.local.of_step(step))
+
+    def listed(self) -> tuple[Tool, ...]:
+        """The servers' tools; `shell__run` is for steps, never for a model."""
+        found = self.servers.listed() if self.servers else ()
+        return found if self.watch is None else tuple(filter(self.watch.offers, found))
+
+    def by_wire_name(self, wire: str) -> Tool | None:
+        """The tool a model named."""
+        return self._offered(self.servers.by_wire_name(wire) if self.servers else None)
+
+    def by_name(self, name: ToolName) -> Tool | None:
+        """The tool a file or a person named."""
+        if name == SHELL_RUN.name:
+            return SHELL_RUN
+        return self._offered(self.servers.by_name(name) if self.servers else None)
+
+    def withdrawn(self, tool: Tool) -> str | None:
+        """Why a tool that was offered is not any more, as the reply to a call of it."""
+        if self.watch is None or tool.name == SHELL_RUN.name:
+            return None
+        reason = self.watch.withdrawn(tool.name)
+        return reason and f"[aish] tool call denied: {tool.name}: {reason}"
+
+    def require(self, name: ToolName) -> None:
+        """Say of a tool that is not there that the lock or its server keeps it out, if so.
+
+        Raises:
+            LockDiffersError: the lock does.
+            StepFailedError: its server lists two of that name.
+        """
+        reason = self.watch.withdrawn(name) if self.watch else None
+        if self.watch is not None and reason is not None:
+            raise self.watch.refusal(f"the tool `{name}` is not offered: {reason}")
+        reason = self.servers.left_out(name) if self.servers else None
+        if reason is not None:
+            hint = "nobody can tell which of them a call would reach: the server has to rename one"
+            raise StepFailedError(f"the tool `{name}` is not offered: {reason}", hint=hint)
+
+    async def call(
+        self,
+        tool: Tool,
+        arguments: JsonObject,
+        on_progress: Callable[[Progress], None],
+        sample: Sampler | None = None,
+    ) -> ToolResult:
+        """Call a tool; every failure is a result (M8)."""
+        if tool.name == SHELL_RUN.name:
+            return await self.local.run(arguments)
+        assert self.servers is not None, "a tool of a server comes from a server"
+        # Once more: it may have changed while the call was decided on (P6).
+        denied = self.withdrawn(tool)
+        if denied is not None:
+            return ToolResult("denied", denied)
+        return await self.servers.call(tool, arguments, on_progress, sample)
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have `resources`, or `prompts`."""
+        return await self.servers.declaring(capability) if self.servers else ()
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any, templates among them."""
+        return await self.servers.resources() if self.servers else ()
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource; fails as `Offers.read_resource` does."""
+        return await self._server(server).read_resource(server, uri)
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        """The prompts of all servers that have any."""
+        return await self.servers.prompts() if self.servers else ()
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt; fails as `Offers.read_resource` does."""
+        return await self._server(server).get_prompt(server, name, arguments)
+
+    def _server(self, alias: str) -> Servers:
+        if self.servers is None:
+            raise UsageError("there is no such server", where=f"mcp server `{alias}`")
+        return self.servers
+
+    def _offered(self, tool: Tool | None) -> Tool | None:
+        return tool if tool is None or self.watch is None or self.watch.offers(tool) else None

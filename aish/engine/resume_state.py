@@ -1,0 +1,235 @@
+"""What a resumed run takes over from the run before; the engine knows nothing else of it (B3).
+
+The items of a batch that are done are kept so that a million of them is nothing that a person
+notices.
+"""
+
+from array import array
+from collections.abc import Callable, Mapping
+from dataclasses import field
+from hashlib import sha256
+
+from aish.agent.runtime import add_usage
+from aish.core.deltas import Usage
+from aish.core.errors import UsageError
+from aish.core.events import Notice, StepStatus
+from aish.core.frozen import frozen
+from aish.engine.records import ItemRecord, StepRecord, may_be_mended
+
+_STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
+# A longer key is known by its hash, which takes less room than the key.
+_LONGEST_KEY = 16
+_DIGEST = 8
+_REMOVED = 255
+
+
+@frozen
+class DoneItem:
+    """An item that has a result; `record` only where a later step reads the results.
+
+    `digest` is that of the item's value, as `item.started` has it, and `code` that
+    of its error, which is not kept.
+    """
+
+    key: str
+    index: int
+    digest: str
+    status: StepStatus
+    record: StepRecord | None = None
+    code: str | None = None
+
+
+class DoneItems:
+    """The items of one step that are done and are not to run again.
+
+    `mask` makes of a key what the journal made of it: secrets are not in there. `tolerant`: an
+    item with a call that was denied went well.
+    """
+
+    def __init__(self, mask: Callable[[str], str] = str, *, tolerant: bool = False) -> None:
+        self._mask = mask
+        self._bad: tuple[StepStatus, ...] = ("failed",) if tolerant else ("failed", "denied")
+        self._rows: dict[str | bytes, int] = {}
+        self._indices = array("q")
+        self._digests = bytearray()
+        self._statuses = bytearray()
+        self._mendable = bytearray()
+        self._begun = array("q")
+        self._ended = array("q")
+        self.last = 0
+        """The number of the last record of an item that is done."""
+        self._records: dict[int, ItemRecord] = {}
+        self._usage: Usage | None = None
+        self.cost_usd: float | None = 0.0
+        self.seconds = 0.0
+        """Of all of them together, however many ran at once."""
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __contains__(self, key: str) -> bool:
+        return _known_by(self._mask(key)) in self._rows
+
+    def get(self, key: str) -> DoneItem | None:
+        """The item of this key, if it is done."""
+        row = self._rows.get(_known_by(self._mask(key)))
+        if row is None:
+            return None
+        digest = self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
+        status = _STATUSES[self._statuses[row]]
+        kept = self._records.get(row)
+        return DoneItem(
+            key, self._indices[row], digest, status, None if kept is None else kept.record
+        )
+
+    def records_of(self, key: str) -> tuple[int, int] | None:
+        """The numbers of an item's first and last record, by its key as the journal spells it."""
+        row = self._rows.get(_known_by(key))
+        return None if row is None else (self._begun[row], self._ended[row])
+
+    @property
+    def ok(self) -> int:
+        """How many went well; those that were skipped count as well."""
+        return len(self._rows) - self.failed
+
+    @property
+    def failed(self) -> int:
+        """How many did not."""
+        return sum(self._statuses.count(_STATUSES.index(status)) for status in self._bad)
+
+    @property
+    def denied(self) -> int:
+        """How many of these were denied a call."""
+        return self._statuses.count(_STATUSES.index("denied")) if "denied" in self._bad else 0
+
+    @property
+    def mendable(self) -> int:
+        """How many of those that failed may come to another end when they are run once more."""
+        return self._mendable.count(1)
+
+    @property
+    def usage(self) -> Usage:
+        """The tokens of all of them; what one does not know is not known."""
+        return self._usage or Usage()
+
+    def records(self) -> tuple[ItemRecord, ...]:
+        """Those whose record is known, in the order of the items."""
+        return tuple(sorted(self._records.values(), key=lambda item: item.index))
+
+    def add(
+        self,
+        item: DoneItem,
+        usage: Usage | None,
+        cost_usd: float | None,
+        seconds: float,
+        records: tuple[int, int] = (0, 0),
+    ) -> None:
+        """One more; a key that is there already is replaced, its figures are not taken back.
+
+        A `usage` of `None` is that of an item that asks no model; `records` are the numbers of its
+        first and its last record in the journal.
+        """
+        known = _known_by(item.key)
+        row = self._rows.get(known)
+        digest = _packed(item.digest)
+        status = _STATUSES.index(item.status)
+        mendable = may_be_mended(item.status, item.code)
+        if row is None:
+            row = self._rows[known] = len(self._indices)
+            self._indices.append(item.index)
+            self._begun.append(records[0])
+            self._ended.append(records[1])
+            self._digests += digest
+            self._statuses.append(status)
+            self._mendable.append(mendable)
+        else:
+            self._indices[row] = item.index
+            self._begun[row], self._ended[row] = records
+            self._digests[row * _DIGEST : (row + 1) * _DIGEST] = digest
+            self._statuses[row] = status
+            self._mendable[row] = mendable
+        self.last = max(self.last, records[1])
+        if item.record is not None:
+            self._records[row] = ItemRecord(item.key, item.index, item.record)
+        self._count(usage, cost_usd, seconds)
+
+    def remove(self, key: str) -> None:
+        """Forget the item of this key, as the journal spells it; its figures stay."""
+        row = self._rows.pop(_known_by(key), None)
+        if row is not None:
+            self._statuses[row] = _REMOVED
+            self._mendable[row] = False
+            self._records.pop(row, None)
+
+    def _count(self, usage: Usage | None, cost_usd: float | None, seconds: float) -> None:
+        if usage is not None:
+            self._usage = add_usage(self._usage, usage)
+        if self.cost_usd is not None:
+            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
+        self.seconds += seconds
+
+
+def _known_by(key: str) -> str | bytes:
+    if len(key) <= _LONGEST_KEY:
+        return key
+    return sha256(key.encode("utf-8", "surrogatepass")).digest()[:16]
+
+
+def _packed(digest: str) -> bytes:
+    try:
+        packed = bytes.fromhex(digest)
+    except ValueError:
+        packed = b""
+    # What is no digest of ours fits no item.
+    return packed if len(packed) == _DIGEST else bytes(_DIGEST)
+
+
+class ResumeRefusedError(UsageError):
+    """A run that is not gone on with: it says what is different, or what is not known."""
+
+    code = "resume_refused"
+
+
+@frozen
+class SpentBefore:
+    """What was used up: it counts for limits and in the totals of the run (B8).
+
+    `turns` counts answers. Tokens are those that were told of; `cost_usd` is `None` where one
+    answer's cost is unknown, `known_usd` what is known of it.
+    """
+
+    turns: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = 0.0
+    tool_calls: int = 0
+    seconds: float = 0.0
+    known_usd: float = 0.0
+
+
+@frozen
+class ResumeState:
+    """The run that is gone on with.
+
+    `steps` are those that finished well, by the id that events know them by (`outer/inner` in a
+    sub-pipeline); a `foreach` step is there if all of its items are done and none failed.
+    `items` are what is done of every `foreach` step, whether the step is finished or not.
+    `spent` is all that was used, also on what is run again; `by_step` the same for each step.
+    `last_seq` numbers the last record of the journal, `part_seq` the first one of its last part,
+    `begun` the first one of each step in `steps`; `segments` counts the parts.
+    `notices` are to be emitted right after `run.started`. `ended`: the run came to a good end, and
+    nothing is left to do.
+    """
+
+    run: str
+    steps: Mapping[str, StepRecord] = field(default_factory=dict)
+    items: Mapping[str, DoneItems] = field(default_factory=dict)
+    spent: SpentBefore = SpentBefore()
+    by_step: Mapping[str, SpentBefore] = field(default_factory=dict)
+    denials: tuple[str, ...] = ()
+    begun: Mapping[str, int] = field(default_factory=dict)
+    last_seq: int = 0
+    part_seq: int = 0
+    segments: int = 0
+    notices: tuple[Notice, ...] = ()
+    ended: bool = False

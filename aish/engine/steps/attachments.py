@@ -1,0 +1,202 @@
+"""What stands before a prompt's own text: files of the project, and resources of servers (M12)."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from aish.agent.result_limit import can_be_attached, describe
+from aish.config.steps import Attachment
+from aish.core.errors import StepFailedError, UsageError
+from aish.core.frozen import frozen
+from aish.core.resources import Capability, Part, Resource
+from aish.core.text import for_line, safe_utf8
+from aish.core.tools import Media
+from aish.engine.plan.uris import is_uri, matches
+from aish.templates.project_file import ProjectFileError, project_file
+
+_LARGEST = 20 * 1024 * 1024
+_LONGEST_NAME = 500
+_LONGEST_MIME = 80
+_SIGNATURES = (
+    (b"\x89PNG\r\n\x1a\n", "image/png"),
+    (b"\xff\xd8\xff", "image/jpeg"),
+    (b"GIF87a", "image/gif"),
+    (b"GIF89a", "image/gif"),
+)
+# What models know by name; anything else is plain text.
+_KINDS = {
+    ".csv": "text/csv",
+    ".html": "text/html",
+    ".json": "application/json",
+    ".md": "text/markdown",
+    ".xml": "application/xml",
+    ".yaml": "application/yaml",
+    ".yml": "application/yaml",
+}
+
+
+class AttachmentSource(Protocol):
+    """Servers, as far as they have resources: `engine.resources.toolbox.Offers`."""
+
+    async def declaring(self, capability: Capability) -> tuple[str, ...]:
+        """The servers that say that they have any."""
+        ...
+
+    async def resources(self) -> tuple[Resource, ...]:
+        """The resources of all servers that have any, templates among them."""
+        ...
+
+    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
+        """What is in a resource."""
+        ...
+
+
+@frozen
+class Attached:
+    """What a user turn begins with: text, and the pictures that it names."""
+
+    text: str
+    media: tuple[Media, ...] = ()
+
+
+async def attachment(
+    wanted: Attachment,
+    servers: AttachmentSource | None,
+    folder: Path,
+    limit: int,
+    *,
+    sees_images: bool,
+) -> Attached:
+    """A file of `folder`, or a resource, as a model is shown it; `wanted.ref` is no template here.
+
+    Raises:
+        StepFailedError: it is not there, cannot be shown, or has more than `limit` bytes of text;
+            or which server has it is not clear.
+        UnavailableError: its server is out of reach.
+    """
+    if wanted.server is None and not is_uri(wanted.ref):
+        parts: tuple[Part, ...] = (_file(folder, wanted.ref),)
+    else:
+        parts = await _resource(wanted, servers)
+    refuse_long(f"`{wanted.ref}`", (part.text for part in parts if part.text is not None), limit)
+    return _shown(wanted, parts, sees_images=sees_images)
+
+
+def joined(pieces: Iterable[Attached], text: str) -> Attached:
+    """A user turn: what is attached, then its own text."""
+    pieces = tuple(pieces)
+    return Attached(
+        "\n\n".join(part for part in (*(piece.text for piece in pieces), text) if part),
+        tuple(media for piece in pieces for media in piece.media),
+    )
+
+
+def refuse_long(what: str, texts: Iterable[str], limit: int) -> None:
+    """Nothing that a file or a person asks for is cut behind their back.
+
+    Raises:
+        StepFailedError: the texts have more than `limit` bytes.
+    """
+    size = sum(len(safe_utf8(text).encode()) for text in texts)
+    if size > limit:
+        said = f"{what} has {size:,} bytes of text, and `result_limit` is {limit:,}"
+        hint = f"have less of it, or write `result_limit: {-(-size // 1024)}KiB`"
+        raise StepFailedError(said, hint=hint)
+
+
+def file_data(folder: Path, name: str) -> bytes:
+    """What is in a file that is attached.
+
+    Raises:
+        StepFailedError: it cannot be read, or stands outside of `folder`.
+    """
+    try:
+        return project_file(folder, name, _LARGEST)
+    except ProjectFileError as error:
+        hint = "attachments are files of the pipeline's own folder, or URIs of resources"
+        raise StepFailedError(f"the attachment `{name}` {error}", hint=hint) from error
+
+
+def _file(folder: Path, name: str) -> Part:
+    data = file_data(folder, name)
+    kind = _picture(data)
+    if kind is not None:
+        return Part(name, kind, media=Media(kind, data))
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        hint = "what can be attached is text, and pictures as PNG, JPEG, GIF or WebP"
+        said = f"the attachment `{name}` is neither UTF-8 text nor a picture"
+        raise StepFailedError(said, hint=hint) from error
+    return Part(name, _KINDS.get(Path(name).suffix.lower(), "text/plain"), text=text)
+
+
+def _picture(data: bytes) -> str | None:
+    """The kind of a picture, by what it begins with and not by its name."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WEBP":
+        return "image/webp"
+    return next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
+
+
+async def _resource(wanted: Attachment, servers: AttachmentSource | None) -> tuple[Part, ...]:
+    if servers is None:
+        raise StepFailedError(f"there is no server to read `{wanted.ref}` from")
+    server = wanted.server or await _server_of(wanted.ref, servers)
+    try:
+        parts = await servers.read_resource(server, wanted.ref)
+    except UsageError as error:
+        raise StepFailedError(error.message, where=error.where, hint=error.hint) from error
+    if not parts:
+        raise StepFailedError(f"the server `{server}` has nothing under `{wanted.ref}`")
+    return parts
+
+
+async def _server_of(uri: str, servers: AttachmentSource) -> str:
+    """The server that has a resource: who lists it, whose template it fits, or the only one."""
+    able = await servers.declaring("resources")
+    if not able:
+        raise StepFailedError(f"no server has resources, so none has `{uri}`")
+    if len(able) == 1:
+        return able[0]
+    listed = await servers.resources()
+    exact = [one.server for one in listed if not one.template and one.uri == uri]
+    fitting = exact or [one.server for one in listed if one.template and matches(one.uri, uri)]
+    found = tuple(dict.fromkeys(fitting))
+    if len(found) == 1:
+        return found[0]
+    raise StepFailedError(_unclear(uri, found, able), hint=_name_it(uri, found or able))
+
+
+def _unclear(uri: str, found: Sequence[str], able: Sequence[str]) -> str:
+    if found:
+        return f"`{uri}` is a resource of several servers: {_listed(found)}"
+    return f"`{uri}` is listed by none of the servers that have resources: {_listed(able)}"
+
+
+def _name_it(uri: str, aliases: Sequence[str]) -> str:
+    return f'name its server: `{{server: {aliases[0]}, uri: "{uri}"}}`'
+
+
+def _listed(aliases: Iterable[str]) -> str:
+    return ", ".join(f"`{alias}`" for alias in aliases)
+
+
+def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:
+    """Each part between two lines that say where it comes from.
+
+    What its server calls it is shown whole or not at all: of a secret in it that is cut in two, no
+    half would be masked.
+    """
+    blocks: list[str] = []
+    media: list[Media] = []
+    for part in parts:
+        name = for_line(part.uri if len(part.uri) <= _LONGEST_NAME else wanted.ref)
+        kind = for_line(part.mime) if len(part.mime) <= _LONGEST_MIME else ""
+        body = safe_utf8(part.text or "")
+        if part.media is not None:
+            seen = sees_images and can_be_attached(part.media)
+            body = describe(part.media, attached=seen)
+            media += [part.media] if seen else []
+        head = f"[attached: {name} ({kind})]" if kind else f"[attached: {name}]"
+        blocks.append(f"{head}\n{body.removesuffix(chr(10))}\n[end of {name}]")
+    return Attached("\n\n".join(blocks), tuple(media))

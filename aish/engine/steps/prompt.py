@@ -1,0 +1,187 @@
+"""A `prompt` step: a model with the tool loop; `continues` takes up an earlier conversation."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from aish.agent.conversation import Conversation, Heard, add_system
+from aish.agent.converse import Ask, converse
+from aish.agent.runtime import Bound
+from aish.agent.turn_recorder import TurnRecorder, request_recorder
+from aish.config.steps import Prompt, PromptStep, Step
+from aish.core.errors import StepFailedError
+from aish.core.events import Failure
+from aish.core.messages import History, Turn, UserTurn
+from aish.core.protocols import AnswerSchema, Model
+from aish.core.tools import Tool, ToolName
+from aish.engine.answer_schema import instruction
+from aish.engine.plan.order import systems_of
+from aish.engine.records import StepRecord
+from aish.engine.resources.toolbox import AllTools
+from aish.engine.steps.context import EXIT_OF_STATUS, StepContext
+from aish.engine.steps.structured_output import Answered, answer
+from aish.policy.rules import matches_tool
+from aish.templates.render import render
+
+
+def continued(step: Step) -> str | None:
+    """The step whose conversation this one goes on with, if it does."""
+    return step.continues if isinstance(step, PromptStep) else None
+
+
+def is_continued(step: Step, steps: Iterable[Step]) -> bool:
+    """Whether one of the steps goes on with this one's conversation."""
+    return any(isinstance(one, PromptStep) and one.continues == step.id for one in steps)
+
+
+def nothing_to_continue(step: Step, records: Mapping[str, StepRecord]) -> Failure | None:
+    """Why the step cannot go on with a conversation, where it wants to; its needs have ended."""
+    wanted = continued(step)
+    if wanted is None or records[wanted].status == "ok":
+        return None
+    if records[wanted].status == "skipped":
+        return Failure("need_skipped", f"it continues `{wanted}`, which was skipped")
+    return Failure("need_failed", f"it continues `{wanted}`, which failed")
+
+
+def beginning(step: PromptStep, stage: StepContext) -> History:
+    """The turns that the step's conversation begins with: its own copy, so also of an attempt.
+
+    Raises:
+        StepFailedError: an earlier part of the run did not write them down.
+    """
+    if step.continues is None:
+        return History()
+    turns = stage.records[step.continues].history
+    if turns is None:
+        said = f"the conversation of the step `{step.continues}` was not kept"
+        raise StepFailedError(said, hint="run it anew, without `--resume`")
+    return History(list(turns))
+
+
+def teller(step: PromptStep, stage: StepContext) -> Heard | None:
+    """Who writes the conversation down: all of it where a resumed run may have to continue it.
+
+    What belongs to an item is done again with it.
+    """
+    runtime, place = stage.resources.runtime, stage.place(step)
+    if place.item is not None or not is_continued(step, stage.plan.steps):
+        return request_recorder(runtime, place, "answer")
+    return TurnRecorder(runtime.emit, runtime.keep, place)
+
+
+async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
+    """Ask the step's model until it answers without a tool call.
+
+    Raises:
+        UnavailableError: the model stayed out of reach, or a server that was asked for something.
+        StepFailedError: the endpoint refused, a template cannot be rendered, or what the prompt
+            takes from elsewhere cannot be had.
+    """
+    _require_named(step, stage.resources.tools)
+    model = stage.resources.models[stage.plan.model_of(step)]
+    schema = AnswerSchema(f"{step.id}_answer", step.output.schema) if step.output else None
+    heard = teller(step, stage)
+    ask = Ask(
+        history=await opening(step, stage, model, heard),
+        model=model,
+        tools=visible_tools(step, stage.resources.tools.listed()),
+        tool_choice=wire_choice(step.tool_choice, stage.resources.tools),
+        params=step.params,
+        schema=schema,
+        place=replace(stage.place(step), turn=stage.turn or None),
+        bound=_bound(step, stage),
+        heard=heard,
+    )
+    runtime = stage.runtime(step.limits, step.on_denied)
+    if step.output is None or schema is None:
+        outcome = await converse(ask, runtime)
+        output = outcome.text if outcome.status == "ok" else None
+        answered = Answered(outcome, output)
+    else:
+        answered = await answer(ask, schema, step.output.attempts, runtime)
+    record = _record(step, answered)
+    kept = record.status == "ok" and is_continued(step, stage.plan.steps)
+    return replace(record, history=tuple(ask.history.turns)) if kept else record
+
+
+def _bound(step: PromptStep, stage: StepContext) -> Bound | None:
+    """What keeps the conversation from growing without end, where the file wants that (L19)."""
+    if step.context.max_tokens is None:
+        return None
+    from aish.agent.compaction import Window
+
+    alias = step.context.summary_model
+    return Window(step.context, stage.resources.models[alias] if alias else None)
+
+
+async def opening(
+    step: PromptStep, stage: StepContext, model: Model, heard: Heard | None = None
+) -> History:
+    """The conversation up to the first request."""
+    context = stage.context()
+    history = beginning(step, stage)
+    systems = systems_of(step)
+    if systems:
+        add_system(history, "\n\n".join(render(text, context) for text in systems), heard)
+    before: tuple[Turn, ...] = ()
+    if isinstance(step.prompt, Prompt) and not step.attach:
+        asked = UserTurn(render(step.prompt.user, context))
+    else:
+        from aish.engine.steps.prompt_inputs import opening_turns
+
+        before, asked = await opening_turns(step, stage, sees_images=model.sees_images)
+    if step.output is not None and not model.enforces_schema:
+        asked = replace(asked, text=f"{asked.text}\n\n{instruction(step.output.schema)}")
+    conversation = Conversation(history, heard)
+    for turn in (*before, asked):
+        conversation.add(turn)
+    return history
+
+
+def visible_tools(step: PromptStep, listed: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """What the step's model is shown: all tools, or those its globs match."""
+    if step.tools is None:
+        return listed
+    globs = step.tools
+    return tuple(tool for tool in listed if any(matches_tool(glob, tool.name) for glob in globs))
+
+
+def _require_named(step: PromptStep, tools: AllTools) -> None:
+    """See that no tool which the step names is one that its server lists twice.
+
+    Raises:
+        StepFailedError: one is.
+    """
+    for glob in step.tools or ():
+        server, _, name = glob.partition("__")
+        named = ToolName(server, name)
+        if tools.servers is not None and tools.servers.left_out(named) is not None:
+            tools.require(named)
+
+
+def wire_choice(choice: str, tools: AllTools) -> str:
+    """`tool_choice` as the wire has it: a tool's name becomes its wire name."""
+    if "__" not in choice:
+        return choice
+    server, _, name = choice.partition("__")
+    tool = tools.by_name(ToolName(server, name))
+    if tool is None:
+        tools.require(ToolName(server, name))
+        raise StepFailedError(f"`tool_choice` names the tool `{choice}`, which no server offers")
+    return tool.wire
+
+
+def _record(step: PromptStep, answered: Answered) -> StepRecord:
+    outcome = answered.outcome
+    status = "failed" if answered.failure else outcome.status
+    return StepRecord(
+        id=step.id,
+        kind="prompt",
+        status=status,
+        text=outcome.text,
+        output=answered.output,
+        calls=outcome.calls,
+        usage=outcome.usage,
+        failure=answered.failure or outcome.failure,
+        exit_code=EXIT_OF_STATUS[status],
+    )

@@ -1,0 +1,120 @@
+"""The turns that a prompt step opens with, where servers or files have a part in them (M12)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Protocol
+
+from aish.agent.result_limit import can_be_attached, describe
+from aish.config.steps import Prompt, PromptStep, ServerPrompt
+from aish.core.errors import StepFailedError, UsageError
+from aish.core.messages import AssistantTurn, UserTurn
+from aish.core.resources import PromptMessage
+from aish.core.text import safe_utf8
+from aish.engine.steps.attachments import attachment, joined, refuse_long
+from aish.engine.steps.context import StepContext
+from aish.templates.render import render
+
+Turns = tuple[UserTurn | AssistantTurn, ...]
+
+
+class Prompter(Protocol):
+    """Servers, as far as they have prompts: `engine.resources.toolbox.Offers`."""
+
+    async def get_prompt(
+        self, server: str, name: str, arguments: Mapping[str, str]
+    ) -> tuple[PromptMessage, ...]:
+        """The messages of a server's prompt."""
+        ...
+
+
+async def prompt_turns(
+    prompt: ServerPrompt, servers: Prompter | None, limit: int, *, sees_images: bool
+) -> Turns:
+    """The turns of a prompt, a user's first and last; its arguments are no templates here.
+
+    Raises:
+        StepFailedError: there is none, it has more than `limit` bytes of text, or no model could
+            be asked to answer it.
+        UnavailableError: its server is out of reach.
+    """
+    where = f"mcp server `{prompt.server}`"
+    if servers is None:
+        raise StepFailedError("there is no such server", where=where)
+    try:
+        messages = await servers.get_prompt(prompt.server, prompt.name, prompt.arguments)
+    except UsageError as error:
+        raise StepFailedError(error.message, where=error.where, hint=error.hint) from error
+    name = f"prompt `{prompt.name}` of the server `{prompt.server}`"
+    refuse_long(f"the {name}", (message.text for message in messages), limit)
+    turns = _joined(_turn(message, sees_images=sees_images) for message in messages)
+    if not turns:
+        raise StepFailedError(f"the prompt `{prompt.name}` says nothing", where=where)
+    for turn, end in ((turns[0], "begins"), (turns[-1], "ends")):
+        if isinstance(turn, AssistantTurn):
+            said = f"the prompt `{prompt.name}` {end} with what a model is to have said"
+            raise StepFailedError(said, where=where)
+    return turns
+
+
+def _turn(message: PromptMessage, *, sees_images: bool) -> UserTurn | AssistantTurn:
+    """A message as a turn; pictures in it that are not sent are named."""
+    user = message.role == "user"
+    media = [one for one in message.media if user and sees_images and can_be_attached(one)]
+    lines = [safe_utf8(message.text)]
+    lines += [describe(one, attached=one in media) for one in message.media]
+    text = "\n".join(line for line in lines if line.strip())
+    return UserTurn(text, tuple(media)) if user else AssistantTurn(text)
+
+
+def _joined(turns: Iterable[UserTurn | AssistantTurn]) -> Turns:
+    """Turns of one role in a row as one, and none that says nothing."""
+    found: list[UserTurn | AssistantTurn] = []
+    for turn in turns:
+        if not turn.text:
+            continue
+        last = found[-1] if found else None
+        match last, turn:
+            case (UserTurn(), UserTurn()):
+                text = f"{last.text}\n\n{turn.text}"
+                found[-1] = replace(last, text=text, media=last.media + turn.media)
+            case (AssistantTurn(), AssistantTurn()):
+                found[-1] = replace(last, text=f"{last.text}\n\n{turn.text}")
+            case _:
+                found.append(turn)
+    return tuple(found)
+
+
+async def opening_turns(
+    step: PromptStep, stage: StepContext, *, sees_images: bool
+) -> tuple[Turns, UserTurn]:
+    """What is said first, and the user's turn to be answered, with what is attached before it.
+
+    Raises:
+        StepFailedError: something cannot be had, or is too long.
+        UnavailableError: a server is out of reach.
+    """
+    context, servers = stage.context(), stage.resources.tools.servers
+    limit = step.limits.result_limit
+    turns: Turns
+    match step.prompt:
+        case Prompt(user=user):
+            turns = (UserTurn(render(user, context)),)
+        case ServerPrompt(arguments=arguments):
+            filled = {name: render(text, context) for name, text in arguments.items()}
+            kept = replace(step.prompt, arguments=filled)
+            turns = await prompt_turns(kept, servers, limit, sees_images=sees_images)
+    # One after the other, so that a recording has them in the order of the file.
+    pieces = [
+        await attachment(
+            replace(one, ref=render(one.ref, context)),
+            servers,
+            stage.plan.pipeline.file.parent,
+            limit,
+            sees_images=sees_images,
+        )
+        for one in step.attach
+    ]
+    *before, last = turns
+    assert isinstance(last, UserTurn)
+    opened = joined(pieces, last.text)
+    return tuple(before), UserTurn(opened.text, opened.media + last.media)

@@ -1,0 +1,120 @@
+"""`call` and `run` steps: one tool call without a model, through the same gate (P10)."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from aish.agent.dispatch import call_tool
+from aish.agent.runtime import UsedCall
+from aish.config.documents import parse_json
+from aish.config.steps import CallStep, RunStep
+from aish.core.errors import ExitCode, StepFailedError
+from aish.core.events import Failure, StepKind, StepStatus
+from aish.core.json import JsonObject, JsonValue
+from aish.core.tools import ResultKind, ToolName
+from aish.engine.records import StepRecord
+from aish.engine.resources.local_commands import SHELL_RUN, command_arguments
+from aish.engine.steps.context import StepContext
+from aish.templates.render import render, render_tree
+
+MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {
+    "ok": ("ok", ExitCode.OK),
+    "handler_error": ("failed", ExitCode.FAILED),
+    "rpc_error": ("failed", ExitCode.FAILED),
+    "bad_arguments": ("failed", ExitCode.FAILED),
+    "transport_error": ("failed", ExitCode.UNAVAILABLE),
+    "denied": ("denied", ExitCode.DENIED),
+    "timeout": ("failed", ExitCode.FAILED),
+    "interrupted": ("failed", ExitCode.FAILED),
+    "unknown": ("failed", ExitCode.FAILED),
+}
+
+
+async def run_call(step: CallStep, stage: StepContext) -> StepRecord:
+    """Call the step's tool with its rendered arguments.
+
+    Raises:
+        LockDiffersError: the lock keeps the tool out.
+        StepFailedError: no server offers the tool, or a template cannot be rendered.
+    """
+    server, _, name = step.call.partition("__")
+    tool = stage.resources.tools.by_name(ToolName(server, name))
+    if tool is None:
+        stage.resources.tools.require(ToolName(server, name))
+        raise StepFailedError(
+            f"no server offers the tool `{step.call}`",
+            hint="`aish tools FILE` lists what there is",
+        )
+    arguments = render_tree(step.arguments, stage.context())
+    assert isinstance(arguments, dict)
+    runtime = stage.runtime(step.limits, step.on_denied)
+    place = replace(stage.place(step), call=f"{step.id}-1")
+    used = await call_tool(tool, arguments, runtime, place)
+    return tool_record(step.id, "call", used, on_denied=step.on_denied, output=output_of(used))
+
+
+async def run_command_step(step: RunStep, stage: StepContext) -> StepRecord:
+    """Run the step's command as the tool `shell__run`."""
+    context = stage.context()
+    run = (
+        render(step.run, context)
+        if isinstance(step.run, str)
+        else tuple(render(word, context) for word in step.run)
+    )
+    arguments: JsonObject = command_arguments(run)
+    runtime = replace(
+        stage.runtime(step.limits, step.on_denied),
+        tools=stage.resources.tools.of_step(stage.name(step)),
+    )
+    place = replace(stage.place(step), call=f"{step.id}-1")
+    used = await call_tool(SHELL_RUN, arguments, runtime, place)
+    return tool_record(step.id, "run", used, on_denied=step.on_denied, output=used.structured)
+
+
+def tool_record(
+    id: str, kind: StepKind, used: UsedCall, *, on_denied: str, output: JsonValue
+) -> StepRecord:
+    """What a single tool call means for its step."""
+    status, code = MEANING[used.kind]
+    if used.kind == "denied" and on_denied == "continue":
+        # Nothing ran, and the file says to go on: shown as denied, and the run is not failed by it.
+        code = ExitCode.OK
+    failure = None
+    if status != "ok":
+        failure = Failure(used.kind, _why(used), used.hint)
+    # What we tell a model about a call that reached no tool is nobody's result.
+    answered = used.kind in {"ok", "handler_error"} and used.verdict != "staged"
+    return StepRecord(
+        id=id,
+        kind=kind,
+        status=status,
+        text=_text(used) if answered else None,
+        output=output if answered else None,
+        calls=(used,),
+        failure=failure,
+        exit_code=code,
+    )
+
+
+def output_of(used: UsedCall) -> JsonValue:
+    """The structured content, else the text, parsed if it is JSON (F14)."""
+    if used.structured is not None:
+        return used.structured
+    try:
+        return parse_json(used.whole)
+    except ValueError:
+        return used.whole
+
+
+def _text(used: UsedCall) -> str | None:
+    """A command's text is what it printed (F14), and nothing where it could not be started."""
+    if used.tool != str(SHELL_RUN.name):
+        return used.whole
+    return str(used.structured["stdout"]) if isinstance(used.structured, dict) else None
+
+
+def _why(used: UsedCall) -> str:
+    if used.tool == str(SHELL_RUN.name) and isinstance(used.structured, dict):
+        lines = str(used.structured.get("stderr", "")).strip().splitlines()
+        tail = f": {lines[-1]}" if lines else ""
+        return f"the command ended with exit code {used.structured.get('exit_code')}{tail}"
+    return used.content.removeprefix("[aish] ")

@@ -1,1 +1,0 @@
-"""What no schema can say of a file, one module a subject."""

@@ -1,1 +1,0 @@
-"""What steps and tests expect: each kind of it, and what it looks at."""

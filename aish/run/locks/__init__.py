@@ -1,1 +1,0 @@
-"""Lock files: read and written, as pins, and in words."""

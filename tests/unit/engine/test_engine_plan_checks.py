@@ -1,0 +1,290 @@
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aish.config.loader import load_pipeline
+from aish.engine.plan.validation.names import circles
+from aish.engine.plan.validation.validate import check_file, cross_check, wildcard_check
+
+HEAD = "aish: 1\nmodels: {local: {embedded: smollm2}}\n"
+SERVERS = "mcp: {servers: {fs: {pack: fs}, web: {url: 'http://127.0.0.1/mcp'}}}\n"
+
+
+def problems(text: str, folder: Path) -> list[str]:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    found = cross_check(load_pipeline(file))
+    level = {True: "warning: ", False: ""}
+    return [f"{level[problem.warning]}{problem.path}: {problem.message}" for problem in found]
+
+
+def hints(text: str, folder: Path) -> list[str | None]:
+    file = folder / "p.yaml"
+    file.write_text(text)
+    return [problem.hint for problem in cross_check(load_pipeline(file))]
+
+
+@pytest.mark.requirement("F11", "L19")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("prompt: x y\ncontext: {max_tokens: 999, summary_model: local}", []),
+        (
+            "prompt: x y\ncontext: {max_tokens: 999, summary_model: locla}",
+            ["context.summary_model: unknown model `locla`"],
+        ),
+        (
+            (
+                "context: {max_tokens: 999, summary_model: locla}\n"
+                "steps: [{id: a, prompt: x y}, {id: b, prompt: x y},"
+                " {id: c, prompt: x y, context: {summary_model: ocal}}]"
+            ),
+            [
+                "context.summary_model: unknown model `locla`",
+                "steps[2].context.summary_model: unknown model `ocal`",
+            ],
+        ),
+        (
+            "prompt: x y\ncontext: {summary_model: local}",
+            ["warning: context.summary_model: nothing is summarised without `max_tokens`"],
+        ),
+    ],
+)
+def test_a_model_that_summarises_is_known_and_has_a_reason(
+    text: str, found: list[str], tmp_path: Path
+) -> None:
+    assert problems(HEAD + text, tmp_path) == found
+
+
+@pytest.mark.requirement("F11")
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("steps: [{id: a, prompt: x y, model: locla}]", ["steps[0].model: unknown model `locla`"]),
+        ("prompt: x y\nmodel: locla", ["model: unknown model `locla`"]),
+        ("steps: [{id: a, run: ls, needs: [b]}]", ["steps[0].needs[0]: unknown step `b`"]),
+        ("steps: [{id: a, run: ls, needs: [a]}]", ["steps[0]: the step `a` needs itself"]),
+        (
+            (
+                "steps: [{id: a, run: l, needs: [b]}, {id: b, run: l, needs: [c]}, "
+                "{id: c, run: 'x {{ steps.a.text }}'}]"
+            ),
+            ["steps[0]: steps need each other in a circle: `a` → `b` → `c` → `a`"],
+        ),
+        (
+            "steps: [{id: a, run: ls}, {id: a, run: ls}]",
+            ["steps[1].id: the id `a` is that"],
+        ),
+        ("call: fs__x", []),
+        ("call: sf__x", ["call: unknown server `sf`"]),
+        ("call: x", ["call: `x` has no `__` between server and tool"]),
+        ("prompt: x y\ntools: ['f?__*', '*__x']", []),
+        (
+            "prompt: x y\ntools: ['shell__*']",
+            ["tools[0]: `shell__*` can match no"],
+        ),
+        ("prompt: x y\ntool_choice: fs__x", []),
+        (
+            "prompt: x y\ntools: [fs__x]\ntool_choice: fs__y",
+            ["tool_choice: `fs__y` is not am"],
+        ),
+        (
+            "prompt: x y\ntools: []\ntool_choice: required",
+            ["tool_choice: a tool is required"],
+        ),
+        ("prompt: '{{ inputs.a }}'", ["prompt: `inputs.a` is not defined"]),
+        ("inputs: {a: {}}\nprompt: '{{ inputs.a }}'", []),
+        ("inputs: {a: {}}\nprompt: '{{ inputs[\"a\"] }}'", []),
+        ("inputs: {a: {}}\nprompt: '{{ inputs | tojson }}'", []),
+        ("inputs: {a: {}}\nprompt: '{% for k, v in inputs.items() %}{{ k }}{% endfor %}'", []),
+        ("inputs: {a: {}}\nprompt: x y", ["warning: inputs.a: the input `a` is used nowhere"]),
+        ("env: [A]\nprompt: '{{ env.A }}{{ env.B }}'", ["prompt: `env.B` is not defined"]),
+        ("prompt: '{{ stdin }}{{ stdin.upper() }}'", []),
+        ("prompt: '{% for i in range(3) %}{{ i }}{{ loop.index }}{% endfor %}'", []),
+        ("prompt: '{% set x = 1 %}{{ x }}{{ y }}'", ["prompt: `y` is not defined"]),
+        ("prompt: '{{ outputs.a }}'", ["prompt: `outputs` is not defined"]),
+        ("steps: [{id: a-b, run: ls}, {id: c, run: \"{{ steps['a-b'].output.stdout }}\"}]", []),
+        (
+            "steps: [{id: a, run: ls}, {id: c, run: '{{ steps.a.output.out }}'}]",
+            ["steps[1].run: `steps.a.output.out`"],
+        ),
+        (
+            "steps: [{id: a, run: ls}]\noutputs: {x: {y: ['{{ steps.b.text }}']}}",
+            ["outputs.x.y[0]: `steps.b`"],
+        ),
+        (
+            "inputs: {a: {type: integer, default: x}}\nprompt: '{{ inputs.a }}'",
+            ["inputs.a.default: the"],
+        ),
+        (
+            "prompt: x y\noutput: {schema: {type: object, required: 5}}",
+            ["output.schema.required: the ans"],
+        ),
+        (
+            "prompt: x y\noutput: {schema: {$ref: 'https://x.example/s.json'}}",
+            ['output.schema["$ref"]: the ans'],
+        ),
+        ("env: [A]\nsecrets: [A]\nrun: ls", ["env[0]: `A` is under `env` and under `secrets`"]),
+    ],
+)
+def test_what_no_schema_can_say_is_said(text: str, found: list[str], tmp_path: Path) -> None:
+    said = problems(HEAD + SERVERS + text + "\n", tmp_path)
+    assert len(said) == len(found)
+    assert [message[: len(start)] for message, start in zip(said, found, strict=True)] == found
+
+
+@pytest.mark.requirement("F10", "F11")
+@pytest.mark.parametrize(
+    ("url", "count"),
+    [
+        ("nowhere", 1),
+        ("ftp://a/mcp", 1),
+        ("http:///mcp", 1),
+        ("HTTP://a/mcp", 0),
+        ("https://a:1/", 0),
+        ("${URL}", 0),
+    ],
+)
+def test_a_server_is_at_a_url_of_the_web(url: str, count: int, tmp_path: Path) -> None:
+    found = problems(f"{HEAD}mcp: {{servers: {{w: {{url: '{url}'}}}}}}\nrun: ls\n", tmp_path)
+    assert found == ["mcp.servers.w.url: this is not the URL of a server"] * count
+
+
+@pytest.mark.requirement("F11", "P1")
+@pytest.mark.parametrize("key", ["auto_approve", "ask", "deny", "parallel", "idempotent"])
+def test_a_rule_that_can_match_no_server_is_an_error(key: str, tmp_path: Path) -> None:
+    rules = f"mcp: {{servers: {{fs: {{pack: fs}}}}, {key}: [fs__x, '*__x', shell__run, fss__x]}}\n"
+    found = problems(f"{HEAD}{rules}run: ls\n", tmp_path)
+    assert found == [f"mcp.{key}[3]: `fss__x` can match no server of this file"]
+    assert hints(f"{HEAD}{rules}run: ls\n", tmp_path) == ["did you mean `fs`"]
+
+
+@pytest.mark.requirement("F11", "L9")
+def test_models_that_fall_back_in_a_circle_are_an_error(tmp_path: Path) -> None:
+    models = "".join(
+        f"  {name}: {{embedded: smollm2, fallback: [{after}]}}\n"
+        for name, after in (("a", "b"), ("b", "c"), ("c", "b"))
+    )
+    found = problems(f"aish: 1\nmodels:\n{models}model: a\nprompt: x y\n", tmp_path)
+    assert found == [
+        "models.b.fallback: models fall back to each other in a circle: `b` → `c` → `b`"
+    ]
+
+
+@pytest.mark.requirement("M4", "F14")
+@pytest.mark.parametrize("alias", ["a__b", "a-", "a_"])
+def test_an_alias_that_could_be_misread_is_refused(alias: str, tmp_path: Path) -> None:
+    text = f"aish: 1\nmcp: {{servers: {{{alias}: {{pack: fs}}}}}}\nrun: ls\n"
+    assert [found.partition(":")[0] for found in problems(text, tmp_path)] == [
+        f"mcp.servers.{alias}"
+    ]
+
+
+@pytest.mark.requirement("F2", "M4")
+def test_shell_is_a_reserved_alias(tmp_path: Path) -> None:
+    text = "aish: 1\nmcp: {servers: {shell: {pack: fs}}}\nrun: ls\n"
+    assert "`shell` is taken" in problems(text, tmp_path)[0]
+
+
+@pytest.mark.requirement("M3", "X5")
+def test_a_token_in_the_file_and_unchecked_certificates_are_warnings(tmp_path: Path) -> None:
+    text = (
+        "aish: 1\n"
+        "models: {a: {base_url: 'https://h/v1', model: m, verify_tls: false}}\n"
+        "mcp: {servers: {w: {url: 'https://h/mcp', auth_token: abcdefgh, verify_tls: false}}}\n"
+        "prompt: x y\n"
+    )
+    assert problems(text, tmp_path) == [
+        "warning: models.a.verify_tls: the certificate of this endpoint is not checked",
+        "warning: mcp.servers.w.auth_token: a token stands in the file",
+        "warning: mcp.servers.w.verify_tls: the certificate of this server is not checked",
+    ]
+
+
+@pytest.mark.requirement("X4")
+def test_a_password_in_the_url_of_a_server_is_refused(tmp_path: Path) -> None:
+    text = "aish: 1\nmcp: {servers: {w: {url: 'https://u:pw@h/mcp'}}}\nrun: ls\n"
+    (found,) = problems(text, tmp_path)
+    assert "mcp.servers.w.url: a user or a password in a URL would be shown in logs" in found
+
+
+@pytest.mark.requirement("F11")
+def test_a_bad_template_in_a_file_is_placed_where_the_file_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.j2").write_text("a\n{% if %}\n")
+    text = HEAD + "prompts: {x: {file: x.j2}}\nsteps: [{id: a, prompt: x}]\n"
+    (found,) = problems(text, tmp_path)
+    assert found.startswith("prompts.x.file: not a template in line 2: ")
+
+
+@pytest.mark.requirement("F11")
+def test_the_name_that_was_meant_is_offered(tmp_path: Path) -> None:
+    text = (
+        f"{HEAD}inputs: {{since: {{}}}}\n"
+        "steps: [{id: notes-1, run: '{{ inputs.snice }}'}, {id: b, run: '{{ since }}'},"
+        " {id: c, run: '{{ steps.notes-1.text }}'}, {id: d, run: '{{ steps.b.txet }}'}]\n"
+    )
+    assert [hint for hint in hints(text, tmp_path) if hint] == [
+        "did you mean `inputs.since`",
+        "did you mean `inputs.since`",
+        "write `steps['notes-1']`: a `-` in a dotted name is a minus",
+        "did you mean `steps.b.text`",
+    ]
+
+
+def test_a_file_that_cannot_be_read_is_not_looked_at_further(tmp_path: Path) -> None:
+    pipeline, found = check_file(tmp_path / "x.yaml")
+    assert pipeline is None
+    assert [problem.message for problem in found] == ["no such file"]
+
+
+@given(st.dictionaries(st.sampled_from("abcdef"), st.lists(st.sampled_from("abcdefg"), max_size=4)))
+def test_a_graph_has_circles_only_if_something_leads_back(graph: dict[str, list[str]]) -> None:
+    def reach(start: str) -> set[str]:
+        seen: set[str] = set()
+        ahead = list(graph.get(start, []))
+        while ahead:
+            name = ahead.pop()
+            if name not in seen:
+                seen.add(name)
+                ahead += graph.get(name, [])
+        return seen
+
+    found = circles(graph)
+    assert bool(found) == any(name in reach(name) for name in graph)
+    for circle in found:
+        for name, after in zip(circle, (*circle[1:], circle[0]), strict=True):
+            assert after in graph[name]
+
+
+@pytest.mark.requirement("F11", "P5")
+@pytest.mark.parametrize(
+    ("server", "rules", "step", "missed"),
+    [
+        ("", "auto_approve: [repo__file_*]", "", ["write", "delete", "rename"]),
+        ("", "auto_approve: [repo__file_*, repo__file_write]", "", ["delete", "rename"]),
+        ("", "auto_approve: [repo__file_*], ask: ['*__file_delete']", "", ["write", "rename"]),
+        (", exclude: [file_delete, file_rename]", "auto_approve: [repo__file_*]", "", ["write"]),
+        (", tools: ['file_r*']", "auto_approve: [repo__file_*]", "", ["rename"]),
+        (", trust: true", "auto_approve: [repo__file_*]", "", []),
+        ("", "auto_approve: [repo__file_re*]", "", ["rename"]),
+        ("", "auto_approve: [repo__*]", "", []),
+        ("", "auto_approve: [repo__*]", "call: repo__file_write\nwith: {}\n", ["write"]),
+    ],
+)
+def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
+    server: str, rules: str, step: str, missed: list[str], tmp_path: Path
+) -> None:
+    text = f"{HEAD}mcp: {{servers: {{repo: {{pack: fs{server}}}}}, {rules}}}\n{step or 'run: ls'}\n"
+    file = tmp_path / "p.yaml"
+    file.write_text(text)
+    said = wildcard_check(load_pipeline(file))
+    listed = ", ".join(f"`repo__file_{name}`" for name in missed)
+    assert [problem.warning for problem in said] == [True] * bool(missed)
+    for problem in said:
+        assert problem.path == "mcp.auto_approve[0]"
+        assert f"does not approve {listed}: " in problem.message
+        assert problem.hint == (
+            f"no wildcard is enough for that: add a rule such as `repo__file_{missed[0]}`"
+        )

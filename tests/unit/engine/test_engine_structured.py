@@ -1,0 +1,227 @@
+import json
+import unicodedata
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from loop_twins import check_here
+from work import work_of
+
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.answer_schema import Judged, complaint, judge, parse_answer, parse_whole
+from aish.system.schema.walk import TOO_LONG, SchemaProblem
+
+VALUE = '{"kind": "bug", "of": [1, {"a": "}"}]}'
+KINDS: JsonObject = {
+    "type": "object",
+    "properties": {"kind": {"enum": ["bug", "wish"]}, "count": {"type": "integer"}},
+    "required": ["kind"],
+    "additionalProperties": False,
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(10**9), 10**9) | st.text(max_size=8),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+    max_leaves=8,
+)
+WORDS = st.text(st.characters(exclude_characters='[]{}"`', exclude_categories=["Cs"]), max_size=30)
+
+
+@pytest.mark.requirement("B9")
+@pytest.mark.parametrize(
+    "text",
+    [
+        VALUE,
+        f"\n  {VALUE}\n\n",
+        f"```json\n{VALUE}\n```",
+        f"```\n{VALUE}\n```\n",
+        f"``` JSON\n{VALUE}```",
+        f"```json {VALUE} ```",
+        f"Here it is:\n\n```json\n{VALUE}\n```\nTell me if you need more.",
+        f"Sure! {VALUE}",
+        f"{VALUE}\n\nThis says that it is a bug.",
+        f"As you asked [see above] {{so}}: {VALUE} (the kinds are {{bug}} and [wish])",
+        f"\ufeff{VALUE}",
+    ],
+)
+def test_one_value_is_found_in_a_fence_and_among_words(text: str) -> None:
+    assert parse_answer(text) == json.loads(VALUE)
+
+
+@pytest.mark.requirement("B9")
+def test_a_value_that_is_no_object_stands_alone_or_in_a_fence() -> None:
+    for text, value in (('"a word"', "a word"), ("42", 42), ("```json\nnull\n```", None)):
+        assert parse_answer(text) == value
+    for text in ("The answer is 42", "it is true", '"a" and "b"'):
+        with pytest.raises(ValueError, match="line 1 column"):
+            parse_answer(text)
+
+
+@pytest.mark.requirement("B9")
+def test_a_fence_within_the_value_is_part_of_it() -> None:
+    value = {"markdown": "```sh\nls\n```"}
+    for text in (
+        json.dumps(value),
+        f"```json\n{json.dumps(value)}\n```",
+        f"So: {json.dumps(value)}.",
+    ):
+        assert parse_answer(text) == value
+
+
+@pytest.mark.requirement("B9")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is empty"),
+        (" \n", "it is empty"),
+        ("rather good, I think", "Expecting value: line 1 column 1"),
+        ('{"a": 1}\n{"b": 2}', "several JSON values"),
+        ('Either {"a": 1} or {"a": 2}', "several JSON values"),
+        ('```json\n{"a": 1}\n```\nor\n```json\n{"a": 1}\n```', "several JSON values"),
+        ('As in [1]: {"a": 1}', "several JSON values"),
+        ('{"a": 1,}', "line 1 column 9"),
+        ('Here: {"a": 1', "line 1 column 14"),
+        ('{"a": {"b": 1}, oops}', "line 1 column 17"),
+        ('[{"a": 1}, {"b": ', "line 1 column 18"),
+        ('{"a": 1}}', "a `}` too many"),
+        ('"a": {"b": 1}}', "a `}` too many"),
+        ('so [it goes: {"a": 1}', "Expecting value: line 1 column 1"),
+        ('{"a": 1} and then [so on', "a bracket around it is not closed"),
+        ("{'a': 1}", "line 1 column"),
+        ('{"a": 1, "a": 2}', "the key `a` is there twice"),
+        ('So: {"a": 1, "a": 2}', "the key `a` is there twice"),
+        ("So: " + "[" * 70 + "]" * 70, "nested more than 64 deep"),
+        ("So: " + "[" * 200_000, "nested more than 64 deep"),
+        ('{"a": NaN}', "`NaN` is no number"),
+    ],
+)
+def test_what_is_not_exactly_one_value_is_none(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=r".") as caught:
+        parse_answer(text)
+    assert why in str(caught.value)
+
+
+@pytest.mark.requirement("B9")
+@given(JSON, WORDS, WORDS)
+def test_words_around_a_value_do_not_change_it(value: JsonValue, before: str, after: str) -> None:
+    text = json.dumps([value])
+    assert parse_answer(f"{before}{text}{after}") == [value]
+    with pytest.raises(ValueError, match="several"):
+        parse_answer(f"{before} {text} {after} {text}")
+
+
+@pytest.mark.requirement("B9")
+@given(JSON, st.integers(0, 200))
+def test_no_part_of_a_value_that_was_cut_off_is_taken_for_it(value: JsonValue, cut: int) -> None:
+    text = json.dumps({"it": [value, value]})
+    with pytest.raises(ValueError, match=r"."):
+        parse_answer(text[: cut % len(text)])
+
+
+@pytest.mark.parametrize("piece", ["[", "{", '{"', '["]",', '[1,"', "[x] ", '{"a":', '{"a" ', "`"])
+def test_a_long_answer_is_read_in_no_time(piece: str) -> None:
+    text = f"So: {piece * (1_000_000 // len(piece))}"
+
+    def read() -> None:
+        with pytest.raises(ValueError, match=r"."):
+            parse_answer(text)
+
+    work = work_of(read)
+    assert work.steps < 5 * len(text)
+    assert work.text < 500 * len(text)
+
+
+def test_an_expectation_of_a_text_reads_it_more_strictly() -> None:
+    assert parse_whole(f"```json\n{VALUE}\n```") == json.loads(VALUE)
+    with pytest.raises(ValueError, match="Expecting value"):
+        parse_whole(f"Here: {VALUE}")
+
+
+@pytest.mark.requirement("B9")
+def test_the_model_hears_what_is_wrong_and_not_its_own_words_again() -> None:
+    judged = anyio.run(judge, '{"kind": "query", "number": 1}', KINDS, check_here)
+
+    assert judged.value == {"kind": "query", "number": 1}
+    assert judged.mendable
+    assert complaint(judged) == (
+        "That answer cannot be used:\n"
+        "- kind: 'query' is not one of 'bug', 'wish'\n"
+        "- number: is not a known key; known here: kind, count\n"
+        "Answer again with one JSON value and nothing else: no explanation, no code fence."
+    )
+    broken = anyio.run(judge, '{"kind": "bug"', KINDS, check_here)
+    assert complaint(broken).splitlines()[1] == (
+        "- it is not JSON: Expecting ',' delimiter: line 1 column 15 (char 14)"
+    )
+    assert '{"' not in complaint(broken)
+
+
+@pytest.mark.requirement("B9", "X2")
+@given(st.lists(st.text(max_size=2000), max_size=40))
+def test_what_the_model_hears_is_short_and_without_control_characters(told: list[str]) -> None:
+    said = complaint(Judged(None, "why", tuple(told)))
+    assert len(said) < 4000
+    assert said.count("\n") <= 10
+    assert not any(
+        unicodedata.category(letter) in {"Cc", "Cf"} for letter in said if letter != "\n"
+    )
+    said.encode()
+
+
+@pytest.mark.requirement("B9")
+def test_what_is_wrong_is_said_in_bounded_length() -> None:
+    long = "x" * 100_000
+    for said in (f'{{"{long}": 1, "{long}": 2}}', f'{{"{long}": 1}}', f'{{"kind": "{long}"}}'):
+        assert len(anyio.run(judge, said, KINDS, check_here).why) < 1000
+
+
+@pytest.mark.requirement("B9", "X7")
+def test_an_answer_whose_schema_cannot_be_checked_is_not_asked_for_again() -> None:
+    async def never(schema: JsonObject, value: JsonValue) -> tuple[SchemaProblem, ...]:
+        await anyio.lowlevel.checkpoint()
+        return (TOO_LONG,)
+
+    judged = anyio.run(judge, "{}", KINDS, never)
+
+    assert (judged.mendable, judged.why) == (
+        False,
+        "the answer does not fit its schema: schema took too long",
+    )
+
+
+@pytest.mark.requirement("B9")
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "the answer is empty"),
+        (" \n", "the answer is empty"),
+        (
+            "Sure! Here is\nthe JSON.",
+            'the answer is not JSON; it begins: "Sure! Here is⏎the JSON."',
+        ),
+        ("x" * 200, f'the answer is not JSON; it begins: "{"x" * 120}…"'),
+        ("a\x1b[2Jb", 'the answer is not JSON; it begins: "a\\x1b[2Jb"'),
+        (
+            '{"kind": "bug",}',
+            (
+                "the answer is not JSON: Expecting property name enclosed in double quotes: line 1"
+                ' column 16 (char 15); it begins: "{"kind": "bug",}"'
+            ),
+        ),
+        (
+            "[1] [2]",
+            (
+                "the answer is not JSON: there are several JSON values, and one is expected;"
+                ' it begins: "[1] [2]"'
+            ),
+        ),
+    ],
+)
+def test_a_person_reads_how_an_answer_begins_that_is_not_json(text: str, why: str) -> None:
+    judged = anyio.run(judge, text, KINDS, check_here)
+
+    assert judged.why == why
+    # A model knows what it has said, and is told where it went wrong.
+    assert all("begins" not in told for told in judged.told)
