@@ -68,4 +68,4 @@ def _wall(bench: Bench, endpoint: Endpoint, file: str, *, kill: bool) -> float:
 def _a_worker(driver: int) -> int:
     children = Path(f"/proc/{driver}/task/{driver}/children").read_text("ascii").split()
     named = ((int(pid), Path(f"/proc/{pid}/cmdline").read_bytes()) for pid in children)
-    return next(pid for pid, command in named if b"worker_process" in command)
+    return next(pid for pid, command in named if b"local_workers" in command)

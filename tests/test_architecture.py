@@ -24,7 +24,7 @@ ALLOWED = {
     "cli/importing/templates.py": {"jinja2"},
     "engine/": {"anyio"},
     "run/": {"anyio"},
-    "run/cluster/": {"anyio", "distributed"},
+    "run/cluster/": {"anyio", "dask", "distributed"},
     "agent/": {"anyio"},
     "models/": {"anyio"},
     "models/pricing.py": {"genai_prices"},

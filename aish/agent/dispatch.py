@@ -159,8 +159,6 @@ async def dispatch(
         await runtime.meter.count_call(proposal.place)
     runtime.gate.redeem(decision, proposal)
     runtime.emit(ToolStarted(proposal.place, name))
-    if runtime.written is not None:
-        await runtime.written()
     started = runtime.clock.monotonic()
     deadline = anyio.current_effective_deadline()
     commands: list[CommandResult] = []

@@ -22,9 +22,6 @@ from aish.system.schema.walk import SchemaProblem
 Keep = Callable[[str, bytes], str | None]
 """A suggested file name and content -> the path shown in the reply; `None`: not kept."""
 
-Written = Callable[[], Awaitable[None]]
-"""Waits until all that was emitted is written down, where that happens in another process."""
-
 Mask = Callable[[str], str]
 """A text without its secrets."""
 
@@ -51,7 +48,6 @@ class AgentRuntime:
     keep: Keep
     check_arguments: CheckArguments
     meter: Meter | None = None
-    written: Written | None = None
     every: Every = call_every
     long_texts: dict[str, str] | None = None
     tells_cut_off: bool = False

@@ -182,8 +182,12 @@ def _cluster(asked: Asked, film: Film | None) -> Callable[[RunFolder], OpenCarri
         return lambda _: None
     from aish.cli.spreading import cluster_of
 
-    unknown = asked.resuming.retry_unknown
-    return cluster_of(asked.spreading, taped=film is not None, retry_unknown=unknown)
+    return cluster_of(
+        asked.spreading,
+        taped=film is not None,
+        asks=asked.ruling.ask,
+        retry_unknown=asked.resuming.retry_unknown,
+    )
 
 
 def _resumption(

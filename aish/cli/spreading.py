@@ -4,19 +4,23 @@ Imported only where it is asked for.
 """
 
 from collections.abc import Callable
-from functools import partial
+from contextlib import AbstractAsyncContextManager
 
 from aish.cli.option_groups import Spreading
 from aish.core.errors import UsageError
+from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
-from aish.engine.steps.context import OpenCarrier
+from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
+from aish.policy.staging import Staging
 from aish.run.cluster.address import cluster_address
-from aish.run.cluster.dask import require_dask
-from aish.run.cluster.opening import open_carrier
+from aish.run.cluster.connection import require_dask
+from aish.run.cluster.failure_policy import ToolRules
+from aish.run.resuming.repeatable import RepeatableTools
+from aish.run.staging.wanted import stages
 
 
 def cluster_of(
-    asked: Spreading, *, taped: bool, retry_unknown: bool
+    asked: Spreading, *, taped: bool, asks: bool, retry_unknown: bool
 ) -> Callable[[RunFolder], OpenCarrier]:
     """What opens the cluster for a run, once its folder is there.
 
@@ -33,11 +37,28 @@ def cluster_of(
             "`--cluster` and cassettes exclude each other: a cassette is kept by one process",
             hint="a replay needs no cluster; record a few items without one",
         )
+    if asks:
+        raise UsageError(
+            "`--cluster` and `--ask` exclude each other: workers decide on calls by rules alone",
+            hint="approve tools under `mcp.auto_approve`, with `--allow`, or put calls down for "
+            "review under `mcp.stage`",
+        )
     files = asked.cluster_ca, asked.cluster_cert, asked.cluster_key
     address = cluster_address(asked.cluster, *files)
     require_dask()
 
     def opened(folder: RunFolder) -> OpenCarrier:
-        return partial(open_carrier, address=address, folder=folder, retry_unknown=retry_unknown)
+        def carrier(stage: StepContext) -> AbstractAsyncContextManager[Carrier]:
+            from aish.run.cluster.dispatcher import open_carrier
+
+            staging: Callable[[Plan, str], Staging] | None = None
+            if stages(stage.plan):
+                from aish.run.staging.book import unkept_book
+
+                staging = unkept_book
+            rules = ToolRules(RepeatableTools, staging, retry_unknown)
+            return open_carrier(stage, address, folder, rules)
+
+        return carrier
 
     return opened

@@ -5,14 +5,16 @@ import os
 import signal
 import threading
 from collections import Counter
+from contextlib import suppress
+from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 from dask_here import needs_dask
-from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_gone
-from model_endpoint import Gate, Reply, text_reply, tool_reply
+from e2e_project import ModelEndpoints, Project, of_type, processes_in, wait_file, wait_gone
+from model_endpoint import Gate, Pause, Reply, text_reply, tool_reply
 
 pytestmark = needs_dask
 
@@ -44,6 +46,11 @@ def echo(body: Any) -> Reply:
     return text_reply(f"<{asked(body)}>")
 
 
+def paced(body: Any, gate: Gate | None = None) -> Reply:
+    """Takes as long as an answer does, so that each item is handed out by itself."""
+    return Reply((Pause(0.12), *echo(body).parts), before_head=gate)
+
+
 def results(folder: Path) -> dict[str, Any]:
     """Each record of `results.jsonl`, by key; times differ from run to run."""
     found: dict[str, Any] = {}
@@ -57,7 +64,7 @@ def results(folder: Path) -> dict[str, Any]:
 def workers_of(driver: int) -> list[int]:
     """The worker processes that a run has started."""
     children = Path(f"/proc/{driver}/task/{driver}/children").read_text("ascii").split()
-    return [pid for pid in map(int, children) if b"worker_process" in _command(pid)]
+    return [pid for pid in map(int, children) if b"local_workers" in _command(pid)]
 
 
 def _command(pid: int) -> bytes:
@@ -105,8 +112,7 @@ def test_a_killed_worker_loses_nothing_and_repeats_what_was_in_flight_on_it(
         with lock:
             seen[asked(body)] += 1
             slow = sum(seen.values()) > ITEMS // 2
-        reply = echo(body)
-        return reply.but(before_head=gate) if slow else reply
+        return paced(body, gate if slow else None)
 
     project.uses(model_endpoint(answer))
     rows(project)
@@ -137,8 +143,9 @@ def test_a_killed_driver_leaves_no_process_and_its_run_goes_on(
     stopped = threading.Event()
 
     def answer(body: Any) -> Reply:
-        slow = asked(body) == "Row r20" and not stopped.is_set()
-        return echo(body).but(before_head=gate) if slow else echo(body)
+        if stopped.is_set():
+            return echo(body)
+        return paced(body, gate if asked(body) == "Row r20" else None)
 
     endpoint = model_endpoint(answer)
     project.uses(endpoint)
@@ -260,6 +267,90 @@ def test_a_call_that_was_lost_with_its_worker_is_not_made_again(
     assert (project.folder / "made.txt").read_text() == "made\n"
 
 
+@pytest.mark.requirement("B7", "B3")
+def test_a_call_that_may_be_made_again_is_made_again_where_its_worker_was_lost(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(echo))
+    rows(project, 1)
+    project.pipeline(
+        """
+        mcp: {auto_approve: [shell__*], idempotent: [shell__run]}
+        steps:
+          - {id: each, foreach: {file: rows.jsonl}, key: item.id, run: [sh, fatal.sh]}
+        """
+    )
+    project.write(
+        "fatal.sh", "echo made >> made.txt; test $(wc -l < made.txt) = 2 || kill -9 $PPID"
+    )
+
+    done = project.run("--cluster", "local:1")
+
+    assert done.code == 0, done.stderr
+    assert (project.folder / "made.txt").read_text() == "made\nmade\n"
+    assert [record["reason"] for record in of_type(project.journal, "retry")] == [
+        "its worker was lost"
+    ]
+    assert ends(project) == {"r0": 1}
+
+
+COMMAND = """
+    mcp: {auto_approve: [shell__*]}
+    steps:
+      - {id: each, foreach: {file: rows.jsonl}, key: item.id, run: [sh, slow.sh]}
+    """
+
+
+@pytest.mark.requirement("B7", "B3")
+def test_a_call_that_was_lost_with_the_run_is_not_made_again_unasked(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(echo))
+    rows(project, 1)
+    project.pipeline(COMMAND)
+    os.mkfifo(project.folder / "gate")
+    project.write("slow.sh", "test -e made.txt && exit; echo made > made.txt; read line < gate")
+
+    with project.aish.start("run", "p.yaml", "--cluster", "local:1") as running:
+        wait_file(project.folder / "made.txt")
+        workers = workers_of(running.pid)
+        running.interrupt(signal.SIGKILL)
+        running.finish()
+    for pid in workers:
+        wait_gone(pid)
+    refused = project.run("--resume")
+    again = project.run("--resume", "--retry-unknown")
+
+    assert not of_type(project.journal, "tool.started")[:-1]
+    assert refused.code == 2
+    assert "1 item has not come back from workers, and may have made calls:" in refused.stderr
+    assert "step `each`, item `r0`" in refused.stderr
+    assert again.code == 0, again.stderr
+    assert ends(project) == {"r0": 1}
+
+
+@pytest.mark.requirement("B7", "B14")
+def test_what_an_item_has_done_is_written_down_where_the_run_is_terminated(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    project.uses(model_endpoint(echo))
+    rows(project, 1)
+    project.pipeline(COMMAND)
+    os.mkfifo(project.folder / "gate")
+    project.write("slow.sh", "echo made > made.txt; read line < gate")
+
+    with project.aish.start("run", "p.yaml", "--cluster", "local:1") as running:
+        wait_file(project.folder / "made.txt")
+        running.interrupt(signal.SIGTERM)
+        done = running.finish()
+
+    assert done.code == 143, done.stderr
+    assert [call["item"] for call in of_type(project.journal, "tool.started")] == ["r0"]
+    assert [call["kind"] for call in of_type(project.journal, "tool.finished")] == ["interrupted"]
+    assert "item_unfinished" in [note["code"] for note in of_type(project.journal, "notice")]
+    assert processes_in(project.folder) == []
+
+
 @pytest.mark.requirement("B7", "B8")
 def test_a_limit_holds_for_all_workers_together(
     project: Project, model_endpoint: ModelEndpoints
@@ -275,6 +366,59 @@ def test_a_limit_holds_for_all_workers_together(
     assert "the limit of 17 turns is reached" in done.stderr
     assert len(endpoint.requests) == 17
     assert len(ends(project)) == 17
+
+
+@pytest.mark.requirement("B7", "B8")
+def test_an_item_that_has_used_up_its_part_of_a_limit_goes_on_where_it_was(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    """Four items of five requests each use up a limit of twenty, none of it for anything twice."""
+
+    def answer(body: Any) -> Reply:
+        calls = sum(message["role"] == "tool" for message in body["messages"])
+        if calls == 4:
+            return echo(body)
+        return tool_reply([(f"c{calls}", "desk__file_read", '{"path": "note.txt"}')])
+
+    endpoint = model_endpoint(answer)
+    project.uses(endpoint)
+    project.write("data/note.txt", "a note")
+    rows(project, 4)
+    project.pipeline(LEDGER + PIPELINE.partition("- {id: count")[0])
+
+    done = project.run("--cluster", "local:2", "--max-turns", "20")
+    short = project.run("--cluster", "local:2", "--max-turns", "19", "--run-dir", "short")
+
+    assert done.code == 0, done.stderr
+    assert short.code == 4, short.stderr
+    assert "the limit of 19 turns is reached" in short.stderr
+    assert len(endpoint.requests) == 20 + 19
+    begun = [record["item"] for record in of_type(project.journal, "turn.started")]
+    assert Counter(begun) == {f"r{n}": 5 for n in range(4)}
+
+
+@pytest.mark.requirement("B7", "B14")
+def test_what_is_in_flight_on_workers_comes_to_its_end_after_an_interrupt(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    endpoint = model_endpoint(lambda body: echo(body).but(before_head=gate))
+    project.uses(endpoint)
+    rows(project)
+    project.pipeline(PIPELINE)
+
+    with project.aish.start("run", "p.yaml", "--cluster", "local:2") as running:
+        gate.wait_arrived()
+        running.interrupt(signal.SIGINT)
+        running.wait_for_line("under way")
+        gate.open()
+        done = running.finish()
+
+    assert done.code == 130, done.stderr
+    assert set(ends(project).values()) == {1}
+    assert 1 <= len(ends(project)) <= SLOTS
+    assert len(endpoint.requests) == len(ends(project))
+    assert processes_in(project.folder) == []
 
 
 @pytest.mark.requirement("B7", "B14")
@@ -296,6 +440,60 @@ def test_a_terminated_run_ends_its_workers(
     assert processes_in(project.folder) == []
 
 
+def listening(pid: int) -> set[int]:
+    """The TCP ports at which a process listens."""
+    sockets = set()
+    for open_file in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):
+            sockets.add(str(open_file.readlink()))
+    rows = Path(f"/proc/{pid}/net/tcp").read_text("ascii").splitlines()[1:]
+    words = [row.split() for row in rows]
+    return {
+        int(word[1].partition(":")[2], 16)
+        for word in words
+        if word[3] == "0A" and f"socket:[{word[9]}]" in sockets
+    }
+
+
+@pytest.mark.requirement("B7", "X11")
+def test_two_runs_have_workers_at_once_and_none_of_them_serves_pages(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    gate = Gate()
+    project.uses(model_endpoint(lambda body: echo(body).but(before_head=gate)))
+    rows(project, 1)
+    project.pipeline(PIPELINE)
+
+    with project.aish.start("run", "p.yaml", "-q", "--cluster", "local:1") as one:
+        gate.wait_arrived()
+        asked_for = ("/json/identity.json", "/info/main/workers.html", "/health", "/api/v1")
+        pages = [
+            _status(port, page)
+            for pid in (one.pid, *workers_of(one.pid))
+            for port in listening(pid)
+            for page in asked_for
+        ]
+        with project.aish.start("run", "p.yaml", "-q", "--cluster", "local:1") as other:
+            gate.open()
+            done = other.finish(), one.finish()
+
+    assert [one.stderr for one in done] == ["", ""]
+    assert len(pages) >= 2 * len(asked_for)
+    assert set(pages) <= {None, 404}
+
+
+def _status(port: int, page: str) -> int | None:
+    """What a plain HTTP request gives; nothing where no HTTP is spoken."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=5)
+    try:
+        connection.request("GET", page)
+        return connection.getresponse().status
+    except (OSError, HTTPException):
+        return None
+    finally:
+        connection.close()
+
+
 @pytest.mark.requirement("B7")
 def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> None:
     project.pipeline("prompt: Hello", "p.yaml")
@@ -303,11 +501,13 @@ def test_what_cannot_be_is_said_before_anything_is_begun(project: Project) -> No
 
     clear = project.run("--cluster", "tcp://far.example:8786")
     taped = project.run("--cluster", "local:2", "--record", "c.yaml")
+    asking = project.run("--cluster", "local:2", "--ask")
     alone = project.run("--cluster-ca", "ca.pem")
 
-    assert (clear.code, taped.code, alone.code) == (2, 2, 2)
+    assert (clear.code, taped.code, asking.code, alone.code) == (2, 2, 2, 2)
     assert "in the clear" in clear.stderr
     assert "cassettes exclude each other" in taped.stderr
+    assert "`--ask` exclude each other: workers decide on calls by rules alone" in asking.stderr
     assert "go with `--cluster`" in alone.stderr
     assert project.run_folders == []
 

@@ -1,11 +1,12 @@
 """A step over many items: a window of them in flight, each result told once (F5, B4, B5).
 
-An item begins and ends here or on a worker (B7).
+Items are run here or on workers (B7).
 """
 
-from collections.abc import AsyncGenerator, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from dataclasses import field, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
@@ -32,7 +33,7 @@ from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, run
 from aish.engine.final import PRECEDENCE, failure_of
 from aish.engine.plan.order import names_item
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended, spent_nothing
-from aish.engine.steps.context import Entrance, ItemScope, StepContext
+from aish.engine.steps.context import CarriedItem, Carrier, ItemScope, StepContext
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
@@ -70,21 +71,16 @@ class Task:
         )
 
 
-async def run_item(step: Step, stage: StepContext, entrance: Entrance) -> StepRecord | None:
+async def run_item(step: Step, stage: StepContext, begin: Callable[[], None]) -> StepRecord | None:
     """The end of the item of `stage`; nothing if it has none, because the run was stopped."""
-    try:
-        left_out = _left_out(step, stage)
-    except ComputationStoppedError:
-        await until_cancelled()
-    if stage.carrier is not None and left_out is None:
-        return await stage.carrier.carry(step, stage, entrance)
-    entrance.begin()
+    skipped = await left_out(step, stage)
+    begin()
     with stage.course.item_unit(), suppress(CutOffError):
-        return left_out or await run_unit(step, stage)
+        return skipped or await run_unit(step, stage)
     return None
 
 
-def _left_out(step: Step, stage: StepContext) -> StepRecord | None:
+async def left_out(step: Step, stage: StepContext) -> StepRecord | None:
     """The end of an item that the step's `when` leaves out."""
     when = step.flow.when
     try:
@@ -92,6 +88,8 @@ def _left_out(step: Step, stage: StepContext) -> StepRecord | None:
             return None
     except AishError as error:
         return failed(step, stage, failure_of(error), error.exit_code)
+    except ComputationStoppedError:
+        await until_cancelled()
     why = Failure("when", f"`when` is not so: {when}")
     return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why)
 
@@ -197,7 +195,6 @@ class _Batch:
     over: bool = False
     through: bool = False
     dropped: bool = False
-    places: anyio.CapacityLimiter = field(default_factory=lambda: anyio.CapacityLimiter(1))
     seconds: float = 0.0
 
     async def run(self) -> StepRecord:
@@ -208,9 +205,6 @@ class _Batch:
         width = self.foreach.concurrency
         if self.stage.options.concurrency is not None:
             width = min(width, self.stage.options.concurrency)
-        self.places.total_tokens = max(1, width)
-        if self.stage.carrier is not None:
-            width = self.stage.carrier.window(width)
         if self.total is not None:
             width = min(width, self.total)
         async with together() as tasks:
@@ -255,29 +249,33 @@ class _Batch:
         self.cost_usd = before.cost_usd
 
     async def _worker(self) -> None:
-        while not (self.over or self.stage.course.stopped):
+        while self._goes_on():
             async with self._slot():
+                carrier = self.stage.carrier
+                size = 1 if carrier is None else carrier.size(self.step, self.stage)
+                tasks: list[Task] = []
                 try:
-                    task = await self._next()
+                    while len(tasks) < size and (task := await self._next()) is not None:
+                        tasks.append(task)
                 except AishError as error:
                     self._end(failed(self.step, self.stage, failure_of(error), error.exit_code))
                     return
-                if task is None:
+                if not tasks:
                     return
-                await self._run(task)
+                if carrier is None:
+                    await self._run(tasks[0])
+                else:
+                    await self._hand_over(tasks, carrier)
 
     def _slot(self) -> AbstractAsyncContextManager[object]:
-        """Room for one unit of work; the steps of a sub-pipeline take their own.
-
-        What is handed over takes its place when it begins.
-        """
-        elsewhere = self.stage.carrier is not None or isinstance(self.step, PipelineStep)
-        return nullcontext() if elsewhere else self.stage.slots
+        """Room for one unit of work; the steps of a sub-pipeline that runs here take their own."""
+        parts = self.stage.carrier is None and isinstance(self.step, PipelineStep)
+        return nullcontext() if parts else self.stage.slots
 
     async def _next(self) -> Task | None:
         """The next item that is to be run, if there still is one and more are wanted."""
         passed = 0
-        while not (self.over or self.stage.course.stopped):
+        while self._goes_on():
             item = next(self.source, None)
             if item is None:
                 self.through = True
@@ -352,39 +350,56 @@ class _Batch:
             self.kept.append(ItemRecord(key, found.index, found.record))
 
     async def _run(self, task: Task) -> None:
-        stage = self.stage
-        emit = stage.resources.runtime.emit
-        names = {self.foreach.name: task.item.value, "index": task.item.index}
-        here = replace(stage, item=ItemScope(task.key, names))
+        here = self._stage_of(task)
         place = here.place(self.step)
-        entrance = Entrance(self._entered, lambda: emit(task.started(place)))
+        begin = partial(self._begin, task, place)
         if task.problem is None:
-            record = await run_item(self.step, here, entrance)
+            record = await run_item(self.step, here, begin)
         else:
-            emit(task.started(place))
+            begin()
             record = failed(self.step, here, task.problem, ExitCode.FAILED)
         if record is None:
             self.dropped = True
-            return
-        stage.spending.forget(place)
+        else:
+            self._ended(task, place, record)
+
+    async def _hand_over(self, tasks: list[Task], carrier: Carrier) -> None:
+        """Have items run elsewhere, one after the other; those that need no running end here."""
+        items = []
+        for task in tasks:
+            here = self._stage_of(task)
+            if task.problem is not None or await left_out(self.step, here) is not None:
+                await self._run(task)
+                continue
+            place = here.place(self.step)
+            begin, end = partial(self._begin, task, place), partial(self._ended, task, place)
+            items.append(CarriedItem(here, begin, end))
+        if items:
+            await carrier.carry(self.step, items, self._goes_on)
+        if not all(item.ended for item in items):
+            self.dropped = True
+
+    def _goes_on(self) -> bool:
+        """Whether more items are to be begun."""
+        return not (self.over or self.stage.course.stopped)
+
+    def _stage_of(self, task: Task) -> StepContext:
+        names = {self.foreach.name: task.item.value, "index": task.item.index}
+        return replace(self.stage, item=ItemScope(task.key, names))
+
+    def _begin(self, task: Task, place: Place) -> None:
+        self.stage.resources.runtime.emit(task.started(place))
+
+    def _ended(self, task: Task, place: Place, record: StepRecord) -> None:
+        self.stage.spending.forget(place)
         if not spent_nothing(record):
             self._bill(record)
         if ends_the_run(record):
             # Not finished: with a higher limit, or a repaired cassette, it is run again.
             self._end(record)
             return
-        emit(task.finished(place, record))
+        self.stage.resources.runtime.emit(task.finished(place, record))
         self._count(ItemRecord(task.key, task.item.index, record))
-
-    @asynccontextmanager
-    async def _entered(self) -> AsyncGenerator[bool]:
-        """A place in flight for an item that was handed over, if it is still to be begun."""
-        async with self.places, self.stage.slots:
-            if self.over or self.stage.course.stopped:
-                yield False
-                return
-            with self.stage.course.item_unit():
-                yield True
 
     def _bill(self, record: StepRecord) -> None:
         self.cost_usd = add_cost(self.cost_usd, record.cost_usd)

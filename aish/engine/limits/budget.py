@@ -45,6 +45,33 @@ class Need:
 
 
 @frozen
+class Wanted:
+    """A `need` of a step that does not fit what is left."""
+
+    step: str | None
+    need: Need
+
+
+@frozen
+class Lease:
+    """A part of what the limits leave, lent to a worker that counts by itself.
+
+    It is for what happens in `step` and within it; `limits` are by step, `None` is the run's.
+    """
+
+    step: str
+    limits: Mapping[str | None, Limits]
+
+    @property
+    def used_up(self) -> Mapping[str | None, Spent]:
+        """What was spent of it where nobody knows: all of it."""
+        return {
+            step: Spent(one.turns or 0, one.tokens or 0, one.cost_usd or 0.0, one.tool_calls or 0)
+            for step, one in self.limits.items()
+        }
+
+
+@frozen
 class Reserved:
     """Set aside under the limits of the run and of `step`; to be settled or released once."""
 
@@ -112,6 +139,27 @@ class _Purse:
             for kind, limit in self.limits.items()
         )
 
+    def holds_for(self, step: str | None) -> bool:
+        """Whether the limits are for what `step` does."""
+        return self.step is None or (step is not None and self.step in scopes(step))
+
+    def all(self) -> _Amount:
+        """As much as the limits allow."""
+        return _Amount(*(self.limits.get(kind, 0) for kind in _KINDS))
+
+    def as_limits(self, amount: _Amount) -> Limits:
+        """An amount as limits, of what is limited here."""
+        return Limits(**{kind: _plain(kind, getattr(amount, kind)) for kind in self.limits})  # type: ignore[arg-type]  # tokens and calls are whole, as they were
+
+    def share(self, parts: int, need: Need) -> _Amount:
+        """One of so many parts of what is left, and the `need` at least."""
+        found = _Amount()
+        for kind, limit in self.limits.items():
+            left = max(0, limit - getattr(self.spent, kind) - getattr(self.held, kind))
+            wanted = _units(kind, getattr(need, kind), up=True) or 0
+            setattr(found, kind, max(left // parts, wanted))
+        return found
+
 
 class Budget:
     """The limits of a run and of its steps, and what is left of them.
@@ -175,6 +223,40 @@ class Budget:
         """What was set aside was not used."""
         self.settle(reserved, Need())
 
+    def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease | Wait | Over:
+        """Set aside one of `parts` of what is left for `step`; what is `wanted` is in it."""
+        needs = [
+            (purse, wanted.need if wanted is not None and purse.holds_for(wanted.step) else Need())
+            for purse in self._of_lease(step)
+        ]
+        for purse, need in needs:
+            if over := purse.refusal(need):
+                return over
+        if any(purse.is_crowded(need) for purse, need in needs):
+            return Wait()
+        limits: dict[str | None, Limits] = {}
+        for purse, need in needs:
+            share = purse.share(parts, need)
+            purse.held.add(share)
+            limits[purse.step] = purse.as_limits(share)
+        return Lease(step, limits)
+
+    def take_back(self, lease: Lease, spent: Mapping[str | None, Spent]) -> None:
+        """A lease is over, and `spent` of it was used."""
+        for purse in self._of_lease(lease.step):
+            purse.held.add(_purse(purse.step, lease.limits[purse.step], None).all(), -1)
+            purse.spent.add(_begun(spent.get(purse.step, Spent())))
+
+    def _of_lease(self, step: str) -> Iterator[_Purse]:
+        """The run, the steps that `step` is in, and those within it."""
+        yield from self._purses(step)
+        yield from (one for id, one in self._steps.items() if id.startswith(f"{step}/"))
+
+    @property
+    def all_spent(self) -> Mapping[str | None, Spent]:
+        """What the run and each step that is bounded have used."""
+        return {purse.step: _spent(purse) for purse in (self._run, *self._steps.values())}
+
     @property
     def spent(self) -> Spent:
         """What the run has used."""
@@ -207,9 +289,11 @@ def scopes(step: str) -> Iterator[str]:
 
 
 def _purse(step: str | None, limits: Limits, spent: Spent | None) -> _Purse:
-    before = spent or Spent()
-    begun = Need(before.turns, before.tokens, before.cost_usd, before.tool_calls)
-    return _Purse(step, _amounts(limits), _amount(begun))
+    return _Purse(step, _amounts(limits), _begun(spent or Spent()))
+
+
+def _begun(before: Spent) -> _Amount:
+    return _amount(Need(before.turns, before.tokens, before.cost_usd, before.tool_calls))
 
 
 def _amounts(limits: Limits) -> Mapping[Kind, int]:

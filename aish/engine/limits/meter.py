@@ -13,7 +13,18 @@ from aish.core.events import NOWHERE, Place
 from aish.core.frozen import frozen
 from aish.core.protocols import Meter
 from aish.core.text import dollars
-from aish.engine.limits.budget import Budget, Kind, Need, Over, Reserved, Spent, Wait, tightest
+from aish.engine.limits.budget import (
+    Budget,
+    Kind,
+    Lease,
+    Need,
+    Over,
+    Reserved,
+    Spent,
+    Wait,
+    Wanted,
+    tightest,
+)
 from aish.engine.plan.plan import Plan
 from aish.models.pricing import Pricing, pricing_of
 
@@ -77,7 +88,7 @@ class RunMeter:
         need = Need(turns=1)
         if self.budget.weighs(place.step):
             need = _worst(pricing, size, max_tokens)
-        hold = RequestHold(self, await self._reserved(place.step, need), pricing)
+        hold = RequestHold(self, await self.reserved(place.step, need), pricing)
         if self._above is not None:
             try:
                 hold.above = await self._above.reserve_at(pricing, NOWHERE, size, max_tokens)
@@ -88,17 +99,34 @@ class RunMeter:
                     hold.close(begun=False)
         return hold
 
-    async def _reserved(self, step: str | None, need: Need) -> Reserved:
+    async def reserved(self, step: str | None, need: Need) -> Reserved:
+        """Set `need` aside; waits while others hold it.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
         while True:
             found = self.budget.reserve(step, need)
             match found:
                 case Reserved():
                     return found
                 case Over():
-                    raise _error(found)
+                    await self.refuse(found, Wanted(step, need))
                 case Wait():
-                    self._freed = self._freed or anyio.Event()
-                    await self._freed.wait()
+                    await self._until_freed()
+
+    async def refuse(self, over: Over, wanted: Wanted) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
+        """What is wanted does not fit; returns where it is to be tried again.
+
+        Raises:
+            BudgetError: it never will.
+        """
+        del wanted
+        raise _error(over)
+
+    async def _until_freed(self) -> None:
+        self._freed = self._freed or anyio.Event()
+        await self._freed.wait()
 
     async def count_call(self, place: Place) -> None:
         """A tool is about to be called.
@@ -107,21 +135,40 @@ class RunMeter:
             BudgetError: a limit does not allow for it.
         """
         need = Need(tool_calls=1)
-        found = self.budget.reserve(place.step, need)
-        if isinstance(found, Over):
-            raise _error(found)
-        # Calls are never held, so none waits for another.
-        assert isinstance(found, Reserved)
-        self.budget.settle(found, need)
+        self.settle(await self.reserved(place.step, need), need)
         if self._above is not None:
             try:
                 await self._above.count_call(NOWHERE)
             except BudgetError as error:
                 raise _of_session(error) from error
 
+    async def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease:
+        """A lease for `step`, as of `Budget.lend`; waits while others hold what is wanted.
+
+        Raises:
+            BudgetError: a limit does not allow for what is wanted.
+        """
+        while True:
+            found = self.budget.lend(step, parts, wanted)
+            match found:
+                case Lease():
+                    return found
+                case Over():
+                    raise _error(found)
+                case Wait():
+                    await self._until_freed()
+
+    def take_back(self, lease: Lease, spent: Mapping[str | None, Spent]) -> None:
+        """A lease is over, and others may go on with what is left of it."""
+        self.budget.take_back(lease, spent)
+        self._free()
+
     def settle(self, reserved: Reserved, used: Need) -> None:
         """What a request has used is known, and others may go on."""
         self.budget.settle(reserved, used)
+        self._free()
+
+    def _free(self) -> None:
         if self._freed is not None:
             self._freed.set()
             self._freed = None

@@ -1,7 +1,7 @@
 """What every kind of step is given: the plan, the open resources, and what came before."""
 
 import random
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Protocol
@@ -101,29 +101,38 @@ Inner = Callable[[PipelineStep, StepContext], Awaitable[StepRecord]]
 """Runs a sub-pipeline."""
 
 
-@frozen
-class Entrance:
-    """What an item passes when it begins, wherever that is.
+@slotted
+class CarriedItem:
+    """An item that is run elsewhere: `begin` is called once when it is begun, `end` when it ends.
 
-    `enter` waits for a place among all that is in flight, and gives whether the item is still
-    wanted; it is left when the item has ended. `begin` tells that the item begins, once.
+    One that has not `ended` in the end is not done.
     """
 
-    enter: Callable[[], AbstractAsyncContextManager[bool]]
+    stage: StepContext
     begin: Callable[[], None]
+    end: Callable[[StepRecord], None]
+    begun: bool = False
+    ended: bool = False
 
 
 class Carrier(Protocol):
-    """Runs items on workers (B7): a `cluster.driver.Driver`, which other runs do not import."""
+    """Runs items on workers (B7): a `Dispatcher` of the cluster, which most runs do not import."""
 
-    def window(self, width: int) -> int:
-        """How many items are handed over at a time where `width` may be in flight."""
+    def size(self, step: Step, stage: StepContext) -> int:
+        """How many items of the step are handed over together now."""
         ...
 
-    async def carry(self, step: Step, stage: StepContext, entrance: Entrance) -> StepRecord | None:
-        """The end of the item that `stage` is for; nothing if it was not begun."""
+    async def carry(
+        self, step: Step, items: Sequence[CarriedItem], wanted: Callable[[], bool]
+    ) -> None:
+        """Run items one after the other on a worker, if they still are `wanted` when it is free."""
         ...
 
+
+CALLS_UNTRACKED = "calls_untracked"
+"""The code of a step's notice: calls of its items are in the journal when the items come back."""
+ITEM_UNFINISHED = "item_unfinished"
+"""The code of an item's notice: it came back without an end, and all of its calls are told."""
 
 OpenCarrier = Callable[[StepContext], AbstractAsyncContextManager[Carrier]]
 """Opens what runs the items of a run elsewhere."""

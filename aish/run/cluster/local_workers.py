@@ -1,9 +1,11 @@
 """`--cluster local:N`: a scheduler in this process, and N workers that end with it (B7, M10).
 
 All of it speaks TLS with a certificate made for this run: other users of the machine can reach the
-port, and a scheduler runs whatever it is sent.
+port, and a scheduler runs whatever it is sent. A worker is a process of this module:
+`python -m aish.run.cluster.local_workers < settings.json`.
 """
 
+import asyncio
 import json
 import os
 import sys
@@ -13,17 +15,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from distributed import Scheduler, Security
+import anyio
+import dask
+from distributed import Scheduler, Security, Worker
 
 from aish.core.errors import UnavailableError
 from aish.engine.cancellation import together
-from aish.run.cluster.dask import ended_in_order
-from aish.run.cluster.scopes import Scopes
+from aish.run.cluster.connection import ended_in_order, quiet
 from aish.system.process.group import Process, start_process
 from aish.system.process.reaper import Reaper
 
 _RESTARTS = 3
 _THREADS = 4
+# Dask serves pages about itself over HTTP to whoever asks: here on a free port, and none.
+_NO_ROUTES: dict[str, list[str]] = {
+    f"distributed.{part}.http.routes": [] for part in ("scheduler", "worker")
+}
+_WITHOUT_PAGES: Any = {"dashboard": False, "dashboard_address": "127.0.0.1:0"}
 _TLS = ("tls_ca_file", "tls_worker_cert", "tls_worker_key")
 
 
@@ -38,18 +46,20 @@ class LocalCluster:
     address: str
     security: Security
     living: int
-    workers: Scopes = field(default_factory=lambda: Scopes(shield=True))
+    workers: list[anyio.CancelScope] = field(default_factory=list)
+    over: bool = False
 
 
 @asynccontextmanager
 async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCluster]:
     """`count` workers; one that dies is replaced, a few times."""
     security = Security.temporary()
-    options: Any = {"host": "127.0.0.1", "port": 0, "dashboard": False, "security": security}
+    options: Any = {"host": "127.0.0.1", "port": 0, "security": security, **_WITHOUT_PAGES}
     with ExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
-        scheduler = Scheduler(protocol="tls://", **options)
+        with dask.config.set(_NO_ROUTES):
+            scheduler = Scheduler(protocol="tls://", **options)
         async with ended_in_order(scheduler), together() as tasks:
             cluster = LocalCluster(scheduler.address, security, count)
             for number in range(1, count + 1):
@@ -57,13 +67,16 @@ async def local_cluster(count: int, logs: Path | None) -> AsyncGenerator[LocalCl
             try:
                 yield cluster
             finally:
-                cluster.workers.cancel()
+                cluster.over = True
+                for scope in cluster.workers:
+                    scope.cancel()
 
 
 async def _keep(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper) -> None:
     """One worker, and another one in its place if it dies."""
-    with cluster.workers.held():
-        for _ in range(_RESTARTS + 1):
+    with anyio.CancelScope(shield=True) as scope:
+        cluster.workers.append(scope)
+        for _ in range(0 if cluster.over else _RESTARTS + 1):
             try:
                 process = _start(cluster, number, logs, reaper)
             except OSError as error:
@@ -95,6 +108,33 @@ def _start(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, out)
         # -P: what lies in the current folder is not to be imported.
-        argv = [sys.executable, "-P", "-m", "aish.run.cluster.worker_process"]
+        argv = [sys.executable, "-P", "-m", "aish.run.cluster.local_workers"]
         streams = (reading, out, out)
         return start_process(argv, cwd=Path.cwd(), env=os.environ, streams=streams, reaper=reaper)
+
+
+def main() -> None:
+    """Work for the scheduler that standard input names, until it is gone or we are ended."""
+    settings = json.load(sys.stdin)
+    quiet()
+    asyncio.run(_serve(settings))
+
+
+async def _serve(settings: Any) -> None:
+    dask.config.set(_NO_ROUTES)
+    worker = Worker(
+        settings["scheduler"],
+        name=settings["name"],
+        nthreads=settings["threads"],
+        host="127.0.0.1",
+        security=Security(require_encryption=True, **settings["tls"]),
+        memory_limit=0,
+        death_timeout=30,
+        **_WITHOUT_PAGES,
+    )
+    async with worker:
+        await worker.finished()
+
+
+if __name__ == "__main__":
+    main()

@@ -15,6 +15,7 @@ from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems
+from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
 from aish.run.resuming.calls import Call, Calls, Repeatable
 from aish.run.resuming.owners import Unit, owners
 from aish.run.resuming.spending import Spending
@@ -76,6 +77,9 @@ class Scan:
         self._read_file = read_file
         self._open: dict[Unit, Open] = {}
         self._kinds: dict[str, Any] = {}
+        self._on_workers: set[Any] = set()
+        self.untracked: set[Unit] = set()
+        """Items that have not come back from workers: nobody knows which calls they made."""
         self.steps: dict[str, StepRecord] = {}
         self.begun: dict[str, int] = {}
         self.items: dict[str, DoneItems] = {}
@@ -94,6 +98,7 @@ class Scan:
             "step.finished": self._step_finished,
             "item.started": self._item_started,
             "item.finished": self._item_finished,
+            "notice": self._noticed,
             "retry": self._retried,
             "turn.finished": self._turn_finished,
             TURN_ADDED: self._turn_added,
@@ -125,6 +130,7 @@ class Scan:
         self.segments += 1
         self.part_seq = self.last_seq
         self.started, self.finished = record, None
+        self._on_workers.clear()
         self.spending.begin()
 
     def _run_finished(self, record: JsonObject) -> None:
@@ -156,6 +162,9 @@ class Scan:
 
     def _item_started(self, record: Any) -> None:
         step, key = record.get("step"), record.get("item")
+        self.untracked.discard((step, key))
+        if step in self._on_workers:
+            self.untracked.add((step, key))
         if self._is_part(step, key):
             return
         whole = self._rules.needed(step)
@@ -168,6 +177,7 @@ class Scan:
 
     def _item_finished(self, record: Any) -> None:
         step, key, status = record.get("step"), record.get("item"), record.get("status")
+        self.untracked.discard((step, key))
         unit = self._open.get((step, key))
         if unit is None:
             return
@@ -191,6 +201,13 @@ class Scan:
             float(record.get("seconds") or 0.0),
             (unit.begun, self.last_seq),
         )
+
+    def _noticed(self, record: JsonObject) -> None:
+        step, code = record.get("step"), record.get("code")
+        if code == CALLS_UNTRACKED:
+            self._on_workers.add(step)
+        elif code == ITEM_UNFINISHED:
+            self.untracked.discard((step, record.get("item")))
 
     def _retried(self, record: JsonObject) -> None:
         # A request that is sent again has its turn; this is a step or an item that begins anew.

@@ -1,6 +1,7 @@
 """Calls that a resumed run would make again, or of which nobody knows what came of them (B3)."""
 
 from collections.abc import Iterable, Iterator
+from itertools import starmap
 
 from aish.core.json_text import json_text
 from aish.core.text import counted, for_line
@@ -14,6 +15,8 @@ _HINT = (
     "look what became of them; `--retry-unknown` runs what is not finished again, calls included; "
     "rules under `mcp.parallel` (it only reads) or `mcp.idempotent` let a tool be called again"
 )
+
+_HINT_LOST = "look what became of them; `--retry-unknown` runs these items again, calls included"
 
 
 def check_calls(scan: Scan, *, retry_failed: bool) -> None:
@@ -29,8 +32,10 @@ def check_calls(scan: Scan, *, retry_failed: bool) -> None:
             unknown.append(_line(unit, call))
         elif _would_repeat(unit, call, scan, retry_failed=retry_failed):
             repeated.append(_line(unit, call))
-    if unknown or repeated:
-        raise ResumeRefusedError("\n".join(_said(unknown, repeated)), hint=_HINT)
+    lost = list(starmap(_place, sorted(scan.untracked)))
+    if unknown or repeated or lost:
+        hint = _HINT if unknown or repeated else _HINT_LOST
+        raise ResumeRefusedError("\n".join(_said(unknown, repeated, lost)), hint=hint)
 
 
 def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> bool:
@@ -43,7 +48,12 @@ def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> 
     return of_a_model and ended_well and not retry_failed
 
 
-def _said(unknown: list[str], repeated: list[str]) -> Iterator[str]:
+def _said(unknown: list[str], repeated: list[str], lost: list[str]) -> Iterator[str]:
+    if lost:
+        have = "has" if len(lost) == 1 else "have"
+        items = counted(len(lost), "item")
+        yield f"{items} {have} not come back from workers, and may have made calls:"
+        yield from _cut([f"  {place}" for place in lost])
     if unknown:
         yield f"{counted(len(unknown), 'call')} began, and the journal does not tell how it ended:"
         yield from _cut(unknown)
@@ -59,11 +69,13 @@ def _cut(lines: list[str]) -> Iterator[str]:
 
 
 def _line(unit: Open, call: Call) -> str:
-    where = f"step `{unit.step}`"
-    if unit.item is not None:
-        where += f", item `{_short(unit.item)}`"
+    where = _place(unit.step, unit.item)
     arguments = _short(json_text(call.arguments, spaced=True))
     return f"  `{_short(call.tool)}` in {where}, at {call.began}, with {arguments}"
+
+
+def _place(step: str, item: str | None) -> str:
+    return f"step `{step}`" + ("" if item is None else f", item `{_short(item)}`")
 
 
 def _short(text: str) -> str:

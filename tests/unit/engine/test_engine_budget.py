@@ -12,7 +12,18 @@ from aish.config.steps import Limits
 from aish.core.deltas import Finish, Usage
 from aish.core.errors import BudgetError
 from aish.core.events import Place
-from aish.engine.limits.budget import Budget, Need, Over, Reserved, Spent, Wait, scopes, tightest
+from aish.engine.limits.budget import (
+    Budget,
+    Lease,
+    Need,
+    Over,
+    Reserved,
+    Spent,
+    Wait,
+    Wanted,
+    scopes,
+    tightest,
+)
 from aish.engine.limits.meter import RunMeter, limit_hint, limit_text
 from aish.models.pricing import Rates
 
@@ -51,6 +62,7 @@ class Runs(RuleBasedStateMachine):
         self.of_step = Limits(tokens=60, turns=3)
         self.budget = Budget(self.limits, {"b": self.of_step, "b/inner": Limits(cost_usd=0.3)})
         self.held: list[Reserved] = []
+        self.leases: list[tuple[Lease, Budget]] = []
 
     @rule(step=st.sampled_from(STEPS), need=needs)
     def reserve(self, step: str | None, need: Need) -> None:
@@ -58,7 +70,38 @@ class Runs(RuleBasedStateMachine):
         if isinstance(found, Reserved):
             self.held.append(found)
         elif isinstance(found, Wait):
-            assert self.held, "nobody holds what it waits for"
+            assert self.held or self.leases, "nobody holds what it waits for"
+
+    @rule(parts=st.integers(1, 5), wanted=st.none() | needs)
+    def lend(self, parts: int, wanted: Need | None) -> None:
+        wants = None if wanted is None else Wanted("b/inner", wanted)
+        found = self.budget.lend("b", parts, wants)
+        if isinstance(found, Lease):
+            lent = Budget(found.limits[None], {id: own for id, own in found.limits.items() if id})
+            if wanted is not None:
+                assert isinstance(lent.reserve("b/inner", wanted), Reserved), "it is in the lease"
+                lent = Budget(
+                    found.limits[None], {id: own for id, own in found.limits.items() if id}
+                )
+            self.leases.append((found, lent))
+        elif isinstance(found, Wait):
+            assert self.held or self.leases, "nobody holds what it waits for"
+        else:
+            assert wanted is not None, "without a wish there is always a part, if of nothing"
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), step=st.sampled_from(("b", "b/inner")), need=needs, part=st.floats(0, 1))
+    def use(self, data: st.DataObject, step: str, need: Need, part: float) -> None:
+        _, lent = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
+        found = lent.reserve(step, need)
+        if isinstance(found, Reserved):
+            lent.settle(found, within(need, part))
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), lost=st.booleans())
+    def take_back(self, data: st.DataObject, lost: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - hypothesis names it
+        lease, lent = self.leases.pop(data.draw(st.integers(0, len(self.leases) - 1)))
+        self.budget.take_back(lease, lease.used_up if lost else lent.all_spent)
 
     @precondition(lambda self: self.held)
     @rule(data=st.data(), part=st.floats(0, 1))
@@ -79,16 +122,19 @@ class Runs(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_passed(self) -> None:
-        _check(self.budget.spent, self.held, self.limits)
+        lent = [lease.limits for lease, _ in self.leases]
+        _check(self.budget.spent, self.held, self.limits, [one[None] for one in lent])
         inner = self.budget.spent_by("b")
         assert inner is not None
-        _check(inner, [one for one in self.held if (one.step or "")[:1] == "b"], self.of_step)
+        held = [one for one in self.held if (one.step or "")[:1] == "b"]
+        _check(inner, held, self.of_step, [one["b"] for one in lent])
 
 
-def _check(spent: Spent, held: list[Reserved], limits: Limits) -> None:
+def _check(spent: Spent, held: list[Reserved], limits: Limits, lent: list[Limits]) -> None:
     for kind in ("tokens", "cost_usd", "tool_calls", "turns"):
         limit = getattr(limits, kind)
         total = getattr(spent, kind) + sum(getattr(one.need, kind) for one in held)
+        total += sum(getattr(one, kind) or 0 for one in lent)
         assert limit is None or total <= limit + 1e-9, kind
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from aish.core.errors import UsageError
 from aish.run.cluster.address import Certificates, ClusterAddress, cluster_address
-from aish.run.cluster.dask import require_dask
+from aish.run.cluster.connection import require_dask
 
 
 @pytest.fixture

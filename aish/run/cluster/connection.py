@@ -9,12 +9,13 @@ import anyio
 
 from aish.core.errors import UsageError
 
+_PATIENCE = 30
 _CLOSING = 5.0
 INSTALL = "pip install 'aish-pipelines[dask]'"
 
 
 def require_dask() -> None:
-    """See that it is installed, before anything is begun.
+    """See that Dask is installed, before anything is begun.
 
     Raises:
         UsageError: it is not; says how it is installed.
@@ -26,7 +27,7 @@ def require_dask() -> None:
 
 
 def quiet() -> None:
-    """Load it, and let it keep to itself what a run tells in its own words."""
+    """Load Dask, and let it keep to itself what a run tells in its own words."""
     import distributed  # ruff: ignore[unused-import] - its levels are set when it is loaded
 
     for name in ("distributed", "tornado", "asyncio"):

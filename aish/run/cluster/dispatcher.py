@@ -1,0 +1,583 @@
+"""The run's side of a cluster: slices of items go out as tasks, their results come back (B7).
+
+The run alone writes: the journal, the files of its folder, staged calls. A task is bound to one
+session of one worker, so Dask never runs it a second time elsewhere; what becomes of the items of a
+worker that is lost is decided here.
+"""
+
+import itertools
+import math
+import secrets
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from distributed import Client, Future, KilledWorker, Security
+
+from aish import __version__
+from aish.config.steps import Step
+from aish.core.errors import AishError, BudgetError, ExitCode, InternalError, UnavailableError
+from aish.core.events import NOWHERE, Event, Failure, Notice, Retry, ToolDecided
+from aish.engine.cancellation import together
+from aish.engine.execution.step import failed
+from aish.engine.limits.budget import Lease
+from aish.engine.limits.meter import RunMeter
+from aish.engine.records import StepRecord, without_histories
+from aish.engine.run_folder import RunFolder
+from aish.engine.steps.context import (
+    CALLS_UNTRACKED,
+    ITEM_UNFINISHED,
+    CarriedItem,
+    Carrier,
+    StepContext,
+)
+from aish.policy.gate import Decision
+from aish.run.cluster.address import ClusterAddress
+from aish.run.cluster.connection import ended_in_order, quiet
+from aish.run.cluster.failure_policy import LOST, ToolRules, after_loss, unrepeatable
+from aish.run.cluster.local_workers import local_cluster
+from aish.run.cluster.protocol import Opening, Packed, Renewal, Scene, Slice, SliceResult
+from aish.run.cluster.worker_session import (
+    add_scene,
+    attend,
+    cancel_slice,
+    close_session,
+    open_session,
+    run_slice,
+)
+
+_SLICE_SECONDS = 0.1
+_LARGEST_SLICE = 32
+"""A slice has as many items as take a tenth of a second, so that little is lost with a worker."""
+_PARTS = 4
+"""A lease is a quarter of a slot's part of what is left: with a worker it is lost as a whole."""
+_LOOK_SECONDS = 0.5
+_HEARTBEAT = 20
+"""So many looks from one word to a worker to the next, while there is nothing new to tell."""
+_PATIENCE = 60.0
+_CONNECTING = 30
+_CLOSING = 5.0
+
+
+class _LostError(Exception):
+    """A worker, or its session of this run, is not there any more."""
+
+
+@dataclass(slots=True, eq=False)
+class _Worker:
+    """A session of this run on a worker: what it runs, and what it was told."""
+
+    address: str
+    token: str = field(default_factory=lambda: secrets.token_hex(4))
+    ready: bool = False
+    lost: bool = False
+    busy: int = 0
+    scenes: set[int] = field(default_factory=set)
+    taken: list[int] = field(default_factory=list)
+    waits: set[anyio.CancelScope] = field(default_factory=set)
+    telling: anyio.Lock = field(default_factory=anyio.Lock)
+
+
+@dataclass(slots=True)
+class _Known:
+    """A step of which items are run on workers.
+
+    `tools` may be called for an item, and not be called again unasked. `records` are those that the
+    step began with. `seconds` is about what an item takes.
+    """
+
+    scene: Scene
+    tools: tuple[str, ...]
+    records: Mapping[str, StepRecord]
+    seconds: float | None = None
+    told: bool = False
+
+
+@dataclass(slots=True)
+class _Handover:
+    """A slice that a worker has: its task, and the lease that is out."""
+
+    number: int
+    worker: _Worker
+    known: _Known
+    items: Sequence[CarriedItem]
+    lease: Lease | None = None
+    task: Future | None = None
+    paused: bool = False
+    not_staged: set[int] = field(default_factory=set)
+
+
+@dataclass(slots=True)
+class Dispatcher:
+    """`stage.Carrier` of one run; `stage` is that of the whole run.
+
+    `living` says how many workers there can still be. `errors` end the run when all is done.
+    """
+
+    client: Client
+    stage: StepContext
+    folder: RunFolder
+    rules: ToolRules
+    living: Callable[[], int]
+    errors: list[AishError] = field(default_factory=list)
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+    _known: dict[tuple[str, str | None, int], _Known] = field(default_factory=dict)
+    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
+    _carrying: int = 0
+    _places: int = 1
+    _changed: anyio.Event = field(default_factory=anyio.Event)
+
+    @property
+    def slots(self) -> int:
+        """How many items may be in flight."""
+        return int(self.stage.slots.total_tokens)
+
+    def size(self, step: Step, stage: StepContext) -> int:
+        """As many items as take a tenth of a second; one where a call may not be made again."""
+        known = self._of(step, stage)
+        if known.tools or known.seconds is None:
+            return 1
+        return max(1, min(_LARGEST_SLICE, int(_SLICE_SECONDS / max(known.seconds, 1e-4))))
+
+    async def carry(
+        self, step: Step, items: Sequence[CarriedItem], wanted: Callable[[], bool]
+    ) -> None:
+        """Run items on a worker; those of one that is lost on another one, where that may be."""
+        known, lost = self._of(step, items[0].stage), 0
+        self._carrying += 1
+        try:
+            while items:
+                async with self._place() as worker:
+                    if not wanted():
+                        return
+                    with self.stage.course.item_unit():
+                        self._begin(step, items, known, lost)
+                        came_back = await self._ran(worker, known, step, items)
+                items = [item for item in items if not item.ended]
+                if not items or (came_back and not wanted()):
+                    return
+                # A session that has ended itself brings back what it has, and is lost all the same.
+                lost += 1
+                failure = after_loss(known.tools, lost, retry_unknown=self.rules.retry_unknown)
+                if failure is not None:
+                    for item in items:
+                        end = failed(step, item.stage, failure, ExitCode.FAILED, retryable=False)
+                        _end(item, end)
+                    return
+        finally:
+            self._carrying -= 1
+
+    async def serve(self, tasks: TaskGroup) -> None:
+        """See which workers are there, and open on each what the run needs, until cancelled.
+
+        Raises:
+            UnavailableError: there is no worker any more, or the scheduler is gone.
+        """
+        opening = Packed(
+            Opening(
+                self.folder.id, self.stage.plan, self.folder.path is not None, self.rules.staging
+            )
+        )
+        absent = 0.0
+        while True:
+            found = await self._addresses()
+            for worker in tuple(self._workers.values()):
+                if worker.address not in found:
+                    self._lose(worker)
+            for address in found - self._workers.keys():
+                worker = self._workers[address] = _Worker(address)
+                tasks.start_soon(self._attend, worker, opening)
+            self._places = max(1, math.ceil(self.slots / max(1, len(found), self.living())))
+            absent = 0.0 if found else absent + _LOOK_SECONDS
+            if not self.living() or (self._carrying and absent >= _PATIENCE):
+                said = "the cluster has no worker any more"
+                raise UnavailableError(said, where="--cluster", hint="`--resume` goes on from here")
+            await anyio.sleep(_LOOK_SECONDS)
+
+    async def close(self) -> None:
+        """Have the workers close what they have open for the run."""
+        with anyio.move_on_after(_CLOSING, shield=True):
+            async with anyio.create_task_group() as tasks:
+                for worker in self._workers.values():
+                    tasks.start_soon(self._close, worker)
+
+    async def _close(self, worker: _Worker) -> None:
+        # One that is lost has nothing open any more.
+        with suppress(_LostError):
+            await self._call(worker, close_session)
+
+    async def _attend(self, worker: _Worker, opening: Packed) -> None:
+        """Open a session, and tell it that the run is there, until it is lost.
+
+        Raises:
+            AishError: what the run needs cannot be opened there.
+        """
+        with suppress(_LostError):
+            error = await self._call(worker, open_session, opening, version=__version__)
+            if error is not None:
+                error.where = " on ".join(part for part in (error.where, worker.address) if part)
+                raise error
+            worker.ready = True
+            self._stir()
+            stopped = self.stage.course.stopped
+            while await self._call(worker, attend, stopped):
+                for _ in range(_HEARTBEAT):
+                    await anyio.sleep(_LOOK_SECONDS)
+                    if stopped != self.stage.course.stopped:
+                        break
+                stopped = self.stage.course.stopped
+        self._lose(worker)
+
+    async def _call(self, worker: _Worker, function: Any, *given: object, **more: object) -> Any:
+        """What a function of `worker_session` gives, called there beside all tasks."""
+        try:
+            found = await self.client.run(
+                function, self.folder.id, worker.token, *given, workers=[worker.address], **more
+            )
+        except OSError as error:
+            raise _LostError from error
+        except (AttributeError, ImportError, TypeError) as error:
+            raise unavailable(error) from error
+        return found[worker.address]
+
+    async def _addresses(self) -> frozenset[str]:
+        try:
+            told = await self.client.scheduler.identity(n_workers=-1)
+        except OSError as error:
+            raise unavailable(error) from error
+        return frozenset(told["workers"])
+
+    @asynccontextmanager
+    async def _place(self) -> AsyncGenerator[_Worker]:
+        """A place on the worker that has the most; waits until there is one."""
+        while True:
+            ready = [one for one in self._workers.values() if one.ready and not one.lost]
+            worker = min(ready, key=lambda one: one.busy, default=None)
+            if worker is not None and worker.busy < self._places:
+                break
+            await self._changed.wait()
+        worker.busy += 1
+        try:
+            yield worker
+        finally:
+            worker.busy -= 1
+            self._stir()
+
+    def _lose(self, worker: _Worker) -> None:
+        """A session is gone: nothing of what it has comes back."""
+        worker.lost = True
+        if self._workers.get(worker.address) is worker:
+            del self._workers[worker.address]
+        for scope in worker.waits:
+            scope.cancel()
+
+    def _stir(self) -> None:
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    def _of(self, step: Step, stage: StepContext) -> _Known:
+        """What is known of a step, and what its items have in common."""
+        # A sub-pipeline that is tried again has the same steps, and other records.
+        key = stage.name(step), stage.within, id(stage.records)
+        known = self._known.get(key)
+        if known is None:
+            scene = Scene(
+                len(self._known),
+                step.id,
+                stage.prefix,
+                stage.within,
+                replace(stage.options, environ={}),
+                without_histories(stage.records),
+                stage.needed,
+            )
+            tools = unrepeatable(step, stage.plan, stage.resources, self.rules.repeatable)
+            known = self._known[key] = _Known(scene, tools, stage.records)
+        return known
+
+    def _begin(self, step: Step, items: Sequence[CarriedItem], known: _Known, lost: int) -> None:
+        if known.tools and not known.told:
+            known.told = True
+            place = replace(items[0].stage, item=None).place(step)
+            self._emit(Notice(place, "info", CALLS_UNTRACKED, _untracked(known.tools)))
+        for item in items:
+            if not item.begun:
+                item.begun = True
+                item.begin()
+            else:
+                place = item.stage.place(step)
+                self._emit(Retry(place, f"item {place.item}", lost + 1, 0.0, LOST))
+
+    async def _ran(
+        self, worker: _Worker, known: _Known, step: Step, items: Sequence[CarriedItem]
+    ) -> bool:
+        """Whether a slice has come back from its worker, with the end of each item that has one."""
+        sent = _Handover(next(self._numbers), worker, known, items)
+        try:
+            await self._exchange(sent, step)
+        except _LostError:
+            return False
+        except anyio.get_cancelled_exc_class():
+            with anyio.move_on_after(_CLOSING, shield=True):
+                await self._recall(sent, step)
+            raise
+        finally:
+            if sent.lease is not None:
+                # Nobody knows what it came to.
+                self._meter.take_back(sent.lease, sent.lease.used_up)
+            if sent.task is not None:
+                sent.task.release()
+        return True
+
+    async def _exchange(self, sent: _Handover, step: Step) -> None:
+        """Hand a slice over, once more with each lease that it needs, until it is done."""
+        name, parts = sent.items[0].stage.name(step), _PARTS * self.slots
+        sent.lease = await self._meter.lend(name, parts)
+        await self._show(sent.worker, sent.known.scene)
+        self._submit(sent, self._order(sent, step))
+        while (wanted := (await self._taken(sent, step)).wanted) is not None:
+            sent.paused = True
+            refusal: AishError | None = None
+            try:
+                sent.lease = await self._meter.lend(name, parts, wanted)
+            except BudgetError as error:
+                sent.lease, refusal = await self._meter.lend(name, parts), error
+            self._submit(sent, Renewal(sent.number, sent.lease, refusal))
+
+    async def _recall(self, sent: _Handover, step: Step) -> None:
+        """Nobody waits for a slice any more: end it, and take what there is of it."""
+        if sent.task is None:
+            # It was not handed over.
+            self._tell_unfinished(sent, step)
+            return
+        with suppress(_LostError):
+            await self._call(sent.worker, cancel_slice, sent.number)
+            if sent.paused:
+                self._submit(sent, Renewal(sent.number))
+            await self._taken(sent, step)
+
+    async def _show(self, worker: _Worker, scene: Scene) -> None:
+        async with worker.telling:
+            if scene.number not in worker.scenes:
+                if not await self._call(worker, add_scene, Packed(scene)):
+                    self._lose(worker)
+                    raise _LostError
+                worker.scenes.add(scene.number)
+
+    def _order(self, sent: _Handover, step: Step) -> Slice:
+        ends, clock = self.stage.ends, self.stage.resources.runtime.clock
+        taken, sent.worker.taken = tuple(sent.worker.taken), []
+        scopes = [item.stage.item for item in sent.items if item.stage.item is not None]
+        used = [item.stage.spending.of(item.stage.place(step)) for item in sent.items]
+        assert sent.lease is not None
+        return Slice(
+            number=sent.number,
+            scene=sent.known.scene.number,
+            items=tuple(scopes),
+            used=tuple(used),
+            lease=sent.lease,
+            seconds=None if ends is None else max(0.0, ends - clock.monotonic()),
+            taken=taken,
+        )
+
+    def _submit(self, sent: _Handover, order: Slice | Renewal) -> None:
+        """A task for this worker and no other: where it is lost, the task is run nowhere."""
+        if sent.task is not None:
+            sent.task.release()
+        sent.paused = False
+        sent.task = self.client.submit(
+            run_slice,
+            self.folder.id,
+            sent.worker.token,
+            Packed(order),
+            key=f"aish-{self.folder.id}-{sent.number}-{next(self._numbers)}",
+            workers=[sent.worker.address],
+            allow_other_workers=False,
+            retries=0,
+            pure=False,
+        )
+
+    async def _taken(self, sent: _Handover, step: Step) -> SliceResult:
+        """The result of a slice so far, once all of it is written down."""
+        result = await self._result(sent)
+        if sent.lease is not None:
+            lease, sent.lease = sent.lease, None
+            self._meter.take_back(lease, result.spent)
+        await self._take(sent, step, result)
+        if result.wanted is None:
+            sent.worker.taken.append(sent.number)
+            self._tell_unfinished(sent, step)
+        return result
+
+    async def _result(self, sent: _Handover) -> SliceResult:
+        """The value of the task, as long as its worker is there.
+
+        Raises:
+            UnavailableError: Dask has given the task up.
+        """
+        worker, task = sent.worker, sent.task
+        assert task is not None
+        with anyio.CancelScope() as scope:
+            worker.waits.add(scope)
+            try:
+                packed = None if worker.lost else await _value(task)
+            finally:
+                worker.waits.discard(scope)
+        if scope.cancelled_caught or packed is None:
+            self._lose(worker)
+            raise _LostError
+        found: SliceResult = packed.value()
+        return found
+
+    async def _take(self, sent: _Handover, step: Step, result: SliceResult) -> None:
+        """Write down what a slice has brought back."""
+        for name, data in result.files:
+            self._keep(name, data)
+        for event in result.notices:
+            self._emit(event)
+        seconds = [came.record.seconds for came in result.items if came.record is not None]
+        if seconds:
+            mean, before = sum(seconds) / len(seconds), sent.known.seconds
+            sent.known.seconds = mean if before is None else (mean + before) / 2
+        for number, (item, came) in enumerate(zip(sent.items, result.items, strict=False)):
+            for event in came.events:
+                self._emit(event)
+                if not await self._is_put_down(event):
+                    sent.not_staged.add(number)
+            if came.record is None or item.ended:
+                continue
+            if number in sent.not_staged:
+                _end(item, failed(step, item.stage, _NOT_STAGED, ExitCode.FAILED))
+            else:
+                _end(item, came.record)
+        self.errors = self.errors or list(result.errors)
+        if result.broken is not None:
+            raise InternalError(f"on a worker: {_last_line(result.broken)}")
+
+    async def _is_put_down(self, event: Event) -> bool:
+        """Whether a staged call has come to where it is reviewed, as its model believes."""
+        if not isinstance(event, ToolDecided) or event.verdict != "staged":
+            return True
+        decision = Decision(event.verdict, event.rule, event.digest, None, by_person=False)
+        return await self.stage.resources.runtime.gate.is_put_down(decision)
+
+    def _keep(self, name: str, data: bytes) -> None:
+        """Put a file of a worker into the run's folder; a full disk costs the file, not the run."""
+        try:
+            self.folder.keep_as(name, data)
+        except OSError as error:
+            said = f"{name} could not be kept: {error.strerror or error}"
+            self._emit(Notice(NOWHERE, "warning", "not_kept", said))
+
+    def _tell_unfinished(self, sent: _Handover, step: Step) -> None:
+        """Say of items without an end that nothing of them is under way, where that matters."""
+        for item in sent.items if sent.known.tools else ():
+            if not item.ended:
+                said = "it came back from its worker unfinished, and all of its calls are known"
+                place = item.stage.place(step)
+                self._emit(Notice(place, "info", ITEM_UNFINISHED, said))
+
+    def _emit(self, event: Event) -> None:
+        self.stage.resources.runtime.emit(event)
+
+    @property
+    def _meter(self) -> RunMeter:
+        meter = self.stage.resources.runtime.meter
+        assert isinstance(meter, RunMeter), "a run has a meter of its own"
+        return meter
+
+
+_NOT_STAGED = Failure(
+    "not_staged",
+    "a call was staged, and could not be put down for review: its model believes it was",
+)
+
+
+async def _value(task: "Future[Any]") -> Packed | None:
+    """What a task has given; nothing where its worker was lost."""
+    error = await task.exception()
+    if error is None and task.status != "cancelled":
+        found: Packed | None = await task.result()
+        return found
+    if isinstance(error, KilledWorker):
+        return None
+    raise unavailable(error or RuntimeError("the scheduler has dropped a task"))
+
+
+def _untracked(tools: tuple[str, ...]) -> str:
+    """What is said of a step of which a worker that is lost may have made calls."""
+    named = ", ".join(f"`{tool}`" for tool in tools[:3])
+    more = f" and {len(tools) - 3} more" if tools[3:] else ""
+    return f"items run on workers: calls of {named}{more} are written down when an item comes back"
+
+
+def _end(item: CarriedItem, record: StepRecord) -> None:
+    item.ended = True
+    item.end(record)
+
+
+def _last_line(traceback: str) -> str:
+    return traceback.strip().splitlines()[-1]
+
+
+def unavailable(error: BaseException) -> UnavailableError:
+    """What to say where Dask fails us."""
+    said = str(error).strip() or type(error).__name__
+    return UnavailableError(
+        f"the cluster could not do its part: {said.splitlines()[0]}",
+        where="--cluster",
+        hint="workers need the same aish, Python and distributed as this machine",
+    )
+
+
+@asynccontextmanager
+async def open_carrier(
+    stage: StepContext, address: ClusterAddress, folder: RunFolder, rules: ToolRules
+) -> AsyncGenerator[Carrier]:
+    """Connect to the cluster, or start one; at the end nothing of the run is left there.
+
+    Raises:
+        UnavailableError: the cluster is not there, or cannot do what the run needs.
+        LockDiffersError: tools on a worker are not as they were locked.
+    """
+    quiet()
+    async with AsyncExitStack() as stack:
+        where, security, living = await _scheduler(address, folder, stack)
+        options: Any = {"security": security, "asynchronous": True, "timeout": _CONNECTING}
+        client = Client(where, set_as_default=False, **options)
+        try:
+            await stack.enter_async_context(ended_in_order(client))
+        except (OSError, TimeoutError) as error:
+            said = f"the scheduler at {where} cannot be reached: {error}"
+            raise UnavailableError(said, where="--cluster") from error
+        dispatcher = Dispatcher(client, stage, folder, rules, living)
+        tasks = await stack.enter_async_context(together())
+        tasks.start_soon(dispatcher.serve, tasks)
+        try:
+            yield dispatcher
+        finally:
+            tasks.cancel_scope.cancel()
+            await dispatcher.close()
+        for late in dispatcher.errors:
+            raise late
+
+
+async def _scheduler(
+    address: ClusterAddress, folder: RunFolder, stack: AsyncExitStack
+) -> tuple[str, Any, Callable[[], int]]:
+    """Where it is, what opens it, and how many workers there can still be."""
+    if address.is_local:
+        cluster = await stack.enter_async_context(local_cluster(address.workers, folder.logs))
+        return cluster.address, cluster.security, lambda: cluster.living
+    files = address.certificates
+    security = None
+    if files is not None:
+        security = Security(
+            require_encryption=True,
+            tls_ca_file=str(files.ca),
+            tls_client_cert=str(files.cert),
+            tls_client_key=str(files.key),
+        )
+    return address.scheduler, security, lambda: 1

@@ -1,0 +1,81 @@
+"""What becomes of an item whose worker was lost, and which calls that depends on (B3, B7)."""
+
+from collections.abc import Callable, Iterator
+
+from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
+from aish.core.events import Failure
+from aish.core.frozen import frozen
+from aish.core.text import counted
+from aish.core.tools import ToolName
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.local_commands import SHELL_RUN
+from aish.engine.resources.resources import Resources
+from aish.engine.steps.prompt import visible_tools
+from aish.policy.staging import Staging
+
+MOST_LOST = 3
+"""An item that was on so many workers that were lost is not given to another one."""
+LOST = "its worker was lost"
+
+
+@frozen
+class ToolRules:
+    """What other features know of calls.
+
+    `repeatable` says of a plan which of its tools may be called again, `staging` makes what staged
+    calls are held against on a worker, `retry_unknown` lets any call be made again.
+    """
+
+    repeatable: Callable[[Plan], Callable[[str], bool]]
+    staging: Callable[[Plan, str], Staging] | None
+    retry_unknown: bool
+
+
+def unrepeatable(
+    step: Step,
+    plan: Plan,
+    resources: Resources,
+    repeatable: Callable[[Plan], Callable[[str], bool]],
+) -> tuple[str, ...]:
+    """The tools that an item of `step` may call by the rules, and that may not be called again."""
+    may_repeat = repeatable(plan)
+    names = dict.fromkeys(_callable(step, plan, resources))
+    own = [str(name) for name in names if not may_repeat(str(name))]
+    if isinstance(step, PipelineStep):
+        inner, opened = plan.inner[step.id], resources.inner[step.id]
+        for one in inner.steps:
+            own += unrepeatable(one, inner, opened, repeatable)
+    return tuple(dict.fromkeys(own))
+
+
+def _callable(step: Step, plan: Plan, resources: Resources) -> Iterator[ToolName]:
+    """The tools of a step that a rule approves for some arguments: nobody is asked on a worker."""
+    named: tuple[ToolName, ...] = ()
+    match step:
+        case PromptStep():
+            named = tuple(one.name for one in visible_tools(step, resources.tools.listed()))
+        case CallStep(call=call):
+            alias, _, tool = call.partition("__")
+            named = (ToolName(alias, tool),)
+        case RunStep():
+            named = (SHELL_RUN.name,)
+        case _:
+            pass
+    approving = plan.policy.auto_approve
+    yield from (name for name in named if any(rule.covers(name) for rule in approving))
+
+
+def after_loss(tools: tuple[str, ...], lost: int, *, retry_unknown: bool) -> Failure | None:
+    """Why an item may not be begun again, where that is so; it was on so many lost workers."""
+    if tools and not retry_unknown:
+        named = ", ".join(f"`{tool}`" for tool in tools[:3]) + (", …" if tools[3:] else "")
+        why = f"{LOST}, and calls of {named} may have been sent: they are not made again unasked"
+        hint = (
+            "look what became of them; `--resume --retry-failed --retry-unknown` runs the item "
+            "again, and rules under `mcp.parallel` or `mcp.idempotent` let a tool be called again"
+        )
+        return Failure("call_unknown", why, hint)
+    if lost >= MOST_LOST:
+        why = f"{counted(lost, 'worker')} were lost while they ran it"
+        return Failure("worker_lost", why, "see whether it needs more memory")
+    return None

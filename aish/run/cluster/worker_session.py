@@ -1,0 +1,503 @@
+"""A worker's part in a run: what the run needs is open there, and slices of items are run (B7).
+
+`run_slice` is the function of a task. The other functions at the end are called by the run beside
+its tasks, by `Client.run`.
+"""
+
+import asyncio
+import itertools
+import os
+import re
+import threading
+import traceback
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import anyio
+from anyio.abc import TaskGroup
+from distributed import secede
+
+from aish import __version__
+from aish.core.errors import AishError, InternalError, UnavailableError
+from aish.core.events import (
+    Event,
+    Notice,
+    Place,
+    ReasoningDelta,
+    TextDelta,
+    TextWithdrawn,
+    ToolOutput,
+)
+from aish.engine.cancellation import Cancellation, CutOffError
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.step import run_unit
+from aish.engine.limits.meter import prices_of
+from aish.engine.limits.usage import Spending, Used
+from aish.engine.plan.credentials import ResolvedServer
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resources.resources import (
+    Resources,
+    lock_errors,
+    open_resources,
+    parts,
+    require_lock,
+    require_servers,
+)
+from aish.engine.run_folder import RunFolder
+from aish.engine.steps.context import Inner, ItemScope, StepContext
+from aish.run.cluster.leased_meter import LeasedMeter, SliceMeters
+from aish.run.cluster.protocol import (
+    ItemResult,
+    Opening,
+    Packed,
+    Renewal,
+    Scene,
+    Slice,
+    SliceResult,
+)
+from aish.system.clock import SystemClock
+from aish.system.process.child import CHILD_ENV_NAMES
+from aish.terminal.unattended import Unattended
+
+SILENCE = 30.0
+"""Seconds without a word of the run after which it is gone."""
+_CLOSING = 5.0
+_LATE = 1.0
+"""The run itself ends what is out of time, if it is still there."""
+_REMEMBERED = 1000
+# Answers come whole from workers: piece by piece they are for who watches one answer.
+_PIECES = (TextDelta, ReasoningDelta, TextWithdrawn, ToolOutput)
+
+
+class WorkerSession(threading.Thread):
+    """One run on one worker, in a thread and an event loop of its own.
+
+    `ready` holds why it could not be opened, if so. It is over when the run says so, or has not
+    been heard of for a while.
+    """
+
+    def __init__(self, token: str, opening: Packed) -> None:
+        super().__init__(name="aish run", daemon=True)
+        self.token = token
+        self.ready: Future[AishError | None] = Future()
+        self.closed: Future[None] = Future()
+        self.scenes: dict[int, Scene] = {}
+        self.course = Cancellation()
+        self.slices: dict[int, RunningSlice] = {}
+        self.cancelled: set[int] = set()
+        self.long_texts: dict[str, str] = {}
+        self.plan: Plan
+        self.resources: Resources
+        self.opening: Opening
+        self._packed = opening
+        self._notices: list[Event] = []
+        self._untaken: dict[int, dict[str, str]] = {}
+        self._seen: dict[int, None] = {}
+        self._files = itertools.count(1)
+        self._broken: str | None = None
+        self._loop: Future[asyncio.AbstractEventLoop] = Future()
+        self._tasks: TaskGroup
+        self._heard: anyio.Event
+        self._over: anyio.Event
+
+    def run(self) -> None:
+        """Be there until the run is over."""
+        try:
+            anyio.run(self._live)
+        except Exception as error:  # ruff: ignore[blind-except] - a bug: the run tells of it and ends
+            self._broken = traceback.format_exc()
+            if not self.ready.done():
+                self.ready.set_exception(error)
+        finally:
+            self.closed.set_result(None)
+            if self._broken is None:
+                forget(self)
+
+    def work(self, order: Packed) -> Packed | None:
+        """The result of a slice so far, for another thread; nothing if the session is over."""
+        if self.closed.done():
+            return self._gone()
+        working = self._result(order)
+        try:
+            found = asyncio.run_coroutine_threadsafe(working, self._loop.result())
+        except RuntimeError:
+            working.close()
+            return self._gone()
+        ends: tuple[Future[Any], ...] = (found, self.closed)
+        wait(ends, return_when=FIRST_COMPLETED)
+        return found.result() if found.done() and not found.cancelled() else self._gone()
+
+    def tell(self, function: Callable[[], object]) -> None:
+        """Have something done in the loop of the session, if that is still there."""
+
+        def call(loop: Future[asyncio.AbstractEventLoop]) -> None:
+            # Closed meanwhile: nobody is there to be told.
+            with suppress(RuntimeError):
+                loop.result().call_soon_threadsafe(function)
+
+        self._loop.add_done_callback(call)
+
+    def hear(self, *, stopped: bool) -> None:
+        """The run is still there; one that was `stopped` begins nothing new."""
+        if stopped:
+            self.course.stop("the run begins nothing new")
+        self._heard.set()
+
+    def cancel(self, number: int) -> None:
+        """End a slice now, with what there is; also one that is still on its way."""
+        self.cancelled.add(number)
+        if number in self.slices:
+            self.slices[number].cancel()
+
+    def close(self) -> None:
+        """The run is over."""
+        self._over.set()
+        self._heard.set()
+
+    def keep(self, name: str) -> str:
+        """A name for a file of the run's folder, which no other worker chooses."""
+        tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
+        return f"{self.token}-{next(self._files):04d}-{tame}"
+
+    def notices(self) -> tuple[Event, ...]:
+        """What was said since this was asked last of what is open."""
+        found, self._notices = tuple(self._notices), []
+        return found
+
+    async def _live(self) -> None:
+        self._heard, self._over = anyio.Event(), anyio.Event()
+        self._loop.set_result(asyncio.get_running_loop())
+        opening: Opening = self._packed.value()
+        self.opening, self.plan = opening, on_this_machine(opening.plan)
+        staging = None if opening.staging is None else opening.staging(self.plan, opening.run)
+        around = RunEnvironment(
+            self._notice,
+            Unattended(),
+            SystemClock(),
+            RunFolder(opening.run, None),
+            os.environ,
+            staging=staging,
+        )
+        meter = SliceMeters(
+            prices_of(self.plan), lambda: (running.meter for running in self.slices.values())
+        )
+        try:
+            await self._open(around, meter)
+        except AishError as error:
+            if self.ready.done():
+                raise
+            self.ready.set_result(error)
+
+    async def _open(self, around: RunEnvironment, meter: SliceMeters) -> None:
+        """Hold open what the run needs until it is over."""
+        async with open_resources(self.plan, around, meter) as self.resources:
+            for part, opened in parts(self.plan, self.resources):
+                require_servers(part, opened.servers)
+                require_lock(opened.tools)
+            # What servers say while they are opened, those of the run itself have said.
+            self._notices.clear()
+            async with anyio.create_task_group() as self._tasks:
+                self.ready.set_result(None)
+                await self._until_over()
+                self._tasks.cancel_scope.cancel()
+
+    async def _until_over(self) -> None:
+        while not self._over.is_set():
+            with anyio.move_on_after(SILENCE) as scope:
+                await self._heard.wait()
+            if scope.cancelled_caught:
+                return
+            self._heard = anyio.Event()
+
+    def _notice(self, event: Event) -> None:
+        if isinstance(event, Notice):
+            self._notices.append(event)
+
+    def _gone(self) -> Packed | None:
+        """The result of a slice of which nothing comes any more; says so if that is by a bug."""
+        if self._broken is None:
+            return None
+        return Packed(SliceResult((), {}, None, (), (), (), self._broken))
+
+    async def _result(self, packed: Packed) -> Packed | None:
+        order: Slice | Renewal = packed.value()
+        if self._over.is_set():
+            return None
+        if isinstance(order, Slice):
+            if order.number in self._seen:
+                # Dask runs no task twice that has its worker named; if it did, this is where.
+                return None
+            self._remember(order)
+            running = self.slices[order.number] = RunningSlice(self, order)
+            self._tasks.start_soon(running.run)
+        else:
+            known = self.slices.get(order.number)
+            if known is None:
+                return None
+            running = known
+            if order.lease is not None:
+                running.meter.renew(order.lease, order.refusal)
+        await running.until_back()
+        result = running.result()
+        if running.ended:
+            del self.slices[order.number]
+            self._untaken[order.number] = running.new_texts()
+        return Packed(result)
+
+    def _remember(self, order: Slice) -> None:
+        """Long texts that are in the run's journal now need not be told again."""
+        self._seen[order.number] = None
+        for number in order.taken:
+            for digest, file in self._untaken.pop(number, {}).items():
+                self.long_texts[digest] = file or self.long_texts.get(digest, "")
+        while len(self._seen) > _REMEMBERED:
+            del self._seen[next(iter(self._seen))]
+        while len(self.long_texts) > _REMEMBERED:
+            del self.long_texts[next(iter(self.long_texts))]
+
+
+@dataclass(slots=True)
+class _ItemLog:
+    """What an item has told that the run does not have yet, and its end."""
+
+    events: list[Event] = field(default_factory=list)
+    record: StepRecord | None = None
+
+    def result(self) -> ItemResult:
+        """All of it, once."""
+        events, self.events = tuple(self.events), []
+        return ItemResult(events, self.record)
+
+
+class RunningSlice:
+    """The items of a slice, one after the other, in the engine that runs items everywhere."""
+
+    def __init__(self, session: WorkerSession, order: Slice) -> None:
+        self.meter = LeasedMeter(order.lease, self._stir, self._has)
+        self.long_texts = dict(session.long_texts)
+        self.ended = False
+        self._known_texts = dict(self.long_texts)
+        self._session = session
+        self._order = order
+        self._scope = anyio.CancelScope()
+        self._logs: list[_ItemLog] = []
+        self._files: list[tuple[str, bytes]] = []
+        self._broken: str | None = None
+        self._place: Place | None = None
+        self._changed = anyio.Event()
+
+    async def run(self) -> None:
+        """Run the items that are begun before the run is stopped."""
+        if self._order.seconds is not None:
+            self._scope.deadline = anyio.current_time() + self._order.seconds + _LATE
+        session = self._session
+        try:
+            with self._scope:
+                for item, used in zip(self._order.items, self._order.used, strict=True):
+                    if session.course.stopped or self._order.number in session.cancelled:
+                        break
+                    await self._run(item, used)
+        except Exception:  # ruff: ignore[blind-except] - a bug: the run tells of it and ends
+            self._broken = traceback.format_exc()
+        finally:
+            self.ended = True
+            self._stir()
+
+    def new_texts(self) -> dict[str, str]:
+        """The long texts that the session did not know when it was begun."""
+        known = self._known_texts
+        return {text: file for text, file in self.long_texts.items() if known.get(text) != file}
+
+    def cancel(self) -> None:
+        """End it now, with what there is."""
+        self._scope.cancel()
+
+    async def until_back(self) -> None:
+        """Wait until it is over, or waits for another lease."""
+        while not self.ended and self.meter.wanted is None:
+            self._changed = anyio.Event()
+            await self._changed.wait()
+
+    def result(self) -> SliceResult:
+        """What came of it since this was asked last."""
+        wanted = None if self.ended else self.meter.wanted
+        files, self._files = tuple(self._files), []
+        opened = parts(self._session.plan, self._session.resources)
+        return SliceResult(
+            items=tuple(log.result() for log in self._logs),
+            spent=self.meter.give_back(),
+            wanted=wanted,
+            files=files,
+            notices=self._session.notices(),
+            errors=tuple(error for _, one in opened for error in lock_errors(one.tools)),
+            broken=self._broken,
+        )
+
+    def _stir(self) -> None:
+        self._changed.set()
+
+    def _has(self, place: Place) -> bool:
+        """Whether a request or a call is one of the item that is under way."""
+        own = self._place
+        if own is None:
+            return False
+        step, item = f"{place.step}/", f"{place.item}/"
+        return step.startswith(f"{own.step}/") and item.startswith(f"{own.item}/")
+
+    async def _run(self, item: ItemScope, used: Used) -> None:
+        scene = self._session.scenes[self._order.scene]
+        log = _ItemLog()
+        self._logs.append(log)
+        stage = self._stage(scene, item, used, log)
+        step = next(step for step in stage.plan.steps if step.id == scene.step)
+        self._place = stage.place(step)
+        stage.spending.items[self._place.step, self._place.item or ""] = used
+        with suppress(CutOffError):
+            record = await run_unit(step, stage)
+            # Calls are for templates of later steps.
+            needed = stage.name(step) in scene.needed
+            log.record = record if needed else replace(record, calls=())
+
+    def _stage(self, scene: Scene, item: ItemScope, used: Used, log: _ItemLog) -> StepContext:
+        session, spending = self._session, Spending()
+
+        def emit(event: Event) -> None:
+            spending.take(event)
+            if not isinstance(event, _PIECES):
+                log.events.append(event)
+
+        plan, resources = session.plan, self._of_item(session.resources, emit)
+        for step in scene.prefix.split("/")[:-1]:
+            plan, resources = plan.inner[step], resources.inner[step]
+        inner: Inner | None = None
+        if plan.inner:
+            from aish.engine.execution.sub_pipeline import run_inner as inner
+        return StepContext(
+            plan,
+            scene.options,
+            resources,
+            # The item has its place in the run; what is within it needs none.
+            anyio.CapacityLimiter(float("inf")),
+            dict(scene.records),
+            course=session.course,
+            spending=spending,
+            needed=scene.needed,
+            prefix=scene.prefix,
+            within=scene.within,
+            inner=inner,
+            item=item,
+            turn=used.turns,
+        )
+
+    def _of_item(self, resources: Resources, emit: Callable[[Event], None]) -> Resources:
+        """What is open here, to one item: what it tells and keeps goes back with the slice."""
+        runtime = replace(resources.runtime, emit=emit, keep=self._keep, long_texts=self.long_texts)
+        inner = {id: self._of_item(one, emit) for id, one in resources.inner.items()}
+        return replace(resources, runtime=runtime, inner=inner)
+
+    def _keep(self, name: str, content: bytes) -> str | None:
+        if not self._session.opening.keeps:
+            return None
+        chosen = self._session.keep(name)
+        self._files.append((chosen, content))
+        return f"files/{chosen}"
+
+
+def on_this_machine(plan: Plan) -> Plan:
+    """The plan with the `PATH` and the `HOME` of this machine for child processes."""
+    here = {name: os.environ[name] for name in CHILD_ENV_NAMES if name in os.environ}
+    return replace(
+        plan,
+        servers=tuple(_server(server, here) for server in plan.servers),
+        inner={step: on_this_machine(inner) for step, inner in plan.inner.items()},
+    )
+
+
+def _server(server: ResolvedServer, here: Mapping[str, str]) -> ResolvedServer:
+    if not server.child_env:
+        return server
+    ours = {name: value for name, value in here.items() if name not in server.entry.env}
+    return replace(server, child_env={**server.child_env, **ours})
+
+
+_sessions: dict[str, WorkerSession] = {}
+
+
+def forget(session: WorkerSession) -> None:
+    """It has closed all that it had open."""
+    for run, one in tuple(_sessions.items()):
+        if one is session:
+            del _sessions[run]
+
+
+def _session(run: str, token: str) -> WorkerSession | None:
+    """The session, if it is there and the one that is meant."""
+    found = _sessions.get(run)
+    return found if found is not None and found.token == token and found.is_alive() else None
+
+
+async def open_session(run: str, token: str, opening: Packed, version: str) -> AishError | None:
+    """Open what a run needs, for the session that `token` names; why it cannot be, if so."""
+    if version != __version__:
+        said = f"a worker has aish {__version__}, and this is {version}"
+        return UnavailableError(said, hint="install the same on both")
+    before = _sessions.get(run)
+    if before is not None:
+        await _close(before)
+    found = _sessions[run] = WorkerSession(token, opening)
+    found.start()
+    try:
+        return await asyncio.wrap_future(found.ready)
+    except Exception as error:  # ruff: ignore[blind-except] - a bug: the run tells of it and ends
+        return InternalError(f"{type(error).__name__}: {error}")
+
+
+def attend(run: str, token: str, stopped: bool) -> bool:  # ruff: ignore[boolean-type-hint-positional-argument] - what `Client.run` sends
+    """Hear that the run is still there, and whether it begins nothing new."""
+    found = _session(run, token)
+    if found is not None:
+        found.tell(lambda: found.hear(stopped=stopped))
+    return found is not None
+
+
+def add_scene(run: str, token: str, scene: Packed) -> bool:
+    """Take what the items of a step have in common."""
+    found = _session(run, token)
+    if found is not None:
+        shown: Scene = scene.value()
+        found.scenes[shown.number] = shown
+    return found is not None
+
+
+def cancel_slice(run: str, token: str, number: int) -> None:
+    """End a slice, with what there is."""
+    found = _session(run, token)
+    if found is not None:
+        found.tell(lambda: found.cancel(number))
+
+
+async def close_session(run: str, token: str) -> None:
+    """Close what is open for a run."""
+    found = _session(run, token)
+    if found is not None:
+        await _close(found)
+
+
+async def _close(session: WorkerSession) -> None:
+    session.tell(session.close)
+    with suppress(TimeoutError):
+        await asyncio.wait_for(asyncio.shield(asyncio.wrap_future(session.closed)), _CLOSING)
+
+
+def run_slice(run: str, token: str, order: Packed) -> Packed | None:
+    """Run a slice until it is over or waits for a lease; nothing if its session is not there.
+
+    It gives its thread back to Dask: this only waits.
+    """
+    secede()
+    found = _sessions.get(run)
+    return None if found is None or found.token != token else found.work(order)
