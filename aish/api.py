@@ -37,11 +37,11 @@ from aish.engine.plan.order import require_stdin
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
+from aish.features.recording.session import CassetteChoice, CassetteSession, load_session
+from aish.features.staging.enabled import stages
 from aish.output.event_log import EventLog, Sink
 from aish.output.items.results import ItemsFile, open_items_file, public
 from aish.output.result import Fold
-from aish.run.staging.wanted import stages
-from aish.run.taping.reel import Reel, TapeChoice, load_reel
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
 from aish.terminal.unattended import Unattended
@@ -188,13 +188,13 @@ class _Prepared:
 
     plan: Plan
     options: RunOptions
-    reel: Reel | None
+    session: CassetteSession | None
 
 
 def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prepared:
     pipeline = load_checked(file, tuple(given.get("overrides") or ()))
     require_steps(pipeline)
-    reel = _reel(pipeline, given)
+    session = _session(pipeline, given)
     stdin, environ = given.get("stdin"), given.get("environ")
     require_stdin(pipeline, stdin, hint="give it as `stdin=…`")
     options = RunOptions(
@@ -211,7 +211,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
         concurrency=given.get("concurrency"),
         environ=dict(os.environ if environ is None else environ),
     )
-    plan = make_plan(pipeline, options, reel=reel)
+    plan = make_plan(pipeline, options, session=session)
     if given.get("ephemeral", False) and stages(plan):
         said = "`mcp.stage` puts calls down for review, and `ephemeral` leaves nothing behind"
         raise UsageError(said, hint="leave out `ephemeral`")
@@ -219,7 +219,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
         from aish.engine.execution.item_source import with_surveys
 
         options = with_surveys(plan, options)
-    return _Prepared(plan, options, reel)
+    return _Prepared(plan, options, session)
 
 
 def _as_json(inputs: Mapping[str, object]) -> dict[str, JsonValue]:
@@ -243,7 +243,7 @@ def _seconds(timeout: float | str | None) -> float | None:
         raise UsageError(str(error), where="timeout", hint="for example `90s` or `10m`") from error
 
 
-def _reel(pipeline: Pipeline, given: Options) -> Reel | None:
+def _session(pipeline: Pipeline, given: Options) -> CassetteSession | None:
     replay, record = given.get("replay"), given.get("record")
     if replay is None and record is None:
         return None
@@ -253,14 +253,14 @@ def _reel(pipeline: Pipeline, given: Options) -> Reel | None:
     if wanted is True and own is None:
         raise UsageError("the file names no cassette", where=str(pipeline.file), hint=_LIVE)
     path = own.path if wanted is True and own is not None else Path(cast("PathLike", wanted))
-    choice = TapeChoice(
+    choice = CassetteChoice(
         path=path,
         mode="none" if replay is not None else "all",
         ignore=() if own is None else own.ignore,
         allow=() if own is None else own.allow,
         strict=own is not None and own.strict is True,
     )
-    return load_reel(choice)
+    return load_session(choice)
 
 
 async def _executed(prepared: _Prepared, given: Options) -> Result:
@@ -270,18 +270,18 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
     hearer = _Hearer(given.get("on_event"))
     with ExitStack() as stack:
         tape: Recorder | None = None
-        if prepared.reel is not None:
+        if prepared.session is not None:
             with folder.unless_refused():
-                tape = stack.enter_context(prepared.reel.opened(plan, options, folder, clock))
+                tape = stack.enter_context(prepared.session.opened(plan, options, folder, clock))
         with folder.beginning():
             items = open_items_file(folder.path) if _has_items(plan) else None
             journal = _journal(folder)
         gathered = _Gathered(folder.id, items)
         book = None
         if stages(plan):
-            from aish.run.staging.book import open_book
+            from aish.features.staging.queue import open_queue
 
-            book = open_book(plan, folder, None)
+            book = open_queue(plan, folder, None)
         sinks: list[Sink | None] = [book, journal, items, gathered, hearer]
         lost: list[str] = []
         log = EventLog(

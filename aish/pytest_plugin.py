@@ -37,7 +37,7 @@ class _Collecting:
         """A YAML file with an `aish:` key."""
         if file_path.suffix not in _SUFFIXES:
             return None
-        from aish.run.yaml_files import is_pipeline
+        from aish.features.yaml_files import is_pipeline
 
         if not is_pipeline(file_path):
             return None
@@ -54,9 +54,9 @@ class PipelineFile(pytest.File):
             CollectError: the file has tests and cannot be run.
         """
         from aish.config.loader import lookup_position
-        from aish.run.testing.files import may_have_tests
-        from aish.run.testing.outcome import Job
-        from aish.run.testing.session import load_file
+        from aish.features.testing.discovery import may_have_tests
+        from aish.features.testing.outcome import Job
+        from aish.features.testing.session import load_file
 
         file = load_file(self.path)
         if file.pipeline is None:
@@ -85,7 +85,7 @@ class PipelineCase(pytest.Item):
         Raises:
             CaseFailedError: it did not pass.
         """
-        from aish.run.testing.case import run_case
+        from aish.features.testing.case import run_case
         from aish.system.guest import as_guest
 
         with as_guest():

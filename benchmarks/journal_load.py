@@ -23,10 +23,10 @@ from aish.core.events import (
 )
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
+from aish.features.resume.find import starts
+from aish.features.resume.state import carried
 from aish.journal.reader import read_journal
 from aish.journal.writer import open_journal
-from aish.run.resuming.journal import carried
-from aish.run.resuming.starts import starts
 
 TEXT = (
     "An answer of a hundred characters or so, as a row of a table that is classified would get it. "

@@ -23,6 +23,7 @@ ALLOWED = {
     "cli/": {"typer", "anyio"},
     "cli/importing/templates.py": {"jinja2"},
     "engine/": {"anyio"},
+    "features/": {"anyio"},
     "run/": {"anyio"},
     "run/cluster/": {"anyio", "dask", "distributed"},
     "agent/": {"anyio"},

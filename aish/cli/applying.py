@@ -23,18 +23,25 @@ from aish.engine.final import PRECEDENCE
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
+from aish.features.staging.apply import (
+    Application,
+    Job,
+    ReviewedCalls,
+    Wish,
+    apply_calls,
+    chosen,
+    expected_problems,
+    homes_of,
+    is_unsettled,
+    require_addresses,
+    require_settled,
+)
+from aish.features.staging.file import Staged, StagedCall
+from aish.features.staging.log import AppliedLog, log_path, states_in
 from aish.journal.writer import open_journal
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.plain import Plain
 from aish.policy.rules import Policy, compile_policy
-from aish.run.applying.apply import Application, Job, apply_calls
-from aish.run.applying.choice import Wish, chosen, is_unsettled, require_settled
-from aish.run.applying.fitness import expected_problems, require_addresses
-from aish.run.applying.homes import homes_of
-from aish.run.applying.log import AppliedLog, log_path, states_in
-from aish.run.applying.reviewed import ReviewedCalls
-from aish.run.staging.call import StagedCall
-from aish.run.staging.reading import Staged
 from aish.system.clock import SystemClock, process_began
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended

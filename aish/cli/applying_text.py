@@ -5,10 +5,9 @@ from collections.abc import Iterator, Sequence
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.text import for_line
-from aish.run.applying.apply import Attempt
-from aish.run.applying.fitness import Against
-from aish.run.applying.log import State
-from aish.run.staging.call import StagedCall
+from aish.features.staging.apply import Against, Attempt
+from aish.features.staging.file import StagedCall
+from aish.features.staging.log import State
 from aish.terminal.question import barred_arguments
 
 WORDS = {

@@ -20,8 +20,8 @@ from aish.config.pipeline import Pipeline
 from aish.core.errors import AishError
 from aish.engine.plan.lock.file import lock_of
 from aish.engine.plan.lock.pins import locked_tools
+from aish.features.history.run_store import newest_first, open_project, open_stores
 from aish.packs.catalogue import PACKS
-from aish.run.past.shelf import newest_first, open_project, open_shelves
 from aish.system.globs import matches_word
 
 INSTALL_HELP = (
@@ -45,10 +45,10 @@ def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
     wanted = Path(given) if isinstance(given, (str, Path)) else None
     with ExitStack() as stack, suppress(AishError, OSError):
         if ctx.info_name == "shell" and wanted is None:
-            shelves = [stack.enter_context(open_project(Path(), "sessions"))]
+            stores = [stack.enter_context(open_project(Path(), "sessions"))]
         else:
-            shelves = list(open_shelves(wanted, stack))
-        ids = ["latest", *(id for id, _ in newest_first(shelves))]
+            stores = list(open_stores(wanted, stack))
+        ids = ["latest", *(id for id, _ in newest_first(stores))]
         return [id for id in ids if id.startswith(incomplete)][:_MOST]
     return []
 

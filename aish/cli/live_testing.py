@@ -26,12 +26,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.json_text import json_text
 from aish.core.text import counted, for_ci_log, for_line
 from aish.engine.final import PRECEDENCE
-from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
-from aish.output.status import seconds_text
-from aish.output.style import Style
-from aish.reports.figures import cost_text
-from aish.reports.markup import Markup, block, joined, tag
-from aish.run.testing.baseline import (
+from aish.features.testing.baseline import (
     VERSION,
     CellKey,
     Comparison,
@@ -39,11 +34,15 @@ from aish.run.testing.baseline import (
     counts_as_failed,
     read_baseline,
 )
-from aish.run.testing.files import find_files
-from aish.run.testing.live import Cell, LiveWish, Matrix, cost_of, live_exit, run_live
-from aish.run.testing.outcome import PipelineFile
-from aish.run.testing.selection import Selection
-from aish.run.testing.session import find_cases
+from aish.features.testing.discovery import Selection, find_files
+from aish.features.testing.live import Cell, LiveWish, Matrix, cost_of, live_exit, run_live
+from aish.features.testing.outcome import PipelineFile
+from aish.features.testing.session import find_cases
+from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
+from aish.output.status import seconds_text
+from aish.output.style import Style
+from aish.reports.figures import cost_text
+from aish.reports.markup import Markup, block, joined, tag
 from aish.system.files import atomic_write
 
 # The model of a column where none was named.

@@ -40,9 +40,9 @@ class EndReports:
 
     def _write(self) -> None:
         from aish.cli.github import annotated_file, github_of
+        from aish.features.history.summary import events
         from aish.journal.reader import read_journal
         from aish.reports.make import ReportFiles, make_reports
-        from aish.run.past.telling import events
 
         asked = self._asked
         others: list[Callable[[Stamped], None]] = []

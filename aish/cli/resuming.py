@@ -23,13 +23,13 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import ResumeRefusedError, ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
+from aish.features.resume.differences import check_same, forced
+from aish.features.resume.find import LATEST, PastPart, hold_past
+from aish.features.resume.replay_events import retold, retold_whole
+from aish.features.resume.state import carried
+from aish.features.resume.unknown_calls import tags
 from aish.journal.reader import torn_tail
 from aish.output.event_log import Sink
-from aish.run.resuming.differences import check_same, forced
-from aish.run.resuming.finding import LATEST, PastPart, hold_past
-from aish.run.resuming.journal import carried
-from aish.run.resuming.retelling import retold, retold_whole
-from aish.run.resuming.unknown import tags
 
 
 def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:

@@ -108,7 +108,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
     with ExitStack() as stack:
         resumed = _resumption(pipeline, asked, film, stack)
         options = _options(pipeline, asked, resumed)
-        plan = make_plan(pipeline, options, reel=film)
+        plan = make_plan(pipeline, options, session=film)
         if resumed is None and plan.has_keys:
             from aish.engine.execution.item_source import with_surveys
 
@@ -158,8 +158,8 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
     import shlex
 
     from aish.engine.resume_state import ResumeRefusedError
+    from aish.features.resume.state import carried
     from aish.journal.reader import read_journal
-    from aish.run.resuming.journal import carried
 
     command = shlex.join(resume_words(pipeline.file, folder))
     try:

@@ -7,8 +7,8 @@ from aish.core.deltas import Usage
 from aish.core.event_json import plain, rfc3339
 from aish.core.json import JsonObject
 from aish.core.text import for_ci_log, for_line
+from aish.features.history.summary import PastRun, State
 from aish.output.status import seconds_text
-from aish.run.past.telling import PastRun, State
 
 STATES: Mapping[State, str] = {
     "running": "running",

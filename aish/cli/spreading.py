@@ -11,12 +11,12 @@ from aish.core.errors import UsageError
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
+from aish.features.resume.unknown_calls import RepeatableTools
+from aish.features.staging.enabled import stages
 from aish.policy.staging import Staging
 from aish.run.cluster.address import cluster_address
 from aish.run.cluster.connection import require_dask
 from aish.run.cluster.failure_policy import ToolRules
-from aish.run.resuming.repeatable import RepeatableTools
-from aish.run.staging.wanted import stages
 
 
 def cluster_of(
@@ -53,9 +53,9 @@ def cluster_of(
 
             staging: Callable[[Plan, str], Staging] | None = None
             if stages(stage.plan):
-                from aish.run.staging.book import unkept_book
+                from aish.features.staging.queue import unkept_queue
 
-                staging = unkept_book
+                staging = unkept_queue
             rules = ToolRules(RepeatableTools, staging, retry_unknown)
             return open_carrier(stage, address, folder, rules)
 

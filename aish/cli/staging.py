@@ -9,9 +9,9 @@ from aish.core.errors import UsageError
 from aish.core.text import counted
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
+from aish.features.staging.enabled import stages
 from aish.output.event_log import Sink
 from aish.policy.staging import Staging
-from aish.run.staging.wanted import stages
 
 
 class Book(Sink, Staging, Protocol):
@@ -51,9 +51,9 @@ def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> Book | None:
     """
     if wanted is None and not stages(plan):
         return None
-    from aish.run.staging.book import open_book
+    from aish.features.staging.queue import open_queue
 
-    return open_book(plan, folder, wanted)
+    return open_queue(plan, folder, wanted)
 
 
 def tell_of(book: Book) -> None:

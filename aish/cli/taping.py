@@ -10,7 +10,13 @@ from aish.cli.optional_value import FILES_OWN
 from aish.config.expected import CassetteSettings
 from aish.config.pipeline import Pipeline
 from aish.core.errors import UsageError
-from aish.run.taping.reel import Mode, Reel, TapeChoice, load_reel, renewal
+from aish.features.recording.session import (
+    CassetteChoice,
+    CassetteSession,
+    Mode,
+    load_session,
+    renewal,
+)
 
 _MODES: dict[RecordMode, Mode] = {
     RecordMode.NONE: "none",
@@ -22,7 +28,7 @@ _IMPLIED: dict[str, Mode] = {"--record": "all", "--replay": "none", "--cassette"
 _OWN = "name one with `cassette: PATH` in the file"
 
 
-def reel_of(pipeline: Pipeline, flags: Taping) -> Reel:
+def reel_of(pipeline: Pipeline, flags: Taping) -> CassetteSession:
     """What `aish run` plays from or records to.
 
     Raises:
@@ -32,7 +38,7 @@ def reel_of(pipeline: Pipeline, flags: Taping) -> Reel:
     path, mode = _place_and_mode(pipeline, flags)
     _check(flags, mode)
     own = _settings(pipeline, path)
-    choice = TapeChoice(
+    choice = CassetteChoice(
         path=path,
         mode=mode,
         ignore=own.ignore,
@@ -44,10 +50,12 @@ def reel_of(pipeline: Pipeline, flags: Taping) -> Reel:
         keep_failed=flags.keep_failed,
         renewal=renewal(pipeline, path),
     )
-    return load_reel(choice)
+    return load_session(choice)
 
 
-def recording_of(pipeline: Pipeline, path: Path | None, *, keep_failed: bool = False) -> Reel:
+def recording_of(
+    pipeline: Pipeline, path: Path | None, *, keep_failed: bool = False
+) -> CassetteSession:
     """What `aish record` records to: `path`, or what the file names.
 
     Raises:
@@ -57,10 +65,10 @@ def recording_of(pipeline: Pipeline, path: Path | None, *, keep_failed: bool = F
         said = "there is no place for the cassette"
         raise UsageError(said, hint=f"give one with `-o CASSETTE`, or {_OWN}")
     own = _settings(pipeline, path)
-    choice = TapeChoice(
+    choice = CassetteChoice(
         own.path, "all", ignore=own.ignore, allow=own.allow, keep_failed=keep_failed
     )
-    return Reel(choice)
+    return CassetteSession(choice)
 
 
 def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:

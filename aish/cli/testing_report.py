@@ -6,8 +6,8 @@ from pathlib import Path
 from aish.cli.testing_text import explanation, summary
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject, JsonValue
+from aish.features.testing.outcome import Outcome, Session, Tried, exit_code
 from aish.output.formats.junit import CaseResult, Suite, Trouble, junit_xml
-from aish.run.testing.outcome import Outcome, Session, Tried, exit_code
 from aish.system.files import atomic_write
 
 _VERSION = 1

@@ -12,9 +12,9 @@ from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.text import counted, for_ci_log, for_line
 from aish.engine.final import NAMES
+from aish.features.testing.outcome import Outcome, Session, Tried, Verdict
 from aish.output.status import seconds_text
 from aish.output.style import Look, Style, look_of
-from aish.run.testing.outcome import Outcome, Session, Tried, Verdict
 
 _DOTS: Mapping[Verdict, str] = {"passed": ".", "failed": "F", "miss": "M", "error": "E"}
 _STYLES: Mapping[Verdict, Style] = {

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from aish.core.events import Exit
 from aish.engine.environment import Recorder, RunEnvironment
-from aish.run.taping.reel import TapeChoice, load_reel, open_tape
+from aish.features.recording.session import CassetteChoice, load_session, open_recorder
 from aish.shell.asked_here import CommandAsking
 from aish.shell.beside import shown
 from aish.shell.earlier import Earlier
@@ -69,9 +69,9 @@ def _tape(stage: Stage) -> Recorder | None:
     """What `:export` is made from later; a session that leaves nothing behind has none."""
     if stage.folder.path is None:
         return None
-    choice = TapeChoice(next_recording(stage.folder.path), "all", answers_only=True)
-    reel = load_reel(choice)
-    opened = open_tape(reel, stage.plan, stage.options, stage.folder, stage.clock)
+    choice = CassetteChoice(next_recording(stage.folder.path), "all", answers_only=True)
+    session = load_session(choice)
+    opened = open_recorder(session, stage.plan, stage.options, stage.folder, stage.clock)
     return stage.stack.enter_context(opened)
 
 

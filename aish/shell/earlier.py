@@ -17,10 +17,10 @@ from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.core.rules import RuleEntry
 from aish.engine.resume_state import ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder
+from aish.features.resume.scan import Spending
 from aish.journal.reader import event_of, read_journal, torn_tail
 from aish.journal.writer import HeldJournal, hold_journal
 from aish.output.event_log import Sink
-from aish.run.resuming.spending import Spending
 from aish.shell.asked_before import AskedBefore
 from aish.shell.outgoing import Asked, Enclosure
 from aish.shell.session import Session

@@ -7,7 +7,7 @@ from aish.cassettes.file import UNFINISHED
 from aish.core.events import NOWHERE, Notice
 from aish.core.protocols import Emit
 from aish.engine.environment import Recorder
-from aish.run.taping.reel import recorder_of
+from aish.features.recording.session import recorder_of
 
 _NAME = "recording-{}.yaml"
 

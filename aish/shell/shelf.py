@@ -8,9 +8,9 @@ from typing import Any, BinaryIO
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.engine.run_folder import RunsPlace, tame_name
+from aish.features.history.run_store import RunStore, newest_first, open_project, open_store
+from aish.features.history.summary import began
 from aish.journal.reader import JournalReading
-from aish.run.past.shelf import Shelf, newest_first, open_project, open_shelf
-from aish.run.past.telling import began
 
 _SHORT = 60
 LATEST = "latest"
@@ -33,7 +33,7 @@ class PastSession:
     empty: bool = False
 
 
-def session_shelf(place: RunsPlace, stack: ExitStack) -> Shelf | None:
+def session_shelf(place: RunsPlace, stack: ExitStack) -> RunStore | None:
     """The folder of sessions, if there is one.
 
     Raises:
@@ -46,10 +46,12 @@ def session_shelf(place: RunsPlace, stack: ExitStack) -> Shelf | None:
         return None
     if not place.wanted.is_dir():
         return None
-    return stack.enter_context(open_shelf(place.wanted, place.wanted))
+    return stack.enter_context(open_store(place.wanted, place.wanted))
 
 
-def find_session(place: RunsPlace, name: str, pipeline: str, stack: ExitStack) -> tuple[Shelf, str]:
+def find_session(
+    place: RunsPlace, name: str, pipeline: str, stack: ExitStack
+) -> tuple[RunStore, str]:
     """The session of this id, or of an id that ends so; `latest` is the newest on the pipeline.
 
     One that was opened and left again is `latest` only where there is no other.
@@ -86,7 +88,7 @@ def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:
     return [] if shelf is None else [_told(shelf, id) for id, _ in newest_first([shelf])]
 
 
-def _is_empty(shelf: Shelf, id: str) -> bool:
+def _is_empty(shelf: RunStore, id: str) -> bool:
     try:
         with JournalReading(_open(shelf, id), id) as reading:
             return all(record.get("type") in _OF_ITSELF for record in reading)
@@ -95,7 +97,7 @@ def _is_empty(shelf: Shelf, id: str) -> bool:
         return False
 
 
-def _told(shelf: Shelf, id: str) -> PastSession:
+def _told(shelf: RunStore, id: str) -> PastSession:
     found = PastSession(id, began(id), 0, "", empty=True)
     try:
         with JournalReading(_open(shelf, id), id) as reading:
@@ -117,7 +119,7 @@ def _with(found: PastSession, record: Any) -> PastSession:
     return replace(found, empty=False) if found.empty else found
 
 
-def _open(shelf: Shelf, id: str) -> BinaryIO:
+def _open(shelf: RunStore, id: str) -> BinaryIO:
     return os.fdopen(shelf.open_journal(id), "rb", buffering=1 << 18)
 
 

@@ -104,7 +104,7 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     ]
     others = {"engine.execution.foreach", "engine.resume_state"}
     others |= {"engine.execution.sub_pipeline", "engine.steps.expect", "engine.expectations.check"}
-    others |= {"run.resuming.scan", "run.staging.book"}
+    others |= {"features.resume.scan", "features.staging.queue"}
     assert not modules & {f"aish.{name}" for name in others}
     assert not modules & {"aish.output.items.table", "aish.output.progress.panel"}
 
@@ -154,7 +154,7 @@ def test_a_recording_and_a_replay_import_nothing_that_only_a_comparison_needs(
     replay = imported(project, "run", "p.yaml", "--replay", "c.yaml")
 
     for modules in (recording, replay):
-        assert modules & {*HEAVY, "jsonschema", "aish.run.taping.trajectories"} == set()
+        assert modules & {*HEAVY, "jsonschema", "aish.features.recording.compare"} == set()
         assert "aish.cassettes.trajectory" not in modules
         assert "aish.cassettes.conversation" not in modules
     # A replay writes nothing, and one without a miss explains none.

@@ -4,8 +4,8 @@ from typing import Any
 
 from aish.core.json import JsonObject
 from aish.core.tools import ToolName
+from aish.features.staging.file import StagedCall, StagedHead, sealed
 from aish.policy.lock import ServerPin
-from aish.run.staging.call import StagedCall, StagedHead, sealed
 
 HEAD = StagedHead("20261121T153101Z-notes-9kq2", "notes", "notes.yaml", "0" * 64)
 PACK = ServerPin("pack", ("fs",), {})

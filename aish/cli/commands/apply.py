@@ -37,9 +37,8 @@ from aish.core.event_json import plain
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.text import counted
-from aish.run.applying.apply import Application
-from aish.run.applying.choice import Wish
-from aish.run.staging.reading import read_staged
+from aish.features.staging.apply import Application, Wish
+from aish.features.staging.file import read_staged
 from aish.system.secrets.secrets import Secrets
 
 

@@ -13,8 +13,7 @@ from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
 from aish.core.text import counted, for_line
 from aish.engine.plan.plan import load_checked
-from aish.run.cassette_check.check import Checked, check
-from aish.run.cassette_check.search import subjects
+from aish.features.recording.lint import Checked, check, subjects
 
 
 def command(

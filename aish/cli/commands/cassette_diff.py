@@ -12,7 +12,7 @@ from aish.cassettes.trajectory import Comparison, compare
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
-from aish.run.taping.trajectories import sent
+from aish.features.recording.compare import sent
 
 
 def command(

@@ -14,7 +14,7 @@ from aish.cli.conversation_text import head_lines, part_lines
 from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.json import JsonObject
-from aish.run.taping.recorded_answer import read_answer
+from aish.features.recording.recorded_answer import read_answer
 
 
 def command(

@@ -27,8 +27,8 @@ from aish.core.text import counted
 from aish.engine.plan.lock.diff import difference_lines, difference_row, named
 from aish.engine.plan.lock.file import is_ignored, lock_path, read_lock, write_lock
 from aish.engine.plan.options import RunOptions
+from aish.features.lockfile import Taken, take_lock
 from aish.policy.lock import Difference, Lock
-from aish.run.lock_taking import Taken, take_lock
 from aish.system.secrets.secrets import Secrets
 
 

@@ -14,11 +14,10 @@ from aish.core.json import JsonObject
 from aish.core.rules import RuleEntry
 from aish.core.text import counted, for_line
 from aish.engine.plan.plan import load_checked
+from aish.features.suggest.calls import Calls, calls_of
+from aish.features.suggest.write import Wanted, wanted_in, write_rules
 from aish.policy.suggest import LeftOut, Suggestion, suggestion
 from aish.policy.suggest_yaml import rule_data, rules_yaml
-from aish.run.suggesting.calls import Calls
-from aish.run.suggesting.finding import calls_of
-from aish.run.suggesting.writing import Wanted, wanted_in, write_rules
 
 _SHOWN = 200
 

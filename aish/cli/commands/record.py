@@ -35,5 +35,5 @@ def command(
     Example: aish record pipelines/review.yaml -o tests/cassettes/review.yaml
     """
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
-    reel = recording_of(pipeline, cassette, keep_failed=keep_failed)
-    return run_pipeline(pipeline, Asked(filling, ruling, telling, reporting=reporting), reel)
+    session = recording_of(pipeline, cassette, keep_failed=keep_failed)
+    return run_pipeline(pipeline, Asked(filling, ruling, telling, reporting=reporting), session)

@@ -14,8 +14,8 @@ from aish.config.quantities import duration
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject
 from aish.core.text import counted, for_line
-from aish.run.past.cleaning import Cleaned, clean, to_clean
-from aish.run.past.shelf import open_shelves
+from aish.features.history.clean import Cleaned, clean, to_clean
+from aish.features.history.run_store import open_stores
 
 _WHICH = "`--keep 20` keeps the newest 20, `--older-than 30d` deletes what is older"
 
@@ -53,7 +53,7 @@ def command(
         )
         raise UsageError(said, hint=_WHICH)
     with ExitStack() as stack:
-        chosen = to_clean(open_shelves(run_dir, stack), keep=keep, before=before)
+        chosen = to_clean(open_stores(run_dir, stack), keep=keep, before=before)
         done = [*clean(chosen, time.time(), dry_run=dry_run)]
     if format_ is Report.JSON:
         print_json([_row(one, dry_run=dry_run) for one in done])
@@ -73,7 +73,7 @@ def _row(one: Cleaned, *, dry_run: bool) -> JsonObject:
     """A run that was chosen; `kept` says why it was left alone."""
     return {
         "run": one.id,
-        "folder": str(one.shelf.path / one.id),
+        "folder": str(one.store.path / one.id),
         "bytes": one.size,
         "deleted": one.kept is None and not dry_run,
         "kept": one.kept,
@@ -83,10 +83,10 @@ def _row(one: Cleaned, *, dry_run: bool) -> JsonObject:
 def _report(done: list[Cleaned], *, dry_run: bool) -> None:
     deleted = [one for one in done if one.kept is None]
     for one in deleted:
-        print_text(f"{for_line(str(one.shelf.path / one.id))}: {bytes_text(one.size)}")
+        print_text(f"{for_line(str(one.store.path / one.id))}: {bytes_text(one.size)}")
     for one in done:
         if one.kept is not None:
-            say(f"warning: `{one.shelf.path / one.id}` is left alone: {one.kept}")
+            say(f"warning: `{one.store.path / one.id}` is left alone: {one.kept}")
     freed = bytes_text(sum(one.size for one in deleted))
     verb = "would be" if dry_run else "were" if len(deleted) != 1 else "was"
     print_text(f"{counted(len(deleted), 'run')} {verb} deleted, {freed}")

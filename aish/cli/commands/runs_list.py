@@ -8,8 +8,8 @@ from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.cli.runs_text import row_of, table
-from aish.run.past.shelf import open_shelves, sessions_elsewhere
-from aish.run.past.telling import past_runs
+from aish.features.history.run_store import open_stores, sessions_elsewhere
+from aish.features.history.summary import past_runs
 
 
 def command(
@@ -24,9 +24,9 @@ def command(
     """
     del verbose
     with ExitStack() as stack:
-        shelves = open_shelves(run_dir, stack)
-        runs = list(past_runs(shelves))
-        hint = None if run_dir else sessions_elsewhere(shelves)
+        stores = open_stores(run_dir, stack)
+        runs = list(past_runs(stores))
+        hint = None if run_dir else sessions_elsewhere(stores)
     if format_ is Report.JSON:
         print_json([row_of(run) for run in runs])
     elif runs:

@@ -22,11 +22,11 @@ from aish.cli.tables import check_kind
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
 from aish.core.text import counted
+from aish.features.history.merge import merge
+from aish.features.history.run_store import JOURNAL, RunStore, open_store, open_stores
+from aish.features.history.summary import find
 from aish.output.items.results import open_items_file
 from aish.output.items.table import ALL_RAW, WRITERS, write_table
-from aish.run.past.merging import merge
-from aish.run.past.shelf import JOURNAL, Shelf, open_shelf, open_shelves
-from aish.run.past.telling import find
 
 
 def command(
@@ -75,14 +75,14 @@ def command(
     return 0
 
 
-def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[Shelf, str]:
+def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[RunStore, str]:
     """A run by its folder, wherever that is, or by its id."""
     folder = Path(name)
     if (folder / JOURNAL).is_file():
         whole = folder.resolve()
-        return stack.enter_context(open_shelf(whole.parent, folder.parent)), whole.name
+        return stack.enter_context(open_store(whole.parent, folder.parent)), whole.name
     if folder.is_dir():
         within = any(folder.glob(f"*/{JOURNAL}"))
         hint = f"runs are in it: `{name.rstrip('/')}/*` names them" if within else None
         raise UsageError("the folder has no journal of a run", where=name, hint=hint)
-    return find(open_shelves(run_dir, stack), name)
+    return find(open_stores(run_dir, stack), name)

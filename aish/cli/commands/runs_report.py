@@ -30,12 +30,12 @@ from aish.core.errors import UsageError
 from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
 from aish.core.text import for_line
+from aish.features.history.run_store import RunStore, open_stores
+from aish.features.history.summary import PastJournal, events, find, open_past
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, open_items_file
 from aish.output.items.table import ALL_RAW, WRITERS, step_of, write_table
 from aish.reports.make import ReportFiles, make_reports
-from aish.run.past.shelf import Shelf, open_shelves
-from aish.run.past.telling import PastJournal, events, find, open_past
 from aish.system.secrets.secrets import Secrets
 
 _IN_FOLDER = "report.html"
@@ -92,11 +92,11 @@ def command(
     check_reports(asked, None, secrets)
     _check_table(output, step, csv_raw=csv_raw)
     with ExitStack() as stack:
-        shelf, found = find(open_shelves(run_dir, stack), id)
-        journal = _journal(shelf, found, stack)
+        store, found = find(open_stores(run_dir, stack), id)
+        journal = _journal(store, found, stack)
         in_folder = not (asked.at_end or asked.traced or output is not None)
         if in_folder:
-            html = shelf.path / found / _IN_FOLDER
+            html = store.path / found / _IN_FOLDER
         others = _others(asked, found, secrets, stack)
         items = stack.enter_context(closing(open_items_file(None)))
         if output is not None:
@@ -132,11 +132,11 @@ def _others(
     return list(sinks)
 
 
-def _journal(shelf: Shelf, id: str, stack: ExitStack) -> PastJournal:
+def _journal(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
     try:
-        return open_past(shelf, id, stack)
+        return open_past(store, id, stack)
     except FileNotFoundError as error:
-        raise UsageError("it has no journal", where=str(shelf.path / id)) from error
+        raise UsageError("it has no journal", where=str(store.path / id)) from error
 
 
 def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> None:

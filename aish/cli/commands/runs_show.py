@@ -16,12 +16,12 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.json_text import json_text
 from aish.core.text import counted, for_ci_log, for_line
 from aish.engine.run_folder import kept_file
+from aish.features.history.messages import Request, Wanted, requests
+from aish.features.history.run_store import RunStore, open_stores
+from aish.features.history.summary import events, find, open_past
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
 from aish.output.result import Fold, result_pieces
-from aish.run.past.messages import Request, Wanted, requests
-from aish.run.past.shelf import Shelf, open_shelves
-from aish.run.past.telling import events, find, open_past
 
 _PURPOSES: Mapping[TurnPurpose, str] = {
     "answer": "turn",
@@ -65,18 +65,18 @@ def command(
         raise UsageError(f"`{named}` chooses messages", hint="add `--messages`")
     # The parser would end with 1 for a reader that wanted no more (`| head`).
     with suppress(BrokenPipeError), ExitStack() as stack:
-        shelf, found = find(open_shelves(run_dir, stack), id)
+        store, found = find(open_stores(run_dir, stack), id)
         if messages:
-            _print_messages(shelf, found, Wanted(step, item), format_, stack)
+            _print_messages(store, found, Wanted(step, item), format_, stack)
         elif format_ is Report.JSON:
-            _print_result(shelf, found, stack)
+            _print_result(store, found, stack)
         else:
-            _print_log(shelf, found, stack)
+            _print_log(store, found, stack)
     return 0
 
 
-def _print_log(shelf: Shelf, id: str, stack: ExitStack) -> None:
-    journal = open_past(shelf, id, stack)
+def _print_log(store: RunStore, id: str, stack: ExitStack) -> None:
+    journal = open_past(store, id, stack)
     log = Plain(sys.stdout)
     end: RunFinished | None = None
     for stamped in events(journal.reading):
@@ -90,8 +90,8 @@ def _print_log(shelf: Shelf, id: str, stack: ExitStack) -> None:
         typer.echo("interrupted: the journal has no end")
 
 
-def _print_result(shelf: Shelf, id: str, stack: ExitStack) -> None:
-    journal = open_past(shelf, id, stack)
+def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
+    journal = open_past(store, id, stack)
     fold = Fold(id)
     items = stack.enter_context(closing(open_items_file(None)))
     end: RunFinished | None = None
@@ -100,7 +100,7 @@ def _print_result(shelf: Shelf, id: str, stack: ExitStack) -> None:
         items(stamped)
         end = stamped.event if isinstance(stamped.event, RunFinished) else None
     if end is None:
-        found = fold.so_far(journal.state(end), str(shelf.path / id))
+        found = fold.so_far(journal.state(end), str(store.path / id))
     else:
         found = fold.result(end)
     for piece in result_pieces(found, items):
@@ -108,14 +108,14 @@ def _print_result(shelf: Shelf, id: str, stack: ExitStack) -> None:
 
 
 def _print_messages(
-    shelf: Shelf, id: str, wanted: Wanted, format_: Report, stack: ExitStack
+    store: RunStore, id: str, wanted: Wanted, format_: Report, stack: ExitStack
 ) -> None:
-    reading = open_past(shelf, id, stack).reading
-    folder = shelf.path / id
+    reading = open_past(store, id, stack).reading
+    folder = store.path / id
     found = requests(events(reading), wanted, lambda name: kept_file(folder, name))
     first = next(found, None)
     if first is None:
-        raise _nothing_sent(shelf, id, wanted)
+        raise _nothing_sent(store, id, wanted)
     if format_ is Report.JSON:
         pieces = _json_pieces(id, first, found)
         for piece in pieces:
@@ -126,11 +126,11 @@ def _print_messages(
         print_text("\n".join(("", *_request_lines(request))))
 
 
-def _nothing_sent(shelf: Shelf, id: str, wanted: Wanted) -> UsageError:
+def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
     """Why there is nothing to show; says which steps or items have something."""
     asked: dict[str, None] = {}
     with ExitStack() as stack:
-        for stamped in events(open_past(shelf, id, stack).reading):
+        for stamped in events(open_past(store, id, stack).reading):
             place = stamped.event.place
             if not isinstance(stamped.event, TurnStarted) or place.step is None:
                 continue
@@ -138,7 +138,7 @@ def _nothing_sent(shelf: Shelf, id: str, wanted: Wanted) -> UsageError:
                 asked[place.step] = None
             elif place.item is not None and Wanted(wanted.step).has(place.step, place.item):
                 asked[place.item] = None
-    where = str(shelf.path / id)
+    where = str(store.path / id)
     if not asked:
         return UsageError("no model was asked for anything here", where=where)
     word, name = ("item", wanted.item) if wanted.item is not None else ("step", wanted.step)

@@ -17,10 +17,9 @@ from aish.cli.testing_report import session_json, tell_github, write_junit
 from aish.cli.testing_text import CaseLines, manners_for
 from aish.cli.writable import check_writable
 from aish.core.errors import ExitCode, UsageError
-from aish.run.testing.files import find_files
-from aish.run.testing.outcome import exit_code
-from aish.run.testing.selection import parse_selection
-from aish.run.testing.session import Renewal, Wish, run_session
+from aish.features.testing.discovery import find_files, parse_selection
+from aish.features.testing.outcome import exit_code
+from aish.features.testing.session import Renewal, Wish, run_session
 
 PathsArgument = Annotated[
     list[Path] | None,

@@ -173,7 +173,7 @@ def make_plan(
     options: RunOptions,
     *,
     with_models: bool = True,
-    reel: Played | None = None,
+    session: Played | None = None,
     judges: Iterable[str] = (),
     secrets: Secrets | None = None,
     offline: bool = False,
@@ -183,7 +183,8 @@ def make_plan(
     `offline` nothing will be opened: what is not set is in `Plan.missing`, and no error.
 
     `judges` are models that are asked beside those of the steps. A sub-pipeline is given the
-    `secrets` of the whole. What a `reel` replays needs no key and sees recorded variables (F7, C6).
+    `secrets` of the whole. What a `session` replays needs no key, and recorded variables are
+    seen (F7, C6).
 
     Raises:
         PipelineError: a variable that the file needs is not set, or what a limit needs is missing.
@@ -193,7 +194,7 @@ def make_plan(
     judges = tuple(judges)
     limits = _limits(pipeline, options, steps, default, judges)
     secrets = Secrets() if secrets is None else secrets
-    of_models, of_servers = _resolvers(pipeline, options, secrets, reel)
+    of_models, of_servers = _resolvers(pipeline, options, secrets, session)
     declared_secrets(pipeline.secrets, of_models)
     used = used_models(pipeline.models, steps, default, judges) if with_models else ()
     bounds = (limits, *(step.flow.limits for step in steps))
@@ -202,9 +203,11 @@ def make_plan(
     }
     servers = tuple(_servers(pipeline, options, of_servers))
     missing = finish((of_models, of_servers), offline=offline)
-    make = partial(make_plan, with_models=with_models, reel=reel, secrets=secrets, offline=offline)
+    make = partial(
+        make_plan, with_models=with_models, session=session, secrets=secrets, offline=offline
+    )
     inner = inner_plans(steps, pipeline, limits, options, make)
-    variables = {**_named(pipeline, options, reel), **of_models.plain, **of_servers.plain}
+    variables = {**_named(pipeline, options, session), **of_models.plain, **of_servers.plain}
     for one in inner.values():
         variables |= one.variables
         missing += one.missing
@@ -274,25 +277,25 @@ def _limits(
 
 
 def _resolvers(
-    pipeline: Pipeline, options: RunOptions, secrets: Secrets, reel: Played | None
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets, session: Played | None
 ) -> tuple[Resolver, Resolver]:
     """What reads variables for the models and for the servers: live, or as they were recorded."""
     live = Variables(options.environ)
     held = (
         live
-        if reel is None
-        else Variables(options.environ, in_replay=True, recorded=reel.variables)
+        if session is None
+        else Variables(options.environ, in_replay=True, recorded=session.variables)
     )
-    of_models = Resolver(pipeline, held if reel and reel.replays_models else live, secrets)
-    of_servers = Resolver(pipeline, held if reel and reel.replays_servers else live, secrets)
+    of_models = Resolver(pipeline, held if session and session.replays_models else live, secrets)
+    of_servers = Resolver(pipeline, held if session and session.replays_servers else live, secrets)
     return of_models, of_servers
 
 
-def _named(pipeline: Pipeline, options: RunOptions, reel: Played | None) -> dict[str, str]:
+def _named(pipeline: Pipeline, options: RunOptions, session: Played | None) -> dict[str, str]:
     """The variables under `env:` that are set: those of the recording, where one is replayed."""
     environ = options.environ
-    if reel is not None and (reel.replays_models or reel.replays_servers):
-        environ = environ if reel.variables is None else reel.variables
+    if session is not None and (session.replays_models or session.replays_servers):
+        environ = environ if session.variables is None else session.variables
     return {name: environ[name] for name in pipeline.env if name in environ}
 
 

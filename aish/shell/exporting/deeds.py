@@ -18,8 +18,8 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
+from aish.features.suggest.calls import Calls, made_of_events
 from aish.journal.reader import event_of
-from aish.run.suggesting.calls import Calls, made_of_events
 
 # How `session.replace` says that the last question is not in the conversation any more.
 _UNANSWERED = "taken back"

@@ -10,7 +10,7 @@ from aish.cassettes.interaction import Interaction
 from aish.cassettes.numbering import numbered
 from aish.cassettes.tape import kind_of
 from aish.core.frozen import frozen
-from aish.run.taping.recorded_answer import read_answer
+from aish.features.recording.recorded_answer import read_answer
 from aish.shell.exporting.deeds import Deeds, Said
 
 _RAN = "exec://"

@@ -15,19 +15,19 @@ from aish.cassettes.model_requests import chat_request, messages_of
 from aish.cassettes.numbering import numbered
 from aish.cassettes.places import Places
 from aish.cassettes.tape import Kind, TapeRules
-from aish.run.taping.reel import Reel, RunTape, TapeChoice
+from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
 from aish.shell.exporting.matched import Matched
 from aish.system.secrets.secrets import Secrets
 
 
-class Rehearsal(RunTape):
+class Rehearsal(RunRecorder):
     """Gives each model's answer in its order, and everything else to the request that it is of."""
 
     def __init__(
         self,
         matched: Matched,
         head: Head,
-        choice: TapeChoice,
+        choice: CassetteChoice,
         places: Places,
         secrets: Secrets,
         monotonic: Callable[[], float],
@@ -40,7 +40,7 @@ class Rehearsal(RunTape):
             secrets=secrets,
             monotonic=monotonic,
         )
-        self.reel = Reel(choice, Cassette(head, matched.others))
+        self.session = CassetteSession(choice, Cassette(head, matched.others))
         self.head = head
         self._used: list[Interaction] = []
         self._numbers: dict[int, int] = {}

@@ -16,13 +16,13 @@ from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.run_folder import RunFolder
+from aish.features.recording.session import CassetteChoice, CassetteSession
+from aish.features.suggest.calls import made_of_events
 from aish.policy.decide import Ruling, decide
 from aish.policy.digest import canonical
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import stand_in
 from aish.policy.suggest_rules import Made
-from aish.run.suggesting.calls import made_of_events
-from aish.run.taping.reel import Reel, TapeChoice
 from aish.shell.exporting.deeds import Deeds
 from aish.shell.exporting.matched import Matched
 from aish.shell.exporting.pipeline import Draft
@@ -53,7 +53,7 @@ async def rehearse(
         NotExportedError: it does something else than the session did.
     """
     opened, clock = session.open, session.open.environment.clock
-    choice = TapeChoice(file)
+    choice = CassetteChoice(file)
     head = Head(False, "", "", dict(opened.plan.variables))
     pipeline = load_checked(file, ())
     _require_unasked(pipeline, made)
@@ -61,7 +61,9 @@ async def rehearse(
         root=str(file.parent.resolve()), run="", home=opened.options.environ.get("HOME", "")
     )
     options = RunOptions(environ=opened.options.environ, lock="none")
-    plan = make_plan(pipeline, options, reel=Reel(choice, Cassette(head, matched.others)))
+    plan = make_plan(
+        pipeline, options, session=CassetteSession(choice, Cassette(head, matched.others))
+    )
     tape = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
     events: list[Event] = []
 

@@ -11,8 +11,8 @@ from aish.cassettes.redact import redact_head
 from aish.cassettes.refusal import refuse_secrets
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
+from aish.features.recording.session import recorder_of
 from aish.journal.reader import read_journal
-from aish.run.taping.reel import recorder_of
 from aish.shell.exporting.deeds import Deeds, deeds_of
 from aish.shell.exporting.layout import layout
 from aish.shell.exporting.matched import Matched, match, recorded
@@ -96,7 +96,7 @@ def _done(session: Session) -> tuple[Deeds, Matched]:
     if not deeds.kept():
         raise UsageError("there is nothing to export: no question has an answer yet")
     tape = recorder_of(environment.tape)
-    earlier = [path for path in recordings(folder) if path != tape.reel.choice.path]
+    earlier = [path for path in recordings(folder) if path != tape.session.choice.path]
     matched = match([*recorded(earlier), tape.so_far()], deeds)
     if matched.missing:
         lines = ", ".join(dict.fromkeys(matched.missing))

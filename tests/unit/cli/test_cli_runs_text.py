@@ -6,7 +6,7 @@ import pytest
 from scripted_events import run_finished
 
 from aish.cli.runs_text import table
-from aish.run.past.telling import PastRun
+from aish.features.history.summary import PastRun
 
 
 def past(name: str) -> PastRun:

@@ -8,8 +8,8 @@ import pytest
 from aish.cli.testing_text import CaseLines, Manners, manners_for, summary
 from aish.core.errors import ExitCode
 from aish.engine.expectations.check import Checked
+from aish.features.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
 from aish.output.style import Look
-from aish.run.testing.outcome import Outcome, Session, Tried, Verdict, exit_code
 
 HOSTILE = "::error::a\n::set-output name=x::y\x1b[2J\u202e ##[group]z"
 

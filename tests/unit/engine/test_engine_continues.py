@@ -20,7 +20,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.resume_state import ResumeState
 from aish.engine.run_folder import kept_file
-from aish.run.resuming.journal import carried
+from aish.features.resume.state import carried
 
 RUN = "20261121T120000Z-p-abcd"
 CHAIN = """

@@ -16,7 +16,7 @@ from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.config.shell import PLATFORM_SHELL
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import LocalCommands, command_arguments
-from aish.run.taping.reel import RunTape
+from aish.features.recording.session import RunRecorder
 from aish.shell.local.handing import handed_over
 from aish.shell.local.shell import LocalShell
 from aish.system.clock import SystemClock
@@ -25,10 +25,10 @@ from aish.system.process.reaper import Reaper
 from aish.system.secrets.secrets import Secrets
 
 
-def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunTape:
+def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunRecorder:
     ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
     places = Places(root=str(folder))
-    return RunTape(
+    return RunRecorder(
         TapeRules(ways),
         () if way == "record" else load(folder / "tape.yaml").interactions,
         Matching(places=places),
@@ -41,15 +41,15 @@ def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunTape:
 
 def recorded(folder: Path, play: str, *, prefix: tuple[str, ...] = PLATFORM_SHELL) -> Scene:
     with Recording(folder / "tape.yaml", HEAD) as recording:
-        reel = tape(folder, "record", recording)
-        scene = Scene(folder, prefix=prefix, tape=reel, desk=Desk(["yes"]))
+        session = tape(folder, "record", recording)
+        scene = Scene(folder, prefix=prefix, tape=session, desk=Desk(["yes"]))
 
         async def commands(shell: LocalShell) -> None:
             await shell.run_typed(play, hand_over=True)
             await shell.propose("CMD: echo proposed >&2; exit 2")
 
         scene.run(commands)
-        reel.finish(HEAD)
+        session.finish(HEAD)
     return scene
 
 
@@ -105,8 +105,8 @@ def test_through_another_shell_the_step_is_the_whole_argv(tmp_path: Path) -> Non
 @pytest.mark.requirement("C6")
 def test_an_interrupted_command_is_on_the_tape_as_such(tmp_path: Path) -> None:
     with Recording(tmp_path / "tape.yaml", HEAD) as recording:
-        reel = tape(tmp_path, "record", recording)
-        scene = Scene(tmp_path, tape=reel)
+        session = tape(tmp_path, "record", recording)
+        scene = Scene(tmp_path, tape=session)
 
         async def play(shell: LocalShell) -> None:
             with anyio.CancelScope() as scope:
@@ -114,7 +114,7 @@ def test_an_interrupted_command_is_on_the_tape_as_such(tmp_path: Path) -> None:
                 await shell.run_typed("echo up; sleep 1000", hand_over=True)
 
         scene.run(play)
-        reel.finish(HEAD)
+        session.finish(HEAD)
 
     (one,) = load(tmp_path / "tape.yaml").interactions
     assert one.response.broken is not None

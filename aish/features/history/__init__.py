@@ -1,0 +1,1 @@
+"""Runs of the past: found, told from their journals, merged, deleted."""

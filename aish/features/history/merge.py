@@ -1,0 +1,196 @@
+"""The shards of one run joined again, after a look at whether they are that (B6).
+
+Told from their journals alone, so that it does not matter on which machine each of them ran.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+
+from aish.core.errors import UsageError
+from aish.core.events import (
+    ItemFinished,
+    ItemStarted,
+    RunFinished,
+    RunStarted,
+    Shard,
+    Stamped,
+    StepFinished,
+    StepStarted,
+)
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import counted
+from aish.features.history.run_store import RunStore
+from aish.features.history.summary import events, open_past
+from aish.items.shards import holds
+from aish.output.items.results import ItemsFile
+from aish.output.items.table import came_through, step_of
+
+_SHOWN = 5
+_SHARD = "--shard"
+_GO_ON = "`aish run FILE --resume ID` goes on with it"
+
+
+class MergeError(UsageError):
+    """Runs that are not the shards of one; `where` names the run."""
+
+    code = "merge"
+
+
+@frozen
+class Part:
+    """One of the runs: where it is kept, and what it says it is."""
+
+    store: RunStore
+    id: str
+    shard: Shard
+    pipeline: str
+    fingerprint: Mapping[str, JsonValue]
+
+    @property
+    def name(self) -> str:
+        """The run as a person finds it."""
+        return str(self.store.path / self.id)
+
+
+def merge(runs: Sequence[tuple[RunStore, str]], step: str | None, into: ItemsFile) -> str:
+    """Put the results of all runs into one file; the step they are of.
+
+    Raises:
+        MergeError: they are not one run, a shard is missing or double, or one has not come to its
+            end; names which.
+        JournalError: a journal is not as it was written.
+        OSError: the file cannot be written.
+    """
+    parts = [_take(store, id, into) for store, id in runs]
+    _check_one_run(parts)
+    _check_shards(parts)
+    try:
+        found = step_of(into.steps(), step)
+    except UsageError as error:
+        raise MergeError(error.message, where=error.where, hint=error.hint) from error
+    _check_rows(into, found)
+    return found
+
+
+def _take(store: RunStore, id: str, into: ItemsFile) -> Part:
+    """Add the results of a run to those that are there."""
+    started: RunStarted | None = None
+    finished: RunFinished | None = None
+    ends: dict[str, StepFinished] = {}
+    name = str(store.path / id)
+    for event in _events(store, id):
+        match event:
+            case RunStarted():
+                started, finished = event, None
+            case RunFinished():
+                finished = event
+            case StepFinished() if event.place.step is not None:
+                ends[event.place.step] = event
+            case StepStarted():
+                into(Stamped(into.last + 1, 0.0, event))
+            case ItemStarted() | ItemFinished() if "/" not in (event.place.step or "/"):
+                if isinstance(event, ItemFinished) and started is not None:
+                    _check_item(event, started.shard, into, name)
+                # Numbered anew: each journal counts from 1.
+                into(Stamped(into.last + 1, 0.0, event))
+            case _:
+                pass
+    if started is None:
+        raise MergeError("nothing was run", where=name)
+    if started.shard is None:
+        hint = "its results are whole: `aish run -o FILE` writes them"
+        raise MergeError("it is no shard: it has all items", where=name, hint=hint)
+    _check_ended(name, finished, ends)
+    return Part(store, id, started.shard, started.pipeline, started.fingerprint)
+
+
+def _check_item(event: ItemFinished, shard: Shard | None, into: ItemsFile, name: str) -> None:
+    if shard is not None and not holds(shard, event.key):
+        said = f"the item `{event.key}` is not of the shard {shard.index}/{shard.of}"
+        raise MergeError(said, where=name)
+    # A key is of one shard only, so the same key is the same item, tried again.
+    other = into.row(event.place.step or "", event.index)
+    if other is not None and other["key"] != event.key:
+        said = f"the item {event.index} is there twice: as `{other['key']}` and as `{event.key}`"
+        raise MergeError(said, where=name, hint="was a shard run on other items?")
+
+
+def _events(store: RunStore, id: str) -> Iterator[object]:
+    with ExitStack() as stack:
+        try:
+            journal = open_past(store, id, stack)
+        except FileNotFoundError as error:
+            said = "there is no journal of a run"
+            raise MergeError(said, where=str(store.path / id)) from error
+        for stamped in events(journal.reading):
+            yield stamped.event
+
+
+def _check_ended(name: str, finished: RunFinished | None, ends: Mapping[str, StepFinished]) -> None:
+    if finished is None:
+        raise MergeError("it has not come to its end", where=name, hint=_GO_ON)
+    for step, end in ends.items():
+        # Of steps without items, too: a shard is whole, or it is none.
+        if end.status != "skipped" and not came_through(end):
+            said = f"the step `{step}` has not come through its items"
+            raise MergeError(said, where=name, hint=f"{_GO_ON}, `--retry-failed` with what failed")
+    if finished.exit.code > 1:
+        said = f"it ended before its time: {finished.exit.name}"
+        raise MergeError(said, where=name, hint=_GO_ON)
+
+
+def _check_one_run(parts: Sequence[Part]) -> None:
+    first = parts[0]
+    for part in parts[1:]:
+        if part.shard.of != first.shard.of:
+            said = f"it is one of {counted(part.shard.of, 'shard')}, not of {first.shard.of}"
+            raise MergeError(f"{said} as `{first.name}`", where=part.name)
+        different = sorted(_different(first, part))
+        if different:
+            shown = ", ".join(f"`{name}`" for name in different[:_SHOWN])
+            more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
+            said = f"it is not the same run as `{first.name}`: {shown}{more} differ"
+            raise MergeError(said, where=part.name)
+
+
+def _different(one: Part, other: Part) -> Iterator[str]:
+    if one.pipeline != other.pipeline:
+        yield "name"
+    for name in one.fingerprint.keys() | other.fingerprint.keys():
+        if name != _SHARD and one.fingerprint.get(name) != other.fingerprint.get(name):
+            yield name
+
+
+def _check_shards(parts: Sequence[Part]) -> None:
+    of = parts[0].shard.of
+    there: dict[int, Part] = {}
+    for part in parts:
+        twice = there.setdefault(part.shard.index, part)
+        if twice is not part:
+            said = f"the shard {part.shard.index}/{of} is there twice: also in `{twice.name}`"
+            raise MergeError(said, where=part.name)
+    missing = [index for index in range(1, of + 1) if index not in there]
+    if missing:
+        shown = ", ".join(f"{index}/{of}" for index in missing[:_SHOWN])
+        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        noun, verb = ("shards", "are") if len(missing) > 1 else ("shard", "is")
+        hint = f"`aish run FILE --shard {missing[0]}/{of}` runs it, with what the others were given"
+        raise MergeError(f"the {noun} {shown}{more} {verb} missing", hint=hint)
+
+
+def _check_rows(into: ItemsFile, step: str) -> None:
+    """See that each item up to the last one is there."""
+    for expected, row in enumerate(into.rows(step)):
+        if row["index"] != expected:
+            hint = "was a shard run on other items?"
+            raise MergeError(_gap(expected, row["index"]), hint=hint)
+
+
+def _gap(first: int, then: int) -> str:
+    last = then - 1
+    return (
+        f"the item {first} is missing"
+        if first == last
+        else f"the items {first} to {last} are missing"
+    )

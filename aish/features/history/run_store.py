@@ -1,0 +1,186 @@
+"""The folder in which runs are kept, and the run folders in it (B1); no link is followed (X9)."""
+
+import errno
+import os
+import re
+import shutil
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
+from operator import itemgetter
+from pathlib import Path
+from typing import Self
+
+from aish.core.errors import UsageError
+from aish.system.files import open_own
+
+JOURNAL = Path("events.jsonl")
+
+_ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
+# Where a project's pipelines stand.
+_PROJECTS = (Path(), Path("pipelines"))
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# Whatever else lies in a run's folder was put there by somebody.
+_OURS = re.compile(
+    r"(?:events\.jsonl(?:\.torn)?|results\.jsonl|plan\.json|report\.html|junit\.xml"
+    r"|staged\.json(?:\.applied\.jsonl(?:\.torn)?)?"
+    r"|recording-[0-9]+\.yaml(?:\.partial)?"
+    r"|\.results\.jsonl\.[0-9a-f]{16}|files|servers|\.gitignore|model-.*\.log)\Z"
+)
+
+
+class RunStore:
+    """An open folder of runs; `path` is how a person would say it. Closed by leaving it."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self.path = path
+        self._descriptor = descriptor
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        os.close(self._descriptor)
+
+    def ids(self) -> Iterator[str]:
+        """The runs in it, in no order."""
+        with os.scandir(self._descriptor) as entries:
+            for entry in entries:
+                if _ID.match(entry.name) and entry.is_dir(follow_symlinks=False):
+                    yield entry.name
+
+    def order(self, id: str) -> tuple[str, int, str]:
+        """What sorts runs by when they began: within a second, by when their plan was written."""
+        stamp, _, _ = id.partition("-")
+        try:
+            plan = os.stat(f"{id}/plan.json", dir_fd=self._descriptor, follow_symlinks=False)
+        except OSError:
+            return stamp, 0, id
+        return stamp, plan.st_mtime_ns, id
+
+    def open_journal(self, id: str) -> int:
+        """A descriptor that reads the journal of a run.
+
+        Raises:
+            UsageError: it is no plain file of our own, or the run's folder is a link.
+            FileNotFoundError: there is none.
+        """
+        with ExitStack() as stack:
+            return open_own(JOURNAL, self._open(id, stack))
+
+    def strangers(self, id: str) -> Sequence[str]:
+        """What lies in the run's folder and is no part of a run."""
+        with ExitStack() as stack, os.scandir(self._open(id, stack)) as entries:
+            return sorted(entry.name for entry in entries if not _OURS.match(entry.name))
+
+    def size(self, id: str) -> int:
+        """The bytes of all files in the run's folder."""
+        with ExitStack() as stack:
+            folder = self._open(id, stack)
+            return sum(
+                os.stat(name, dir_fd=held, follow_symlinks=False).st_size
+                for _, _, names, held in os.fwalk(".", dir_fd=folder)
+                for name in names
+            )
+
+    def remove(self, id: str) -> None:
+        """Delete the run's folder; a link in it is deleted, not what it leads to."""
+        shutil.rmtree(id, dir_fd=self._descriptor)
+
+    def _open(self, id: str, stack: ExitStack) -> int:
+        folder = _below(self._descriptor, id, self.path / id)
+        stack.callback(os.close, folder)
+        return folder
+
+
+def open_stores(wanted: Path | None, stack: ExitStack) -> Sequence[RunStore]:
+    """The folders of runs that a person means: `wanted`, or those of the project.
+
+    A project's pipelines stand in its folder or in `pipelines/` (as `aish test` has it too), and
+    the runs are kept beside them.
+
+    Raises:
+        UsageError: `wanted` cannot be read, or a part of a project's folder is a link.
+    """
+    if wanted is not None:
+        try:
+            held = os.open(wanted, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            raise UsageError(f"{error.strerror}", where=f"--run-dir {wanted}") from error
+        return [stack.enter_context(RunStore(wanted, held))]
+    stores = []
+    for project in _PROJECTS:
+        # What is missing is no mistake: nothing was run there yet.
+        with suppress(FileNotFoundError):
+            stores.append(stack.enter_context(open_project(project)))
+    return stores
+
+
+def sessions_elsewhere(stores: Sequence[RunStore], name: str = "") -> str | None:
+    """Where the sessions of a project are that `stores` do not have, if the one meant is there.
+
+    They are journals as runs are, and are kept in a folder of their own.
+    """
+    known = [store.path.absolute() for store in stores]
+    for project in _PROJECTS:
+        path = project / ".aish" / "sessions"
+        if path.absolute() in known:
+            continue
+        with suppress(OSError, UsageError), open_project(project, path.name) as store:
+            if any(id.endswith(name) for id in store.ids()):
+                return f"`--run-dir {path}` has the sessions of `aish shell`"
+    return None
+
+
+def open_store(folder: Path, shown: Path) -> RunStore:
+    """A folder of runs that a person named, shown as it was named.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        return RunStore(shown, os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        raise UsageError(f"{error.strerror}", where=str(shown)) from error
+
+
+def newest_first(stores: Sequence[RunStore]) -> list[tuple[str, RunStore]]:
+    """Every run and the shelf it is on."""
+    found = [(store.order(id), id, store) for store in stores for id in store.ids()]
+    return [(id, store) for _, id, store in sorted(found, key=itemgetter(0), reverse=True)]
+
+
+def open_project(project: Path, store: str = "runs") -> RunStore:
+    """The folder of runs of one project, or another `store` of it.
+
+    Raises:
+        UsageError: a part of its path is a link or no folder.
+        FileNotFoundError: there is none.
+    """
+    held = os.open(project, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    path = project
+    for part in (".aish", store):
+        path /= part
+        try:
+            above, held = held, _below(held, part, path)
+        except BaseException:
+            os.close(held)
+            raise
+        os.close(above)
+    return RunStore(path, held)
+
+
+def _below(held: int, part: str, path: Path) -> int:
+    """The folder `part` in an open folder."""
+    try:
+        descriptor = os.open(part, _FOLDER, dir_fd=held)
+    except OSError as error:
+        if error.errno in {errno.ELOOP, errno.ENOTDIR}:
+            said = f"`{path}` is a link or no folder, and links are not followed here"
+            raise UsageError(said) from error
+        raise
+    status = os.fstat(descriptor)
+    if status.st_uid != os.geteuid() or not stat.S_ISDIR(status.st_mode):
+        os.close(descriptor)
+        raise UsageError(f"`{path}` belongs to another user")
+    return descriptor

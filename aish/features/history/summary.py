@@ -1,0 +1,173 @@
+"""What a run of the past came to, told from its journal."""
+
+import os
+import time
+from calendar import timegm
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Literal
+
+from aish.core.errors import UsageError, did_you_mean
+from aish.core.events import RunFinished, RunStarted, Stamped, StepFinished
+from aish.core.frozen import frozen
+from aish.features.history.run_store import JOURNAL, RunStore, newest_first, sessions_elsewhere
+from aish.journal.reader import JournalReading, event_of
+from aish.journal.writer import JournalError
+from aish.system.file_lock import is_written, writer
+
+State = Literal["ended", "running", "no_end", "unreadable"]
+"""`no_end`: it was killed, and nobody is writing it any more."""
+
+
+@frozen
+class PastRun:
+    """One run; what its journal does not tell is `None`."""
+
+    id: str
+    folder: Path
+    state: State
+    pipeline: str | None = None
+    steps: int = 0
+    finished: RunFinished | None = None
+    writer: str | None = None
+    problem: str | None = None
+
+    @property
+    def began(self) -> float:
+        """When, in seconds since the epoch; from its id."""
+        return began(self.id)
+
+
+def began(id: str) -> float:
+    """When a run began, from its id."""
+    stamp, _, _ = id.partition("-")
+    try:
+        return float(timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ")))
+    except ValueError:
+        # Digits that are no date: somebody made this name.
+        return 0.0
+
+
+def past_runs(stores: Sequence[RunStore]) -> Iterator[PastRun]:
+    """Every run on the shelves, the newest first."""
+    for id, store in newest_first(stores):
+        yield tell(store, id)
+
+
+def tell(store: RunStore, id: str) -> PastRun:
+    """One run, its journal read from end to end."""
+    folder = store.path / id
+    try:
+        with ExitStack() as stack:
+            journal = open_past(store, id, stack)
+            told = _fold(events(journal.reading))
+            return PastRun(id, folder, journal.state(told[-1]), *told, journal.writer(told[-1]))
+    except FileNotFoundError:
+        return PastRun(id, folder, "no_end")
+    except UsageError as error:
+        return PastRun(id, folder, "unreadable", problem=str(error))
+    except OSError as error:
+        return PastRun(id, folder, "unreadable", problem=f"{error.strerror}")
+
+
+@frozen
+class PastJournal:
+    """An open journal, and whether somebody was writing it when it was opened.
+
+    Asked before it is read: a run that ends meanwhile is not taken for one that was killed.
+    """
+
+    reading: JournalReading
+    descriptor: int
+    written: bool
+
+    def state(self, finished: RunFinished | None) -> State:
+        """How the run stands, once its journal is read."""
+        if finished is not None:
+            return "ended"
+        return "running" if self.written else "no_end"
+
+    def writer(self, finished: RunFinished | None) -> str | None:
+        """Who is writing it still: `process 4711`."""
+        return writer(self.descriptor) if self.written and finished is None else None
+
+
+def open_past(store: RunStore, id: str, stack: ExitStack) -> PastJournal:
+    """The journal of a run, open until `stack` is left.
+
+    Raises:
+        UsageError: it is no plain file of our own.
+        OSError: it cannot be opened.
+    """
+    descriptor = store.open_journal(id)
+    file = os.fdopen(descriptor, "rb", buffering=1 << 18)
+    reading = stack.enter_context(JournalReading(file, str(store.path / id / JOURNAL)))
+    return PastJournal(reading, descriptor, is_written(descriptor))
+
+
+def events(reading: JournalReading) -> Iterator[Stamped]:
+    """The events of a journal; those that a newer aish added are left out.
+
+    Raises:
+        JournalError: it is not as it was written.
+    """
+    for record in reading:
+        try:
+            event = event_of(record)
+        except ValueError as error:
+            said = f"a record of type {record.get('type')!r} is no such event: {error}"
+            raise JournalError(said, where=reading.where) from error
+        if event is not None:
+            yield event
+
+
+def find(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
+    """The run of this id, or of an id that ends so; `latest` is the newest.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    found = dict(newest_first(stores))
+    if not found:
+        hint = sessions_elsewhere(stores) or "`--run-dir DIR` looks in another place"
+        raise UsageError("there are no runs", where=_places(stores), hint=hint)
+    if name == "latest":
+        name = next(iter(found))
+    fitting = [name] if name in found else [id for id in found if name and id.endswith(name)]
+    if len(fitting) == 1:
+        return found[fitting[0]], fitting[0]
+    if fitting:
+        raise UsageError(f"`{name}` may be any of {len(fitting)} runs", hint="give the whole id")
+    near = sessions_elsewhere(stores, name) or did_you_mean(name, found)
+    hint = near or "`aish runs list` shows what there is"
+    raise UsageError(f"there is no run `{name}`", where=_places(stores), hint=hint)
+
+
+def _places(stores: Sequence[RunStore]) -> str | None:
+    return ", ".join(str(store.path) for store in stores) or None
+
+
+def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:
+    """Pipeline, steps that were not skipped, end; a run that was gone on with has no end yet.
+
+    The seconds of the end are those of all parts of the run, and not what passed between them.
+    """
+    pipeline, finished = None, None
+    steps: set[str | None] = set()
+    begun = last = earlier = 0.0
+    for stamped in stream:
+        match stamped.event:
+            case RunStarted() as started:
+                pipeline, finished = started.pipeline, None
+                earlier += last - begun
+                begun = stamped.time
+            case StepFinished(status=status, place=place) if status != "skipped":
+                steps.add(place.step)
+            case RunFinished() as ended:
+                finished = replace(ended, seconds=earlier + ended.seconds)
+            case _:
+                pass
+        last = stamped.time
+    return pipeline, len(steps), finished

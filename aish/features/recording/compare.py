@@ -1,0 +1,181 @@
+"""What a run did, as a `Trajectory`: out of a cassette, or out of a run's events (C7, C10).
+
+asked_for(interactions) -> Trajectory          # of a recording: what its models asked for
+Following().take(event), .trajectory           # the same of a run, from its events
+sent(interactions) -> Trajectory               # what went to servers and commands
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+from aish.agent.runtime import add_cost, add_usage
+from aish.cassettes.conversation import conversation
+from aish.cassettes.conversation_parts import (
+    AskedCall,
+    LocalCommand,
+    ModelTurn,
+    Part,
+    ServerExchange,
+)
+from aish.cassettes.interaction import Interaction, Request
+from aish.cassettes.json_body import at, items, json_or_text, word
+from aish.cassettes.model_requests import chat_request, endpoint_of
+from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
+from aish.config.models import ModelEntry
+from aish.core.deltas import Usage
+from aish.core.events import Event, TurnFinished
+from aish.core.json import JsonValue
+from aish.engine.plan.order import OPENING
+from aish.features.recording.recorded_answer import read_answer
+from aish.models.client import wire_name
+from aish.models.pricing import Pricing, pricing_of
+
+_OWN_KEYS: Final = frozenset({"model", "messages", "tools"})
+_ASIDE: Final = frozenset({"sampling", "judge"})
+
+
+def asked_for(
+    interactions: Iterable[Interaction], entries: Iterable[ModelEntry] = ()
+) -> Trajectory:
+    """What the models of a recording asked for and answered; results are not compared.
+
+    What they answered to servers is left out, and the words of judges: they are not what the run
+    was for. `entries` are the models of the file, for their prices.
+    """
+    parts = conversation(interactions, read_answer)
+    turns = (part for part in parts if isinstance(part, ModelTurn) and not part.sampled)
+    models = [turn for turn in _but_judges(turns) if _is_answered(turn)]
+    calls = tuple(_asked(call) for turn in models for call in turn.answer.calls)
+    totals = replace(_totals(models, len(calls)), cost_usd=_cost(models, entries))
+    return Trajectory(calls, _answers(models), totals=totals)
+
+
+def sent(interactions: Iterable[Interaction]) -> Trajectory:
+    """What a recording holds: calls with their results, prompts and answers, requests to models."""
+    held = tuple(interactions)
+    parts = conversation(held, read_answer)
+    models = [one for one in parts if isinstance(one, ModelTurn) and _is_answered(one)]
+    calls = tuple(call for part in parts for call in _sent(part))
+    prompts = tuple(
+        (message.role, message.text)
+        for part in parts
+        if isinstance(part, ModelTurn) and part.again is None
+        for message in part.news
+        if message.role in {"system", "user", "developer"}
+    )
+    requests = tuple(_request(held[turn.number - 1].request) for turn in models)
+    return Trajectory(calls, _answers(models), prompts, _totals(models, len(calls)), requests)
+
+
+def _request(request: Request) -> ModelRequest:
+    body = chat_request(request) or {}
+    tools = items(body.get("tools"))
+    return ModelRequest(
+        endpoint=endpoint_of(request),
+        model=word(body.get("model")),
+        parameters={key: value for key, value in body.items() if key not in _OWN_KEYS},
+        tools={word(at(tool, "function", "name")) or word(tool): tool for tool in tools},
+        messages=body.get("messages"),
+    )
+
+
+class Following:
+    """Gathers what a run does from its events."""
+
+    def __init__(self) -> None:
+        self._turns: list[TurnFinished] = []
+
+    def take(self, event: Event) -> None:
+        """Look at the next event."""
+        if isinstance(event, TurnFinished) and event.purpose not in _ASIDE:
+            self._turns.append(event)
+
+    @property
+    def trajectory(self) -> Trajectory:
+        """What the models asked for and answered so far."""
+        calls = tuple(
+            Call(one.name, json_or_text(one.arguments))
+            for turn in self._turns
+            for one in turn.calls
+        )
+        usage: Usage | None = None
+        cost: float | None = 0.0
+        for turn in self._turns:
+            usage = add_usage(usage, turn.usage)
+            cost = add_cost(cost, turn.cost_usd)
+        return Trajectory(
+            calls,
+            tuple(turn.text for turn in self._turns if not turn.calls),
+            totals=Totals(
+                len(self._turns),
+                len(calls),
+                usage or Usage(),
+                sum((turn.seconds for turn in self._turns), 0.0),
+                cost if self._turns else None,
+            ),
+        )
+
+
+def _but_judges(turns: Iterable[ModelTurn]) -> Iterator[ModelTurn]:
+    """Without the conversations that begin as those of judges do."""
+    judged: set[int | None] = set()
+    for turn in turns:
+        first = turn.news[0] if turn.news else None
+        begins = first is not None and first.text.startswith(OPENING)
+        if begins or turn.follows in judged or turn.again in judged:
+            judged.add(turn.number)
+            judged.discard(None)
+        else:
+            yield turn
+
+
+def _cost(turns: Sequence[ModelTurn], entries: Iterable[ModelEntry]) -> float | None:
+    """What the turns cost by what their endpoints said, else at the prices of the file now."""
+    prices: dict[str, Pricing | None] = {}
+    for entry in entries:
+        name, price = wire_name(entry), pricing_of(entry)
+        # Two prices for what has one name in the recording are no price.
+        prices[name] = price if prices.setdefault(name, price) == price else None
+    total: float | None = 0.0 if turns else None
+    for turn in turns:
+        price, cost = prices.get(turn.model), turn.answer.cost_usd
+        if cost is None and price is not None:
+            cost = price.cost(turn.answer.usage)
+        total = add_cost(total, cost)
+    return total
+
+
+def _is_answered(part: Part) -> bool:
+    return isinstance(part, ModelTurn) and part.answer.trouble is None
+
+
+def _answers(turns: Iterable[ModelTurn]) -> tuple[str, ...]:
+    return tuple(turn.answer.text for turn in turns if not turn.answer.calls)
+
+
+def _asked(call: AskedCall) -> Call:
+    return Call(call.name, json_or_text(call.arguments))
+
+
+def _sent(part: Part) -> Iterable[Call]:
+    if isinstance(part, ServerExchange) and part.method == "tools/call":
+        yield Call(f"{part.server} · {part.name}", part.arguments, part.trouble or part.text)
+    elif isinstance(part, LocalCommand):
+        command: JsonValue = part.command if isinstance(part.command, str) else list(part.command)
+        yield Call(f"run {part.step}", command, _output(part))
+
+
+def _output(part: LocalCommand) -> str:
+    if part.trouble is not None:
+        return part.trouble
+    code = [f"exit code {part.exit_code}"] if part.exit_code else []
+    return "\n".join(text for text in (*code, part.stdout, part.stderr) if text)
+
+
+def _totals(turns: Sequence[ModelTurn], calls: int) -> Totals:
+    usage: Usage | None = None
+    for turn in turns:
+        usage = add_usage(usage, turn.answer.usage)
+    times = [turn.seconds for turn in turns if turn.seconds is not None]
+    return Totals(len(turns), calls, usage or Usage(), sum(times) if times else None)

@@ -1,0 +1,514 @@
+"""A run's cassette: its file, what is played from it or recorded to it, how it ends (C1 to C9).
+
+Imported only by runs that have one: a plain run knows nothing of `aish.cassettes`.
+"""
+
+import json
+import os
+from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from anyio.lowlevel import checkpoint
+
+from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.file import failed, load, partial, shown
+from aish.cassettes.http import taped
+from aish.cassettes.interaction import Cassette, Head, Interaction, Request
+from aish.cassettes.matching import Matching
+from aish.cassettes.numbering import in_order
+from aish.cassettes.places import Places
+from aish.cassettes.recording import Recording, require_place
+from aish.cassettes.take import Take
+from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way, kind_of
+from aish.config.models import ModelEntry
+from aish.config.pipeline import Pipeline
+from aish.core.errors import AishError, ExitCode
+from aish.core.events import NOWHERE, CassetteInfo, CassetteMode, CassetteUse, Event, Level, Notice
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.core.protocols import Clock, Emit
+from aish.core.tools import ToolResult
+from aish.engine.environment import Recorder, RecordingEnd
+from aish.engine.final import NAMES, FinalState, decide_exit
+from aish.engine.plan.credentials import ResolvedModel
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
+from aish.mcp.transports.adapter import CassetteAdapter
+from aish.models.retry import RetryTiming
+from aish.models.transport import MakeClient, open_client
+from aish.system.clock import SystemClock
+
+Mode = CassetteMode
+"""`none` replays; `once` does if there is a cassette, else it records; `new_episodes` records
+what the cassette does not hold; `all` records everything (vcrpy's names, C7)."""
+
+COMPLETE = frozenset(
+    {ExitCode.OK, ExitCode.FAILED, ExitCode.DENIED, ExitCode.BUDGET, ExitCode.LOCK}
+)
+"""A run that ended with one of these did all that it was to do, and is worth a replay."""
+
+_NO_CONVERSATION = b'{"messages":[]}'
+
+
+@frozen
+class CassetteChoice:
+    """What the file and the command line say about a run's cassette.
+
+    `strict` makes an error of what a replay leaves unused (C5). `live_tools` replays the models
+    and runs the tools; `live_model` is the alias that answers every prompt while the tools are
+    replayed. `paced` replays with the recorded times. `answers_only` records requests to models
+    without the conversation in them, which a long session would keep as often as it asks.
+    `accepted` are the exit codes of runs whose recording takes the place of an older cassette;
+    `keep_failed` puts the recording of any other run beside it. `renewal` is the command that
+    records it again.
+    """
+
+    path: Path
+    mode: Mode = "none"
+    ignore: tuple[str, ...] = ()
+    allow: tuple[str, ...] = ()
+    strict: bool = False
+    live_tools: bool = False
+    live_model: str | None = None
+    paced: bool = False
+    answers_only: bool = False
+    accepted: frozenset[ExitCode] = COMPLETE
+    keep_failed: bool = False
+    renewal: str = "aish record"
+
+
+@frozen
+class CassetteSession:
+    """A choice and the cassette it plays from; none where everything is recorded."""
+
+    choice: CassetteChoice
+    cassette: Cassette | None = None
+
+    @property
+    def ways(self) -> Mapping[Kind, Way]:
+        """What happens to each kind of exchange."""
+        if self.cassette is None:
+            return {"model": "record", "mcp": "record", "exec": "record"}
+        if self.choice.mode == "new_episodes":
+            return {"model": "extend", "mcp": "extend", "exec": "extend"}
+        model: Way = "replay" if self.choice.live_model is None else "live"
+        tools: Way = "live" if self.choice.live_tools else "replay"
+        return {"model": model, "mcp": tools, "exec": tools}
+
+    @property
+    def mode(self) -> Mode:
+        """What the mode means here: `once` replays or records, as there is a cassette or not."""
+        if self.cassette is None:
+            return "all"
+        return "none" if self.choice.mode == "once" else self.choice.mode
+
+    @property
+    def records(self) -> bool:
+        """Whether a cassette is written."""
+        return bool({"record", "extend"} & set(self.ways.values()))
+
+    @property
+    def replays(self) -> bool:
+        """Whether anything is answered from the cassette alone."""
+        return "replay" in self.ways.values()
+
+    @property
+    def replays_models(self) -> bool:
+        """Whether no model is asked, so that none needs a key."""
+        return self.ways["model"] == "replay"
+
+    @property
+    def replays_servers(self) -> bool:
+        """Whether no server is opened."""
+        return self.ways["mcp"] == "replay"
+
+    @property
+    def variables(self) -> Mapping[str, str] | None:
+        """The variables that were recorded; `None` where another program recorded it (C6)."""
+        head = self.cassette.head if self.cassette is not None else None
+        return head.env if head is not None else None
+
+    def opened(
+        self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
+    ) -> AbstractContextManager["RunRecorder"]:
+        """`open_tape` for this reel."""
+        return open_recorder(self, plan, options, folder, clock)
+
+    @property
+    def shown(self) -> str:
+        """The cassette's path as a person would type it."""
+        return shown(self.choice.path)
+
+
+class RunRecorder(Tape):
+    """The tape of a run, with what its end needs to know."""
+
+    session: CassetteSession
+    head: Head
+    entries: tuple[ModelEntry, ...] = ()
+    """The models of the file, whose prices a comparison wants."""
+    following: object | None = None
+    """A `trajectories.Following`, which only these runs import: it takes milliseconds."""
+
+    @property
+    def info(self) -> CassetteInfo:
+        """For `run.started`."""
+        return CassetteInfo(self.session.shown, self.session.mode)
+
+    def begin(self, kind: Kind, request: Request) -> Take | None:
+        """See `Tape`."""
+        if kind == "model" and self.session.choice.answers_only:
+            request = replace(request, body=_NO_CONVERSATION)
+        return super().begin(kind, request)
+
+    def so_far(self) -> tuple[Interaction, ...]:
+        """What was recorded until now, as it may be written.
+
+        A server's last answer is among it, after which more may be said, and what it still says
+        unasked; other answers that are under way are not.
+        """
+        self.settle()
+        return in_order([self._known(one) for one in self._kept])
+
+    def _known(self, one: Interaction | Take | None) -> Interaction | None:
+        if not isinstance(one, Take):
+            return one
+        if one.ended:
+            return one.interaction
+        if one.answered or one.interaction.request.method == "GET":
+            return self.clean(one.so_far(None if one.answered else LEFT))
+        return None
+
+    def followed(self, emit: Emit) -> Emit:
+        """The same `emit`; where another model answers, what it does is remembered."""
+        if self.session.choice.live_model is None:
+            return emit
+        from aish.features.recording.compare import Following
+
+        following = self.following = Following()
+
+        def both(event: Event) -> None:
+            following.take(event)
+            emit(event)
+
+        return both
+
+    def unstarted(self, model: ResolvedModel) -> ResolvedModel | None:
+        """See `Recorder`."""
+        if self.way("model") != "replay":
+            return None
+        return replace(model, entry=replace(model.entry, base_url=f"{_place(model)}/v1"))
+
+    def make_client(self, model: ResolvedModel) -> MakeClient:
+        """See `Recorder`."""
+        # The port of a model in a child process differs from run to run.
+        origin = None if model.entry.embedded is None else _place(model)
+        return lambda entry: taped(self, "model", lambda: open_client(entry), origin=origin)
+
+    def retry_timing(self) -> RetryTiming:
+        """In replay nobody waits, unless `--pace recorded`."""
+        if self.way("model") != "replay" or self.rules.paced:
+            return RetryTiming()
+        clock = Hasty()
+        # Nobody waits, and what a replay says of its waits is the same each time.
+        return RetryTiming(clock=clock, sleep=clock.sleep, chance=lambda: 0.5, waits=False)
+
+    def server_adapter(self) -> CassetteAdapter | None:
+        """See `Recorder`."""
+        if self.way("mcp") == "live":
+            return None
+        from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
+
+        return RunCassetteAdapter(self)
+
+    async def command(
+        self, step: str, arguments: JsonObject, run: Callable[[JsonObject], Awaitable[ToolResult]]
+    ) -> ToolResult:
+        """See `Recorder`."""
+        from aish.features.recording.command import through_tape
+
+        return await through_tape(self, step, arguments, run)
+
+    def end(self, state: FinalState, emit: Emit) -> RecordingEnd:
+        """See `Recorder`. By now everything that was open is closed."""
+        return end_tape(self, state, emit)
+
+
+class Hasty:
+    """A clock on which every wait is over at once."""
+
+    def __init__(self) -> None:
+        self._clock = SystemClock()
+        self._skipped = 0.0
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._clock.now() + self._skipped
+
+    def monotonic(self) -> float:
+        """Seconds of a clock that never goes back."""
+        return self._clock.monotonic() + self._skipped
+
+    async def sleep(self, seconds: float) -> None:
+        """Let the time pass without waiting for it."""
+        self._skipped += max(0.0, seconds)
+        await checkpoint()
+
+
+def _place(model: ResolvedModel) -> str:
+    return f"http://{model.entry.alias}.embedded"
+
+
+def recorder_of(recorder: Recorder) -> RunRecorder:
+    """The recorder of a run with all that this room knows of it."""
+    assert isinstance(recorder, RunRecorder), "`open_tape` makes the recorders of runs"
+    return recorder
+
+
+class _Lasting(Recording):
+    """Goes on where a run can go on: `finish` writes everything anew, and says what failed."""
+
+    _is_stuck = False
+
+    def append(self, interaction: Interaction) -> None:
+        """Keep an interaction, unless the disk is full."""
+        if not self._is_stuck:
+            try:
+                super().append(interaction)
+            except CassetteFileError:
+                self._is_stuck = True
+
+
+def load_session(choice: CassetteChoice) -> CassetteSession:
+    """Read the cassette, where the choice plays from it.
+
+    Raises:
+        CassetteFileError: it is missing, incomplete, or no cassette at all.
+    """
+    fresh = choice.mode in {"once", "new_episodes"} and not choice.path.exists()
+    if choice.mode == "all" or fresh:
+        return CassetteSession(choice)
+    return CassetteSession(choice, load(choice.path, renewal=choice.renewal))
+
+
+def renewal(pipeline: Pipeline, path: Path) -> str:
+    """The command that records the cassette at `path` again."""
+    played = {(case.cassette or pipeline.cassette) for case in pipeline.tests}
+    if any(one is not None and _names(one.path, path) for one in played):
+        return test_renewal(pipeline)
+    own = pipeline.cassette is not None and pipeline.cassette.path.resolve() == path.resolve()
+    return f"aish record {_quoted(pipeline.file)}" + ("" if own else f" -o {_quoted(path)}")
+
+
+def test_renewal(pipeline: Pipeline) -> str:
+    """The command that records the cassettes of a file's tests again."""
+    return f"aish test {_quoted(pipeline.file)} --record"
+
+
+def _names(named: Path, path: Path) -> bool:
+    """Whether a test plays a cassette; where its rows name theirs, by how the name begins."""
+    begins, is_template, _ = str(named).partition("{{")
+    if is_template:
+        folder, name = os.path.split(begins)
+        return str(path.resolve()).startswith(f"{os.path.realpath(folder)}/{name}")
+    return named.resolve() == path.resolve()
+
+
+def _quoted(path: Path) -> str:
+    """A path as it is typed; `shlex` would be imported by every recording."""
+    text = shown(path)
+    if all(letter.isalnum() or letter in "/._-+=:,@%" for letter in text):
+        return text
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+@contextmanager
+def open_recorder(
+    session: CassetteSession, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
+) -> Generator[RunRecorder]:
+    """The tape of a run; where it records, the place beside the cassette is taken.
+
+    Raises:
+        CassetteFileError: the cassette cannot be written there, or is being recorded.
+        UsageError: a path in `ignore` is of a kind that is not supported.
+    """
+    choice = session.choice
+    places = Places(
+        root=str(plan.pipeline.file.parent.resolve()),
+        run="" if folder.path is None else str(folder.path),
+        home=options.environ.get("HOME", ""),
+    )
+    matching = Matching(ignore=choice.ignore, places=places)
+    head = Head(False, folder.id, _time(clock), {**(session.variables or {}), **plan.variables})
+    with ExitStack() as stack:
+        recording = None
+        if session.records:
+            # What is not complete is never read, so it need not tell of any variable.
+            if choice.keep_failed:
+                require_place(failed(choice.path))
+            opened = _Lasting(choice.path, replace(head, env={}))
+            recording = stack.enter_context(opened)
+        tape = RunRecorder(
+            TapeRules(
+                session.ways,
+                choice.allow,
+                paced=choice.paced,
+                lenient=choice.live_model is not None,
+            ),
+            session.cassette.interactions if session.cassette is not None else (),
+            matching,
+            renewal=choice.renewal,
+            places=places,
+            secrets=plan.secrets,
+            monotonic=clock.monotonic,
+            recording=recording,
+        )
+        tape.session, tape.head = session, head
+        tape.entries = tuple(plan.pipeline.models.values())
+        stack.callback(tape.settle)
+        yield tape
+
+
+def _time(clock: Clock) -> str:
+    return datetime.fromtimestamp(int(clock.now()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+_CUT_OFF = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED, ExitCode.INTERNAL})
+_SHOWN = 5
+
+
+class LeftoverError(AishError):
+    """A replay under `strict` did not use all of its cassette (C5)."""
+
+    exit_code = ExitCode.CASSETTE
+    code = "cassette_leftovers"
+
+
+class NotRecordedError(AishError):
+    """The run is over, and its cassette could not be written."""
+
+    code = "not_recorded"
+
+
+def end_tape(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
+    """Write the cassette, or say how the one that was played fits."""
+    missed = _missed(found)
+    code = ExitCode(decide_exit(replace(state, others=(*state.others, *missed))).code)
+    if found.session.records:
+        return _recorded(found, code, emit)
+    played = [one for one in _interactions(found) if found.way(kind_of(one.request)) == "replay"]
+    left = found.leftovers()
+    use = CassetteUse(found.session.shown, "replayed", len(played) - len(left))
+    if found.following is not None:
+        if code not in _CUT_OFF:
+            emit(_notice("info", "comparison", _compared(found)))
+        return RecordingEnd(missed, use)
+    if missed or not left or code in _CUT_OFF:
+        return RecordingEnd(missed, use)
+    # Of a run that failed by itself, what it did not come to is no second failure.
+    if found.session.choice.strict and code is ExitCode.OK:
+        return RecordingEnd((_leftover(found, left),), use)
+    emit(_notice("info", "unused_interactions", str(_leftover(found, left))))
+    return RecordingEnd((), use)
+
+
+def _compared(tape: RunRecorder) -> str:
+    """What the live model did otherwise than the recorded one (C7)."""
+    # Only here: these take milliseconds, and hardly any run compares.
+    from aish.cassettes.comparison_text import comparison_lines
+    from aish.cassettes.trajectory import compare
+    from aish.features.recording.compare import Following, asked_for
+
+    following = tape.following
+    assert isinstance(following, Following), "`RunTape.followed` makes them"
+    recorded = asked_for(_interactions(tape), tape.entries)
+    title = f"`{tape.session.choice.live_model}` compared with {tape.session.shown}"
+    return "\n".join((title, *comparison_lines(compare(recorded, following.trajectory))))
+
+
+def _interactions(tape: RunRecorder) -> tuple[Interaction, ...]:
+    cassette = tape.session.cassette
+    return cassette.interactions if cassette is not None else ()
+
+
+def _missed(tape: RunRecorder) -> tuple[AishError, ...]:
+    """The first miss; the others follow from it more often than not."""
+    if not tape.missed:
+        return ()
+    first, more = tape.missed[0], len(tape.missed) - 1
+    return (first,) if not more else (_with_more(first, more),)
+
+
+def _with_more(miss: AishError, more: int) -> AishError:
+    said = "1 more request was missed" if more == 1 else f"{more} more requests were missed"
+    return type(miss)(f"{miss.message}\n{said} after it", where=miss.where, hint=miss.hint)
+
+
+def _recorded(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
+    choice = tape.session.choice
+    place = choice.path
+    if code not in choice.accepted:
+        if not choice.keep_failed:
+            return _not_kept(tape, code, emit)
+        place = failed(place)
+    left = tape.leftovers()
+    try:
+        done = tape.finish(tape.head, place)
+    except CassetteFileError as error:
+        # In full, whatever else the run failed by; its reason is the first line.
+        emit(_notice("error", NotRecordedError.code, str(error)))
+        said = error.message.partition("\n")[0]
+        return RecordingEnd((NotRecordedError(said, where=error.where, hint=error.hint),), None)
+    if left:
+        emit(_notice("warning", "unused_interactions", str(_leftover(tape, left))))
+    return RecordingEnd((), CassetteUse(shown(place), "recorded", len(done)))
+
+
+def _not_kept(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
+    """The older cassette stays; what was recorded only where the run was cut off (C9)."""
+    path, there = tape.session.choice.path, partial(tape.session.choice.path)
+    kept = (
+        f"`{tape.session.shown}` is kept as it was" if path.exists() else "no cassette is written"
+    )
+    said = f"the run ended with {int(code)} ({NAMES[code]}), so {kept}"
+    if code not in _CUT_OFF:
+        tape.discard()
+        said += f"; `--keep-failed` writes the recording to `{shown(failed(path))}`"
+    elif there.exists():
+        said += f"; what was recorded is in `{shown(there)}`"
+    emit(_notice("warning", "recording_incomplete", said))
+    return RecordingEnd((), None)
+
+
+def _leftover(tape: RunRecorder, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
+    one, many = "interaction of {} was not used", "interactions of {} were not used"
+    said = (one if len(left) == 1 else many).format(tape.session.shown)
+    lines = [f"{len(left)} {said}"]
+    lines += [f"{number}: {_named(other)}" for number, other in left[:_SHOWN]]
+    if len(left) > _SHOWN:
+        lines.append(f"and {len(left) - _SHOWN} more")
+    hint = f"if the change is meant, `{tape.session.choice.renewal}` records it again"
+    return LeftoverError("\n".join(lines), hint=hint)
+
+
+def _named(one: Interaction) -> str:
+    """An interaction as a person knows it: where it went, and what for."""
+    request = one.request
+    said = ""
+    if kind_of(request) == "mcp":
+        try:
+            message = json.loads(request.body)
+            said = f" {message['method']}"
+            said += f" {message['params']['name']}"
+        except (ValueError, RecursionError, KeyError, TypeError):
+            # The parts that it has are told.
+            pass
+    return f"{request.method} {request.uri}{said}"
+
+
+def _notice(level: Level, code: str, text: str) -> Event:
+    return Notice(NOWHERE, level, code, text)

@@ -1,0 +1,1 @@
+"""Runs that are resumed: found, held, and what of them is done."""

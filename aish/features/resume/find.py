@@ -1,0 +1,179 @@
+"""The run that is to be resumed: found by the beginning of its journal, and held (B3).
+
+Nobody else may resume it meanwhile.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from aish.config.pipeline import Pipeline
+from aish.core.errors import UsageError
+from aish.core.events import Shard
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject
+from aish.engine.resume_state import ResumeRefusedError
+from aish.engine.run_folder import STDIN, RunsPlace, kept_file, tame_name
+from aish.features.history.run_store import RunStore, newest_first, open_project, open_stores
+from aish.features.history.summary import find
+from aish.journal.reader import JournalReading, read_journal
+from aish.journal.writer import HeldJournal, JournalError, hold_journal, opened
+from aish.system.files import open_own
+
+# `v`, `seq` and `time` stand before it.
+_TYPE = b'"type":"run.started"'
+_HEAD = 120
+
+
+def starts(path: Path) -> list[JsonObject]:
+    """Each `run.started` of a journal; nothing where there is none.
+
+    What is damaged is left to the reader of all records, but for a first record that is none.
+
+    Raises:
+        JournalError: this is no journal of a run.
+        UsageError: what stands there is no plain file of our own.
+    """
+    try:
+        descriptor = open_own(path)
+    except FileNotFoundError:
+        return []
+    found = []
+    with os.fdopen(descriptor, "rb", buffering=1 << 18) as file:
+        for number, line in enumerate(file):
+            if _TYPE in line[:_HEAD]:
+                body = opened(line.rstrip(b"\r\n"))
+                if body is not None:
+                    found.append(json.loads(body))
+            if number == 0 and not found and line.endswith(b"\n"):
+                raise _no_journal(path)
+    return found
+
+
+def _no_journal(path: Path) -> JournalError:
+    with read_journal(path) as reading:
+        # What is wrong with the first record is better told by who reads all of them.
+        next(iter(reading), None)
+    said = "this is no journal of a run: it does not begin with `run.started`"
+    return JournalError(said, where=f"{path}:1")
+
+
+LATEST = "latest"
+_ANEW = "`aish run` without `--resume` begins one; `aish runs list` shows what there is"
+
+
+@frozen
+class PastPart:
+    """A run that is held, as it was begun last: `started` is the record of that."""
+
+    id: str
+    path: Path
+    journal: HeldJournal
+    started: JsonObject
+
+    def read(self) -> JournalReading:
+        """Its journal from the first record on; use it in a `with`."""
+        return read_journal(self.journal.path)
+
+    @property
+    def inputs(self) -> dict[str, Any]:
+        """Its inputs; where a secret was in one, its name stands there."""
+        inputs: Any = self.started.get("inputs")
+        return dict(inputs) if isinstance(inputs, dict) else {}
+
+    @property
+    def shard(self) -> Shard | None:
+        """Which part of the items it has."""
+        return _shard_of(self.started)
+
+    @property
+    def fingerprint(self) -> dict[str, Any]:
+        """What it was made of."""
+        found: Any = self.started.get("fingerprint")
+        return dict(found) if isinstance(found, dict) else {}
+
+    def kept(self, name: str) -> bytes | None:
+        """What was kept in its folder under this name, if it is there."""
+        return kept_file(self.path, name)
+
+    def stdin(self) -> str | None:
+        """What was piped in, if it was kept."""
+        try:
+            descriptor = open_own(self.path / "files" / STDIN)
+        except FileNotFoundError:
+            return None
+        with os.fdopen(descriptor, "rb") as file:
+            return file.read().decode("utf-8", "surrogatepass")
+
+
+def hold_past(
+    pipeline: Pipeline, place: RunsPlace, name: str, stack: ExitStack, shard: Shard | None = None
+) -> PastPart:
+    """The run called `name`, or the newest of `pipeline`; nobody else writes it meanwhile.
+
+    Of runs that each have a part of the items the newest of that `shard`, if one is given.
+
+    Raises:
+        UsageError: there is none, another process writes it, or it is one of another pipeline.
+        JournalError: its journal is not as it was written.
+    """
+    stores = _shelves(place, stack)
+    if name == LATEST:
+        store, id = _newest(pipeline, stores, shard)
+    else:
+        store, id = find(stores, name)
+    path = (store.path / id).resolve()
+    journal = stack.enter_context(hold_journal(path))
+    begun = starts(journal.path)
+    if not begun:
+        raise ResumeRefusedError("the run was killed before it began", where=id, hint=_ANEW)
+    _check_pipeline(begun[-1], pipeline, id)
+    return PastPart(id, path, journal, begun[-1])
+
+
+def _shelves(place: RunsPlace, stack: ExitStack) -> Sequence[RunStore]:
+    if place.wanted is not None:
+        return open_stores(place.wanted, stack)
+    try:
+        return [stack.enter_context(open_project(place.project.resolve()))]
+    except FileNotFoundError:
+        said = "there are no runs to go on with"
+        raise UsageError(said, where=str(place.project / ".aish" / "runs"), hint=_ANEW) from None
+
+
+def _newest(
+    pipeline: Pipeline, stores: Sequence[RunStore], shard: Shard | None
+) -> tuple[RunStore, str]:
+    """The newest run of this pipeline that began at all."""
+    for id, store in _of_this_name(pipeline, stores):
+        begun = starts(store.path.resolve() / id / "events.jsonl")
+        of_this = begun and begun[-1].get("pipeline") == pipeline.name
+        if of_this and shard in {None, _shard_of(begun[-1])}:
+            return store, id
+    where = ", ".join(str(store.path) for store in stores)
+    raise UsageError(f"there is no run of `{pipeline.name}`", where=where, hint=_ANEW)
+
+
+def _shard_of(started: JsonObject) -> Shard | None:
+    told: Any = started.get("shard")
+    return None if told is None else Shard(told["index"], told["of"])
+
+
+def _of_this_name(pipeline: Pipeline, stores: Sequence[RunStore]) -> Iterator[tuple[str, RunStore]]:
+    for id, store in newest_first(stores):
+        _, _, rest = id.partition("-")
+        if rest.rpartition("-")[0] == tame_name(pipeline.name):
+            yield id, store
+
+
+def _check_pipeline(started: JsonObject, pipeline: Pipeline, id: str) -> None:
+    name = started.get("pipeline")
+    if name != pipeline.name:
+        said = f"this is a run of the pipeline `{name}`, not of `{pipeline.name}`"
+        raise ResumeRefusedError(said, where=id, hint=_ANEW)
+    if started.get("applies") is not None:
+        said = "this run applied staged calls, and `aish apply` goes on with them"
+        raise ResumeRefusedError(said, where=id)

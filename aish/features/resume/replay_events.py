@@ -1,0 +1,67 @@
+"""What an earlier part of a run has said, for sinks that tell of the whole run."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from aish.core.events import Stamped
+from aish.core.json import JsonObject
+from aish.engine.resume_state import ResumeState
+from aish.features.resume.scan import owners
+from aish.journal.reader import event_of
+from aish.journal.writer import JournalError
+
+_OF_THE_RUN = frozenset({"run.started", "run.finished"})
+
+
+def retold(
+    records: Iterable[JsonObject],
+    carried: ResumeState,
+    kinds: frozenset[str] | None = None,
+    known: int = 0,
+) -> Iterator[Stamped]:
+    """The events of what is done and stays done; attempts that came to nothing are left out.
+
+    Those of some `kinds` only, and of items only those of which the end is not `known`: of a
+    million items few have to be told again.
+
+    Raises:
+        JournalError: the journal is not as it was written.
+    """
+    for record in records:
+        kind = record.get("type")
+        wanted = kind not in _OF_THE_RUN if kinds is None else kind in kinds
+        if wanted and _stays(record, carried, known):
+            yield from _event(record)
+
+
+def retold_whole(records: Iterable[JsonObject], carried: ResumeState) -> Iterator[Stamped]:
+    """The events of a run that has ended well, as if it had never been interrupted."""
+    for record in records:
+        seq: Any = record.get("seq")
+        if seq >= carried.part_seq or _stays(record, carried, 0):
+            yield from _event(record)
+
+
+def _stays(record: Any, carried: ResumeState, known: int) -> bool:
+    seq = record["seq"]
+    for step, item in owners(record.get("step"), record.get("item")):
+        if item is None:
+            begun = carried.begun.get(step)
+            if begun is not None:
+                return bool(seq >= begun)
+            continue
+        items = carried.items.get(step)
+        between = None if items is None else items.records_of(item)
+        if between is not None:
+            return bool(between[0] <= seq and between[1] > known)
+    return False
+
+
+def _event(record: JsonObject) -> Iterator[Stamped]:
+    try:
+        stamped = event_of(record)
+    except ValueError as error:
+        said = f"a record of type {record.get('type')!r} is no such event: {error}"
+        raise JournalError(said, where=f"record {record.get('seq')}") from error
+    if stamped is not None:
+        yield stamped

@@ -1,0 +1,549 @@
+"""A journal folded into what a resumed run takes over (B3): calls, owners of events, usage."""
+
+from calendar import timegm
+from collections.abc import Callable, Iterator, Mapping
+from sys import intern
+from time import strptime
+from typing import Any
+
+from aish.agent.dispatch import CONTENT, STEP_OUTPUT
+from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
+from aish.agent.runtime import UsedCall
+from aish.agent.turn_json import ReadFile
+from aish.config.documents import parse_json
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject, JsonValue
+from aish.engine.limits.budget import scopes
+from aish.engine.records import StepRecord
+from aish.engine.resume_state import DoneItem, DoneItems, SpentBefore
+from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
+
+Repeatable = Callable[[str], bool]
+"""Whether a tool, `alias__name`, may be called again without asking anybody."""
+
+_Key = tuple[int, Any, Any]
+
+
+@slotted
+class Call:
+    """One call; `began` is when it left for its server, if it did."""
+
+    tool: str
+    arguments: JsonValue = None
+    verdict: Any = None
+    rule: str = ""
+    began: str | None = None
+    finished: JsonObject | None = None
+
+    @property
+    def unknown(self) -> bool:
+        """Whether it was made, maybe, and nobody knows what came of it."""
+        return self.began is not None and (
+            self.finished is None or self.finished.get("kind") == "unknown"
+        )
+
+
+class Calls:
+    """All calls of one step or item, in every attempt at it.
+
+    `whole` keeps those that can be called again too: a later step may read them.
+    """
+
+    def __init__(self, repeatable: Repeatable, read_file: ReadFile, *, whole: bool) -> None:
+        self._repeatable = repeatable
+        self._read_file = read_file
+        self._whole = whole
+        self._calls: dict[_Key, Call] = {}
+        self._asked: dict[_Key, JsonValue] = {}
+        self._attempt = 0
+
+    def begin(self) -> None:
+        """Another attempt at the same step or item: what it calls is counted anew."""
+        self._attempt += 1
+
+    def asked(self, turn: JsonObject) -> None:
+        """`turn.finished`: calls that a model asked for stand in its order."""
+        calls: Any = turn.get("calls") or ()
+        for call in calls if self._whole else ():
+            key = (self._attempt, turn.get("turn"), call.get("id"))
+            self._asked[key] = call.get("arguments")
+
+    def decided(self, record: JsonObject) -> None:
+        """`tool.decided`."""
+        tool = str(record.get("tool"))
+        if self._whole or not self._repeatable(tool):
+            call = self._calls[self._key(record)] = Call(tool)
+            call.arguments = record.get("arguments")
+            call.verdict, call.rule = record.get("verdict"), str(record.get("rule"))
+
+    def started(self, record: JsonObject) -> None:
+        """`tool.started`."""
+        call = self._of(record)
+        if call is not None:
+            call.began = str(record.get("time"))
+
+    def finished(self, record: JsonObject) -> None:
+        """`tool.finished`."""
+        call = self._of(record)
+        if call is not None:
+            call.finished = record
+
+    def made(self) -> Iterator[Call]:
+        """Those that were sent, and may not be sent again just so."""
+        for call in self._calls.values():
+            if call.began is not None and not self._repeatable(call.tool):
+                yield call
+
+    def used(self, output: JsonValue) -> tuple[UsedCall, ...]:
+        """Those of the last attempt that have ended, in the order they were asked for.
+
+        `output` is that of the step or item.
+        """
+        now = self._attempt
+        order = {key: place for place, key in enumerate(self._asked)}
+        last = [(key, call) for key, call in self._calls.items() if key[0] == now]
+        last.sort(key=lambda one: order.get(one[0], -1))
+        return tuple(
+            self._used(call, call.finished, output) for _, call in last if call.finished is not None
+        )
+
+    def _used(self, call: Call, finished: Any, output: JsonValue) -> UsedCall:
+        content = str(finished.get("content") or "")
+        full = finished.get("full")
+        return UsedCall(
+            tool=call.tool,
+            arguments=call.arguments,
+            verdict=call.verdict,
+            rule=call.rule,
+            kind=finished.get("kind"),
+            content=content,
+            structured=self._structured(finished, content, output),
+            seconds=float(finished.get("seconds") or 0.0),
+            full=None if full is None else str(full),
+            whole=content,
+        )
+
+    def _structured(self, finished: Any, content: str, output: JsonValue) -> JsonValue:
+        """The structured content; nothing where what holds it is gone, or a secret made it odd."""
+        place = finished.get("structured_in")
+        if place is None:
+            structured: JsonValue = finished.get("structured")
+            return structured
+        if place == STEP_OUTPUT:
+            return output
+        data = content.encode() if place == CONTENT else self._read_file(str(place))
+        try:
+            return None if data is None else parse_json(data.decode())
+        except ValueError:
+            return None
+
+    def _key(self, record: JsonObject) -> _Key:
+        return self._attempt, record.get("turn"), record.get("call")
+
+    def _of(self, record: JsonObject) -> Call | None:
+        key = self._key(record)
+        call = self._calls.get(key)
+        if call is None:
+            tool = str(record.get("tool"))
+            if not self._whole and self._repeatable(tool):
+                return None
+            # Refused before any rule was asked: what the model wrote is all there is.
+            call = self._calls[key] = Call(tool, self._asked.get(key))
+        return call
+
+
+Unit = tuple[Any, Any]
+"""The step, and the item if it is one."""
+
+
+def owners(step: Any, item: Any) -> Iterator[Unit]:
+    """A unit, and each that it may be a part of, the innermost first.
+
+    A step of a sub-pipeline is `outer/inner`; where that runs for an item, its own items have the
+    outer one's key before theirs.
+    """
+    yield step, item
+    while isinstance(step, str) and "/" in step:
+        step = step.rpartition("/")[0]
+        if item is None:
+            yield step, None
+        else:
+            yield from ((step, key) for key in _keys(item))
+
+
+def _keys(item: str) -> Iterator[str]:
+    """The key, and whatever of it may be that of an outer item: keys have slashes too."""
+    yield item
+    while "/" in item:
+        item = item.rpartition("/")[0]
+        yield item
+
+
+@slotted
+class _Sum:
+    turns: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    cost_usd: float | None = 0.0
+    tool_calls: int = 0
+    known_usd: float = 0.0
+
+    def answer(self, usage: Usage, cost_usd: float | None, turns: int = 1) -> None:
+        self.turns += turns
+        self.tokens_in += usage.input or 0
+        self.tokens_out += usage.output or 0
+        self.known_usd += cost_usd or 0.0
+        if self.cost_usd is not None:
+            # What one answer cost is not known: then the sum is not (B8).
+            self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
+
+    def spent(self, seconds: float) -> SpentBefore:
+        return SpentBefore(
+            turns=self.turns,
+            tokens_in=self.tokens_in,
+            tokens_out=self.tokens_out,
+            cost_usd=self.cost_usd,
+            tool_calls=self.tool_calls,
+            seconds=seconds,
+            known_usd=self.known_usd,
+        )
+
+
+class Spending:
+    """Counts what each turn and call used, for the run and for each step."""
+
+    def __init__(self) -> None:
+        self._whole = _Sum()
+        self._steps: dict[str, _Sum] = {}
+        self._began: str | None = None
+        self._before = ""
+        self._last = ""
+        self._seconds = 0.0
+
+    def now(self, time: str) -> None:
+        """The time of the record that is looked at."""
+        self._before, self._last = self._last, time
+
+    def begin(self) -> None:
+        """A part of the run begins: between two parts no time is used."""
+        self._seconds += self._until(self._before)
+        self._began = self._last
+
+    def answer(self, step: str, usage: Usage, cost_usd: float | None) -> None:
+        """A model has answered."""
+        for total in (self._whole, *map(self._of, scopes(step))):
+            total.answer(usage, cost_usd)
+
+    def call(self, step: str) -> None:
+        """A tool was called."""
+        for total in (self._whole, *map(self._of, scopes(step))):
+            total.tool_calls += 1
+
+    def elsewhere(self, turns: int, tool_calls: int, usage: Usage, cost_usd: float | None) -> None:
+        """A run of its own has used this, which counts for the whole."""
+        self._whole.answer(usage, cost_usd, turns)
+        self._whole.tool_calls += tool_calls
+
+    def spent(self) -> SpentBefore:
+        """All of it."""
+        return self._whole.spent(self._seconds + self._until(self._last))
+
+    def by_step(self) -> dict[str, SpentBefore]:
+        """The same for each step; how long one took is not added up here."""
+        return {step: total.spent(0.0) for step, total in self._steps.items()}
+
+    def _of(self, step: str) -> _Sum:
+        total = self._steps.get(step)
+        if total is None:
+            total = self._steps[step] = _Sum()
+        return total
+
+    def _until(self, time: str) -> float:
+        return 0.0 if self._began is None else max(0.0, seconds(time) - seconds(self._began))
+
+
+def seconds(time: str) -> float:
+    """A time of a record, in seconds since the epoch."""
+    whole, _, part = time.rstrip("Z").partition(".")
+    return timegm(strptime(whole, "%Y-%m-%dT%H:%M:%S")) + float(f"0.{part or 0}")
+
+
+# Statuses that say that something ended by itself, and with a result of its own.
+_WELL = frozenset({"ok", "skipped"})
+_BADLY = frozenset({"failed", "denied"})
+_REFUSED = frozenset({"deny", "ask-no"})
+# Codes of what was ended by something else.
+_CUT_OFF = frozenset({"interrupted", "time", "run_ended"})
+
+
+@slotted
+class Open:
+    """A step or an item that was begun, and is not known to be done.
+
+    `begun` numbers its first record. `ended` is the record of its end, if it has one: it is to run
+    again all the same.
+    """
+
+    calls: Calls
+    begun: int
+    step: str
+    item: str | None = None
+    index: int = 0
+    digest: str = ""
+    denials: tuple[str, ...] = ()
+    ended: JsonObject | None = None
+
+    @property
+    def cut_off(self) -> bool:
+        """Whether something else ended it, or nothing did."""
+        if self.ended is None or self.ended.get("status") == "budget":
+            return True
+        error: Any = self.ended.get("error") or {}
+        return error.get("code") in _CUT_OFF
+
+
+@frozen
+class Rules:
+    """What the pipeline, and who resumes it, say of what is in its journal.
+
+    `needed` says of a step whether a later one reads the results of its items, `tolerant` whether
+    it is content with a call that was denied; `mask` makes of a key what the journal makes of it.
+    """
+
+    repeatable: Callable[[str], Repeatable]
+    needed: Callable[[str], bool]
+    tolerant: Callable[[str], bool]
+    retry_failed: bool = False
+    mask: Callable[[str], str] = str
+
+
+class Scan:
+    """What is known after the records so far; `read_file` reads what is in the run's folder."""
+
+    def __init__(self, rules: Rules, read_file: ReadFile = lambda _: None) -> None:
+        self._rules = rules
+        self._read_file = read_file
+        self._open: dict[Unit, Open] = {}
+        self._kinds: dict[str, Any] = {}
+        self._on_workers: set[Any] = set()
+        self.untracked: set[Unit] = set()
+        """Items that have not come back from workers: nobody knows which calls they made."""
+        self.steps: dict[str, StepRecord] = {}
+        self.begun: dict[str, int] = {}
+        self.items: dict[str, DoneItems] = {}
+        self.turns: dict[str, list[JsonObject]] = {}
+        self.spending = Spending()
+        self.denials: list[str] = []
+        self.started: JsonObject | None = None
+        self.finished: JsonObject | None = None
+        self.segments = 0
+        self.last_seq = 0
+        self.part_seq = 0
+        self._take: Mapping[str, Callable[[JsonObject], None]] = {
+            "run.started": self._run_started,
+            "run.finished": self._run_finished,
+            "step.started": self._step_started,
+            "step.finished": self._step_finished,
+            "item.started": self._item_started,
+            "item.finished": self._item_finished,
+            "notice": self._noticed,
+            "retry": self._retried,
+            "turn.finished": self._turn_finished,
+            TURN_ADDED: self._turn_added,
+            HISTORY_REPLACED: self._turn_added,
+            "tool.decided": self._tool_decided,
+            "tool.started": self._tool_started,
+            "tool.finished": self._tool_finished,
+        }
+
+    def take(self, record: Any) -> None:
+        """One more record of the journal."""
+        self.last_seq = record["seq"]
+        self.spending.now(record["time"])
+        take = self._take.get(record["type"])
+        if take is not None:
+            take(record)
+
+    def left(self) -> Iterator[tuple[Open, Call]]:
+        """The calls of what is to run again, each with what it belongs to."""
+        for unit in self._open.values():
+            for call in unit.calls.made():
+                yield unit, call
+
+    def kind(self, step: str) -> str:
+        """What a step is, such as `prompt`."""
+        return str(self._kinds.get(step))
+
+    def _run_started(self, record: JsonObject) -> None:
+        self.segments += 1
+        self.part_seq = self.last_seq
+        self.started, self.finished = record, None
+        self._on_workers.clear()
+        self.spending.begin()
+
+    def _run_finished(self, record: JsonObject) -> None:
+        self.finished = record
+
+    def _step_started(self, record: Any) -> None:
+        step, item = record.get("step"), record.get("item")
+        self._kinds[step] = record.get("kind")
+        if self._is_part(step, item):
+            return
+        self._begin(Open(self._calls(step, whole=True), self.last_seq, step, item))
+        self.steps.pop(step, None)
+        self.begun.pop(step, None)
+        self.turns.pop(step, None)
+
+    def _step_finished(self, record: Any) -> None:
+        step, item, status = record.get("step"), record.get("item"), record.get("status")
+        unit = self._open.get((step, item))
+        if unit is None:
+            return
+        unit.ended = record
+        if not self._went_well(step, status):
+            return
+        del self._open[step, item]
+        if status != "skipped" and item is None:
+            self.denials += unit.denials
+            self.steps[step] = self._record(unit, record)
+            self.begun[step] = unit.begun
+
+    def _item_started(self, record: Any) -> None:
+        step, key = record.get("step"), record.get("item")
+        self.untracked.discard((step, key))
+        if step in self._on_workers:
+            self.untracked.add((step, key))
+        if self._is_part(step, key):
+            return
+        whole = self._rules.needed(step)
+        done = self.items.get(step)
+        if done is not None:
+            # Tried again: what it was before does not count any more.
+            done.remove(key)
+        index, digest = record.get("index"), str(record.get("digest"))
+        self._begin(Open(self._calls(step, whole=whole), self.last_seq, step, key, index, digest))
+
+    def _item_finished(self, record: Any) -> None:
+        step, key, status = record.get("step"), record.get("item"), record.get("status")
+        self.untracked.discard((step, key))
+        unit = self._open.get((step, key))
+        if unit is None:
+            return
+        unit.ended = record
+        well = self._went_well(step, status)
+        if not well and (status not in _BADLY or self._rules.retry_failed):
+            return
+        del self._open[step, key]
+        self.denials += unit.denials
+        done = self.items.get(step)
+        if done is None:
+            done = self.items[step] = DoneItems(
+                self._rules.mask, tolerant=self._rules.tolerant(step)
+            )
+        record_of = self._record(unit, record) if self._rules.needed(step) else None
+        asks = self._kinds.get(step) in {"prompt", "pipeline"}
+        done.add(
+            DoneItem(key, unit.index, unit.digest, status, record_of, _code_of(record)),
+            _usage(record) if asks and not _spent_nothing(record) else None,
+            record.get("cost_usd") if asks else 0.0,
+            float(record.get("seconds") or 0.0),
+            (unit.begun, self.last_seq),
+        )
+
+    def _noticed(self, record: JsonObject) -> None:
+        step, code = record.get("step"), record.get("code")
+        if code == CALLS_UNTRACKED:
+            self._on_workers.add(step)
+        elif code == ITEM_UNFINISHED:
+            self.untracked.discard((step, record.get("item")))
+
+    def _retried(self, record: JsonObject) -> None:
+        # A request that is sent again has its turn; this is a step or an item that begins anew.
+        if record.get("turn") is None:
+            unit = self._open.get((record.get("step"), record.get("item")))
+            if unit is not None:
+                unit.calls.begin()
+                self.turns.pop(unit.step, None)
+
+    def _turn_added(self, record: Any) -> None:
+        if record.get("purpose", RESUMABLE) == RESUMABLE:
+            self.turns.setdefault(record.get("step"), []).append(record)
+
+    def _turn_finished(self, record: Any) -> None:
+        self.spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.asked(record)
+
+    def _tool_decided(self, record: JsonObject) -> None:
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.decided(record)
+            if record.get("verdict") in _REFUSED:
+                unit.denials += (intern(str(record.get("tool"))),)
+
+    def _tool_started(self, record: JsonObject) -> None:
+        self.spending.call(str(record.get("step")))
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.started(record)
+
+    def _tool_finished(self, record: JsonObject) -> None:
+        unit = self._unit(record)
+        if unit is not None:
+            unit.calls.finished(record)
+
+    def _went_well(self, step: str, status: object) -> bool:
+        return status in _WELL or (status == "denied" and self._rules.tolerant(step))
+
+    def _begin(self, unit: Open) -> None:
+        self._open[unit.step, unit.item] = unit
+
+    def _calls(self, step: str, *, whole: bool) -> Calls:
+        return Calls(self._rules.repeatable(step), self._read_file, whole=whole)
+
+    def _is_part(self, step: str, item: str | None) -> bool:
+        """Whether this is a part of an item: that is done as a whole, or is run again as one."""
+        if item is None or "/" not in step:
+            return False
+        return any(unit in self._open for unit in owners(step, item) if unit[0] != step)
+
+    def _unit(self, record: JsonObject) -> Open | None:
+        """What a record belongs to."""
+        unit = self._open.get((record.get("step"), record.get("item")))
+        if unit is not None:
+            return unit
+        found = owners(record.get("step"), record.get("item"))
+        return next((self._open[unit] for unit in found if unit in self._open), None)
+
+    def _record(self, unit: Open, record: Any) -> StepRecord:
+        return StepRecord(
+            id=unit.step,
+            kind=self._kinds.get(unit.step, "prompt"),
+            status=record.get("status"),
+            text=record.get("text"),
+            output=record.get("output"),
+            calls=unit.calls.used(record.get("output")),
+            usage=_usage(record),
+            cost_usd=record.get("cost_usd"),
+            seconds=float(record.get("seconds") or 0.0),
+        )
+
+
+def _spent_nothing(record: Any) -> bool:
+    """As `records.spent_nothing`."""
+    unanswered = record.get("status") == "failed" and record.get("cost_usd") == 0
+    return (unanswered and _usage(record) == Usage()) or record.get("status") == "skipped"
+
+
+def _usage(record: JsonObject) -> Usage:
+    told: Any = record.get("usage") or {}
+    get = told.get
+    return Usage(get("input"), get("output"), get("cached"), get("reasoning"))
+
+
+def _code_of(record: JsonObject) -> str | None:
+    """The code of the error in the record of an end."""
+    error: Any = record.get("error")
+    return error.get("code") if isinstance(error, Mapping) else None

@@ -1,0 +1,222 @@
+"""From the records of a journal to what a resumed run takes over (B3), conversations included."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from aish.agent.restore import HISTORY_REPLACED, history_of
+from aish.agent.turn_json import ReadFile
+from aish.core.events import Notice, Place
+from aish.core.json import JsonObject
+from aish.core.json_text import json_text
+from aish.core.messages import Turn
+from aish.core.text import counted, safe_utf8
+from aish.engine.plan.order import steps_read
+from aish.engine.plan.plan import Plan
+from aish.engine.records import StepRecord
+from aish.engine.resume_state import ResumeRefusedError, ResumeState
+from aish.engine.steps.prompt import continued
+from aish.features.resume.scan import Rules, Scan
+from aish.features.resume.unknown_calls import RepeatableTools, check_calls, tags
+
+_MASKED_TEXT = (
+    "a secret was in the conversation of this step; the journal has its name only, and so has what "
+    "goes on with it"
+)
+
+
+class Conversations:
+    """What each step has said and heard, as far as the journal tells; `turns` are its records."""
+
+    def __init__(
+        self, turns: Mapping[str, Sequence[JsonObject]], plan: Plan, read_file: ReadFile
+    ) -> None:
+        self._turns = turns
+        self._before = dict(_links(plan))
+        self._read_file = read_file
+        self.notices: list[Notice] = []
+
+    def put_into(self, done: Mapping[str, StepRecord]) -> dict[str, StepRecord]:
+        """The steps that are done; with its conversation each that one goes on with which is not.
+
+        Raises:
+            UsageError: a record of the journal is no turn.
+        """
+        found = dict(done)
+        wanted = {before for step, before in self._before.items() if step not in done}
+        for step in wanted & found.keys():
+            turns = self._of(step)
+            found[step] = replace(found[step], history=None if turns is None else tuple(turns))
+        return found
+
+    def _of(self, step: str) -> Sequence[Turn] | None:
+        """The whole conversation of a step; nothing where a part of it was not written down."""
+        chain = [step]
+        while (before := self._link(chain[-1])) is not None:
+            chain.append(before)
+        turns: Sequence[Turn] = ()
+        for one in reversed(chain):
+            records = self._turns.get(one)
+            if not records:
+                return None
+            recalled = history_of(records, self._read_file, begin=turns)
+            turns = recalled.history.turns
+            self._tell(step, records, recalled.lost)
+        return turns
+
+    def _link(self, step: str) -> str | None:
+        """The step that has to be asked first; none where all turns were told of anew."""
+        records = self._turns.get(step, ())
+        anew = any(record.get("type") == HISTORY_REPLACED for record in records)
+        return None if anew else self._before.get(step)
+
+    def _tell(self, step: str, records: Sequence[JsonObject], lost: Sequence[str]) -> None:
+        place = Place(step)
+        self.notices += [Notice(place, "warning", "media_lost", said) for said in lost]
+        if tags([json_text(record) for record in records]):
+            self.notices.append(Notice(place, "warning", "resumed_masked", _MASKED_TEXT))
+
+
+def _links(plan: Plan, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Each step that goes on with another one, and that one, as events know them."""
+    for step in plan.steps:
+        before = continued(step)
+        if before is not None:
+            yield prefix + step.id, prefix + before
+    for id, inner in plan.inner.items():
+        yield from _links(inner, f"{prefix}{id}/")
+
+
+def carried(
+    records: Iterable[JsonObject],
+    plan: Plan,
+    run: str,
+    *,
+    retry_failed: bool = False,
+    retry_unknown: bool = False,
+    notices: tuple[Notice, ...] = (),
+    read_file: ReadFile = lambda _: None,
+) -> ResumeState:
+    """What of the run whose journal holds `records` is done, and is not done again.
+
+    `notices` are to be told in any case; `read_file` reads what was kept in the run's folder.
+
+    Raises:
+        JournalError: the journal is not as it was written.
+        ResumeRefusedError: a call might be made twice, and nobody said that it may.
+    """
+    scan = Scan(_rules(plan, retry_failed=retry_failed), read_file)
+    for record in records:
+        scan.take(record)
+    if scan.started is None:
+        raise ResumeRefusedError("the run was killed before it began", where=run, hint=_ANEW)
+    if not retry_unknown:
+        check_calls(scan, retry_failed=retry_failed)
+    conversations = Conversations(scan.turns, plan, read_file)
+    return ResumeState(
+        run=run,
+        steps=conversations.put_into(_steps(scan, _Plans(plan))),
+        items=scan.items,
+        spent=scan.spending.spent(),
+        by_step=scan.spending.by_step(),
+        denials=tuple(scan.denials),
+        begun=scan.begun,
+        last_seq=scan.last_seq,
+        part_seq=scan.part_seq,
+        segments=scan.segments,
+        notices=(*_notices(scan, run), *conversations.notices, *notices),
+        ended=_is_complete(scan),
+    )
+
+
+def _is_complete(scan: Scan) -> bool:
+    """Whether the run ended well, so that nothing is left to do."""
+    finished: Any = scan.finished
+    return finished is not None and finished["exit"]["code"] == 0
+
+
+_ANEW = "nothing is lost by running it anew, without `--resume`"
+
+
+def _rules(plan: Plan, *, retry_failed: bool) -> Rules:
+    found = _Plans(plan)
+    return Rules(
+        repeatable=found.repeatable,
+        needed=found.needed,
+        tolerant=found.tolerant,
+        retry_failed=retry_failed,
+        mask=lambda key: safe_utf8(plan.secrets.mask(key)),
+    )
+
+
+class _Plans:
+    """What the plan says of a step, or that of the sub-pipeline which it is a step of."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._repeatable: dict[str, RepeatableTools] = {}
+        self._needed: dict[str, bool] = {}
+
+    def repeatable(self, step: str) -> RepeatableTools:
+        """The tools that the step may call again."""
+        above = step.rpartition("/")[0]
+        if above not in self._repeatable:
+            self._repeatable[above] = RepeatableTools(self._of(step))
+        return self._repeatable[above]
+
+    def needed(self, step: str) -> bool:
+        """Whether anything reads the results of the step's items."""
+        if step not in self._needed:
+            read = steps_read(self._of(step).pipeline)
+            self._needed[step] = step.rpartition("/")[2] in read
+        return self._needed[step]
+
+    def tolerant(self, step: str) -> bool:
+        """Whether a denial is no failure of the step."""
+        id = step.rpartition("/")[2]
+        return any(one.id == id and one.on_denied == "continue" for one in self._of(step).steps)
+
+    def has_items(self, step: str) -> bool:
+        """Whether the step runs over items, however many there are."""
+        id = step.rpartition("/")[2]
+        return any(one.id == id and one.flow.foreach is not None for one in self._of(step).steps)
+
+    def _of(self, step: str) -> Plan:
+        plan = self._plan
+        for id in step.split("/")[:-1]:
+            plan = plan.inner.get(id, plan)
+        return plan
+
+
+def _steps(scan: Scan, plans: _Plans) -> dict[str, StepRecord]:
+    """The steps that are done; those that ran over items have what is known of these."""
+    found = dict(scan.steps)
+    for step, record in scan.steps.items():
+        items = scan.items.get(step)
+        if items is not None or plans.has_items(step):
+            kept = () if items is None else items.records()
+            calls = tuple(call for item in kept for call in item.record.calls)
+            found[step] = replace(record, items=kept, calls=calls)
+    return found
+
+
+def _notices(scan: Scan, run: str) -> Iterator[Notice]:
+    done = [counted(len(scan.steps), "step")] if scan.steps else []
+    items = sum(len(items) for items in scan.items.values())
+    done += [counted(items, "item")] if items else []
+    what = " and ".join(done) or "nothing"
+    verb = "is" if [len(scan.steps), items] in ([0, 0], [1, 0], [0, 1]) else "are"
+    yield Notice(Place(), "info", "resumed", f"run {run} is gone on with: {what} {verb} done")
+    for step, record in scan.steps.items():
+        if tags((record.text, _as_text(record))):
+            yield Notice(Place(step), "warning", "resumed_masked", _MASKED)
+
+
+_MASKED = (
+    "a secret was in the result of this step; the journal has its name only, and so have later "
+    "steps that read it"
+)
+
+
+def _as_text(record: StepRecord) -> str | None:
+    return None if record.output is None else json_text(record.output)

@@ -1,0 +1,132 @@
+"""Calls that a resumed run would make again, or whose outcome is unknown (B3).
+
+Tools that only read, or that a rule calls idempotent, may be called once more.
+"""
+
+from collections.abc import Iterable, Iterator
+from importlib import import_module
+from itertools import starmap
+
+from aish.core.json_text import json_text
+from aish.core.text import counted, for_line
+from aish.core.tools import Annotations, Tool, ToolName
+from aish.engine.plan.plan import Plan
+from aish.engine.resume_state import ResumeRefusedError
+from aish.features.resume.scan import Call, Open, Scan
+from aish.packs.catalogue import OLDER_NAMES, PACKS
+
+_SHOWN = 10
+_LONGEST = 120
+_HINT = (
+    "look what became of them; `--retry-unknown` runs what is not finished again, calls included; "
+    "rules under `mcp.parallel` (it only reads) or `mcp.idempotent` let a tool be called again"
+)
+
+_HINT_LOST = "look what became of them; `--retry-unknown` runs these items again, calls included"
+
+
+def check_calls(scan: Scan, *, retry_failed: bool) -> None:
+    """See that no call is made twice without anybody's knowledge.
+
+    Raises:
+        ResumeRefusedError: one would be; names the calls.
+    """
+    unknown: list[str] = []
+    repeated: list[str] = []
+    for unit, call in scan.left():
+        if call.unknown:
+            unknown.append(_line(unit, call))
+        elif _would_repeat(unit, call, scan, retry_failed=retry_failed):
+            repeated.append(_line(unit, call))
+    lost = list(starmap(_place, sorted(scan.untracked)))
+    if unknown or repeated or lost:
+        hint = _HINT if unknown or repeated else _HINT_LOST
+        raise ResumeRefusedError("\n".join(_said(unknown, repeated, lost)), hint=hint)
+
+
+def _would_repeat(unit: Open, call: Call, scan: Scan, *, retry_failed: bool) -> bool:
+    """Whether a call that did end is made again by a step that nobody asked to run again."""
+    if unit.cut_off:
+        return True
+    # A call that failed is what such a step failed by, and a model may have gone on after one.
+    ended_well = call.finished is not None and call.finished.get("kind") == "ok"
+    of_a_model = scan.kind(unit.step) not in {"call", "run"}
+    return of_a_model and ended_well and not retry_failed
+
+
+def _said(unknown: list[str], repeated: list[str], lost: list[str]) -> Iterator[str]:
+    if lost:
+        have = "has" if len(lost) == 1 else "have"
+        items = counted(len(lost), "item")
+        yield f"{items} {have} not come back from workers, and may have made calls:"
+        yield from _cut([f"  {place}" for place in lost])
+    if unknown:
+        yield f"{counted(len(unknown), 'call')} began, and the journal does not tell how it ended:"
+        yield from _cut(unknown)
+    if repeated:
+        yield f"{counted(len(repeated), 'call')} would be made again, as their step did not finish:"
+        yield from _cut(repeated)
+
+
+def _cut(lines: list[str]) -> Iterator[str]:
+    yield from lines[:_SHOWN]
+    if len(lines) > _SHOWN:
+        yield f"  … and {len(lines) - _SHOWN} more"
+
+
+def _line(unit: Open, call: Call) -> str:
+    where = _place(unit.step, unit.item)
+    arguments = _short(json_text(call.arguments, spaced=True))
+    return f"  `{_short(call.tool)}` in {where}, at {call.began}, with {arguments}"
+
+
+def _place(step: str, item: str | None) -> str:
+    return f"step `{step}`" + ("" if item is None else f", item `{_short(item)}`")
+
+
+def _short(text: str) -> str:
+    line = for_line(text)
+    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+
+
+def tags(texts: Iterable[str | None]) -> bool:
+    """Whether a text is not what it was, because a secret was taken out of it."""
+    return any(text is not None and "<secret:" in text for text in texts)
+
+
+class RepeatableTools:
+    """Tools that only read, by our own rule or a pack's own mark, or are called `idempotent`.
+
+    What a server says of its tools does not count (P5).
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._policy = plan.policy
+        self._packs = {server.entry.alias: server.entry.pack for server in plan.servers}
+        self._known: dict[str, bool] = {}
+
+    def __call__(self, tool: str) -> bool:
+        """Whether calls of `alias__name` may be made again."""
+        known = self._known.get(tool)
+        if known is None:
+            known = self._known[tool] = self._find(tool)
+        return known
+
+    def _find(self, tool: str) -> bool:
+        alias, _, name = tool.partition("__")
+        marked = _marked_names(self._packs.get(alias, ()))
+        shaped = Tool(
+            ToolName(alias, name),
+            wire=tool,
+            description="",
+            input_schema={},
+            annotations=Annotations(),
+            parallel=OLDER_NAMES.get(name, name) in marked,
+        )
+        return self._policy.is_parallel(shaped) or self._policy.is_idempotent(shaped)
+
+
+def _marked_names(packs: tuple[str, ...]) -> frozenset[str]:
+    """The tools of packs that a pack itself marks as safe to run beside others."""
+    tools = (tool for pack in packs if pack in PACKS for tool in import_module(PACKS[pack]).TOOLS)
+    return frozenset(tool.name for tool in tools if tool.parallel)

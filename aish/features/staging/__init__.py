@@ -1,0 +1,1 @@
+"""Calls put down for review, and made once they were reviewed."""

@@ -1,0 +1,404 @@
+"""The file of staged calls: written after every call, and read back without trust (B16, X9)."""
+
+import errno
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import cache
+from json import JSONDecodeError
+from pathlib import Path
+
+from aish.config.documents import parse_json
+from aish.config.pipeline import Pipeline
+from aish.core.errors import UsageError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
+from aish.core.tools import ToolName
+from aish.engine.plan.lock.pins import declared
+from aish.policy.digest import canonical
+from aish.policy.lock import ADDRESS_KEYS, ServerPin
+from aish.policy.rules import LOCAL_COMMAND
+from aish.system.file_lock import take
+from aish.system.files import atomic_write, open_update, read_capped
+from aish.system.secrets.secrets import Secrets
+
+_SHORT = 8
+_LOCAL = "local"
+
+
+@frozen
+class StagedHead:
+    """What a file of staged calls is about: the run, and its pipeline."""
+
+    run: str
+    name: str
+    file: str
+    digest: str
+
+
+@frozen
+class StagedCall:
+    """One call as it will be sent, where it came from, and what it was decided by.
+
+    `server` is `None` for a local command. `definition` is the hash of what the server said of the
+    tool, `decision` the digest of the call in the run's journal, `digest` is over everything here
+    and the head. `id` is the beginning of it.
+    """
+
+    time: str
+    step: str | None
+    item: str | None
+    name: ToolName
+    server: ServerPin | None
+    arguments: JsonObject
+    definition: str
+    rule: str
+    decision: str
+    digest: str = ""
+
+    @property
+    def id(self) -> str:
+        """A short name for people and command lines."""
+        return self.digest[:_SHORT]
+
+    @property
+    def home(self) -> str:
+        """The steps that lead to its sub-pipeline, as `outer/inner`; empty where it is in none."""
+        return (self.step or "").rpartition("/")[0]
+
+
+def sealed(call: StagedCall, head: StagedHead) -> StagedCall:
+    """The call with the digest that it has to have."""
+    return replace(call, digest=_digest(call, head))
+
+
+def is_whole(call: StagedCall, head: StagedHead) -> bool:
+    """Whether a call is as it was written, and belongs to this head."""
+    return call.digest == _digest(call, head)
+
+
+def pins_of(pipeline: Pipeline, secrets: Secrets) -> Mapping[str, ServerPin | None]:
+    """Where each server of a pipeline is, as a lock has it; local commands have no server."""
+    return {**declared(pipeline, secrets).servers, LOCAL_COMMAND.server: None}
+
+
+def row_of(call: StagedCall) -> JsonObject:
+    """The call as the JSON of its file."""
+    return {"id": call.id, **_subject(call), "digest": call.digest}
+
+
+def head_row(head: StagedHead) -> JsonObject:
+    """The head as the JSON of its file, without version and calls."""
+    pipeline: JsonObject = {"name": head.name, "file": head.file, "digest": head.digest}
+    return {"run": head.run, "pipeline": pipeline}
+
+
+def call_of(row: Mapping[str, JsonValue]) -> StagedCall:
+    """The call of a row that fits the schema; whether it is whole is not asked here.
+
+    Raises:
+        ValueError: its server has no address.
+    """
+    server, arguments = row["server"], row["arguments"]
+    assert isinstance(server, Mapping)
+    assert isinstance(arguments, Mapping)
+    return StagedCall(
+        time=str(row["time"]),
+        step=_text(row["step"]),
+        item=_text(row["item"]),
+        name=ToolName(str(server["alias"]), str(row["tool"])),
+        server=_pin(server),
+        arguments=arguments,
+        definition=str(row["definition"]),
+        rule=str(row["rule"]),
+        decision=str(row["decision"]),
+        digest=str(row["digest"]),
+    )
+
+
+def _digest(call: StagedCall, head: StagedHead) -> str:
+    subject = canonical({**head_row(head), "call": _subject(call)})
+    return hashlib.sha256(subject.encode("ascii")).hexdigest()
+
+
+def _subject(call: StagedCall) -> JsonObject:
+    return {
+        "time": call.time,
+        "step": call.step,
+        "item": call.item,
+        "server": _server(call),
+        "tool": call.name.name,
+        "arguments": call.arguments,
+        "definition": call.definition,
+        "rule": call.rule,
+        "decision": call.decision,
+    }
+
+
+def _server(call: StagedCall) -> JsonObject:
+    pin = call.server
+    if pin is None:
+        return {"alias": call.name.server, "transport": _LOCAL}
+    address: JsonValue = pin.address[0] if pin.transport == "http" else list(pin.address)
+    row: JsonObject = {"alias": call.name.server, "transport": pin.transport}
+    return {**row, ADDRESS_KEYS[pin.transport]: address}
+
+
+def _pin(row: Mapping[str, JsonValue]) -> ServerPin | None:
+    for transport, key in ADDRESS_KEYS.items():
+        if row["transport"] == transport:
+            return ServerPin(transport, _address(row, key), {})
+    return None
+
+
+def _address(row: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
+    address = row.get(key)
+    if isinstance(address, str):
+        return (address,)
+    if not isinstance(address, list):
+        raise ValueError(f"the server has no `{key}`")  # ruff: ignore[type-check-without-type-error] - of a file's content, not of a caller's mistake
+    return tuple(map(str, address))
+
+
+def _text(value: JsonValue) -> str | None:
+    return None if value is None else str(value)
+
+
+LIMIT = 256 * 1024 * 1024
+VERSION = 1
+VERSION_KEY = "aish_staged"
+SCHEMA = "staged.schema.json"
+_MENDED = "the run that wrote it was cut off: `aish run FILE --resume` mends it, and goes on"
+_WHOLE = "calls may be taken out whole, or left out with `--skip ID`; none may be changed"
+
+
+@frozen
+class Staged:
+    """The calls of a run, in the order in which they were asked for."""
+
+    head: StagedHead
+    calls: tuple[StagedCall, ...]
+
+
+class StagedError(UsageError):
+    """A file of staged calls that cannot be used."""
+
+    code = "staged"
+
+
+def read_staged(path: Path) -> Staged:
+    """The staged calls in a file.
+
+    Raises:
+        StagedError: it cannot be read, is another version's, or a call was changed.
+    """
+    try:
+        text = read_capped(path, LIMIT).decode()
+        return staged_of(parse_json(text))
+    except OSError as error:
+        raise StagedError(f"cannot be read: {error.strerror}", where=str(path)) from error
+    except JSONDecodeError as error:
+        hint = _MENDED if VERSION_KEY in text[:40] else None
+        raise StagedError(f"not JSON: {error}", where=str(path), hint=hint) from error
+    except StagedError as error:
+        raise StagedError(error.message, where=str(path), hint=error.hint) from error
+    except (ValueError, UsageError) as error:
+        raise StagedError(f"cannot be read: {error}", where=str(path)) from error
+
+
+def staged_of(data: JsonValue) -> Staged:
+    """The calls that a file's JSON holds.
+
+    Raises:
+        StagedError: it is another version's, is not as the schema says, or a digest is not right.
+    """
+    if not isinstance(data, Mapping) or VERSION_KEY not in data:
+        said = f"this is no file of staged calls: `{VERSION_KEY}` is missing"
+        raise StagedError(said, hint="a run with rules under `mcp.stage` writes it")
+    if data[VERSION_KEY] is True or data[VERSION_KEY] != VERSION:
+        said = f"this is of version {data[VERSION_KEY]}; this aish reads version {VERSION}"
+        raise StagedError(said, hint="use the aish that wrote it")
+    rows = data.get("calls")
+    listed = rows if isinstance(rows, list) else []
+    _fits(_schemas()[0], {**data, "calls": [] if rows is listed else rows}, "the file")
+    pipeline = data["pipeline"]
+    assert isinstance(pipeline, Mapping)
+    head = StagedHead(
+        run=str(data["run"]),
+        name=str(pipeline["name"]),
+        file=str(pipeline["file"]),
+        digest=str(pipeline["digest"]),
+    )
+    return Staged(head, _calls(listed, head))
+
+
+def _calls(rows: list[JsonValue], head: StagedHead) -> tuple[StagedCall, ...]:
+    calls: list[StagedCall] = []
+    seen: set[str] = set()
+    for number, row in enumerate(rows, 1):
+        calls.append(checked_call(row, head, f"call {number}"))
+        id = calls[-1].id
+        if id in seen:
+            raise StagedError(f"call {number}: the call `{id}` is there twice", hint=_WHOLE)
+        seen.add(id)
+    return tuple(calls)
+
+
+def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
+    """One call of a file.
+
+    Raises:
+        StagedError: it is not as it was written, or was written for another run.
+    """
+    _fits(_schemas()[1], row, place)
+    assert isinstance(row, Mapping)
+    try:
+        call = call_of(row)
+    except ValueError as error:
+        raise StagedError(f"{place}: {error}", hint=_WHOLE) from error
+    if not is_whole(call, head) or row["id"] != call.id:
+        said = f"{place} (`{row['id']}`) is not as it was staged: its digest does not fit"
+        raise StagedError(said, hint=_WHOLE)
+    return call
+
+
+@cache
+def _schemas() -> tuple[JsonObject, JsonObject]:
+    """The schema of the file, and that of one call: a file may have more than one check can see."""
+    from aish.system.paths import schema_text
+
+    whole: JsonObject = json.loads(schema_text(SCHEMA))
+    return whole, {"$ref": "#/$defs/call", "$defs": whole["$defs"]}
+
+
+def _fits(schema: JsonObject, value: JsonValue, place: str) -> None:
+    from aish.system.schema.check import check
+
+    if problems := check(schema, value):
+        raise StagedError(f"{place}: {problems[0]}", hint=_WHOLE)
+
+
+_END = b"\n]}\n"
+
+
+class StagedFile:
+    """An open file of staged calls, of this process alone."""
+
+    def __init__(self, path: Path, head: StagedHead, calls: tuple[StagedCall, ...]) -> None:
+        self._path = path
+        self._head = head
+        self._calls = list(calls)
+        self._descriptor = -1
+        self._write_all()
+
+    @property
+    def calls(self) -> tuple[StagedCall, ...]:
+        """The calls that are in it."""
+        return tuple(self._calls)
+
+    def add(self, call: StagedCall) -> None:
+        """Put a call down; it is on the disk on return.
+
+        Raises:
+            OSError: it is not, and the file is as it was.
+        """
+        line = (b",\n" if self._calls else b"\n") + _line(call)
+        data = line + _END
+        written = os.pwrite(self._descriptor, data, self._offset)
+        if written < len(data):
+            os.ftruncate(self._descriptor, self._offset)
+            os.pwrite(self._descriptor, _END, self._offset)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        os.fdatasync(self._descriptor)
+        self._offset += len(line)
+        self._calls.append(call)
+
+    def forget(self, gone: frozenset[str]) -> None:
+        """Take out the calls with these digests."""
+        self._calls = [call for call in self._calls if call.digest not in gone]
+        self._write_all()
+
+    def close(self) -> None:
+        """Close it; it was whole all the time."""
+        os.close(self._descriptor)
+
+    def _write_all(self) -> None:
+        text = b",\n".join(map(_line, self._calls))
+        head = _head_line(self._head)
+        atomic_write(self._path, head + (b"\n" + text if text else b"") + _END)
+        descriptor = open_update(self._path)
+        try:
+            take(descriptor, self._path)
+        except UsageError:
+            os.close(descriptor)
+            raise
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor = descriptor
+        self._offset = len(head) + (1 + len(text) if text else 0)
+
+
+def open_staged(path: Path, head: StagedHead) -> StagedFile:
+    """The file for a run's staged calls; one of the same run goes on.
+
+    Raises:
+        UsageError: calls of another run are in it, or it cannot be written.
+    """
+    try:
+        calls = tuple(_earlier(path, head))
+        return StagedFile(path, head, calls)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _earlier(path: Path, head: StagedHead) -> Iterator[StagedCall]:
+    if not path.exists():
+        return
+    _refuse_while_written(path)
+    try:
+        staged = read_staged(path)
+    except StagedError:
+        yield from _mended(path, head)
+        return
+    if staged.head.run == head.run:
+        yield from staged.calls
+    elif staged.calls:
+        raise UsageError(
+            f"the staged calls of the run `{staged.head.run}` are in it",
+            where=str(path),
+            hint="apply them and move the file away, or name another one",
+        )
+
+
+def _refuse_while_written(path: Path) -> None:
+    descriptor = open_update(path)
+    try:
+        take(descriptor, path)
+    finally:
+        os.close(descriptor)
+
+
+def _mended(path: Path, head: StagedHead) -> Iterator[StagedCall]:
+    """The whole calls of a file of this run whose last one was cut off."""
+    first, *lines = read_capped(path, LIMIT).splitlines()
+    if first + b"\n" != _head_line(head) + b"\n":
+        raise StagedError("there is a file, and it is none of this run", where=str(path))
+    for line in lines:
+        try:
+            row = parse_json(line.removesuffix(b",").decode())
+            call = checked_call(row, head, "a call")
+        except (ValueError, StagedError):
+            return
+        yield call
+
+
+def _head_line(head: StagedHead) -> bytes:
+    opened = json_text({VERSION_KEY: VERSION, **head_row(head), "calls": []})
+    return opened.removesuffix("]}").encode()
+
+
+def _line(call: StagedCall) -> bytes:
+    return json_text(row_of(call)).encode()

@@ -1,0 +1,124 @@
+"""What became of each staged call, written beside their file: no call is made twice (B16).
+
+That a call is begun is on the disk before it is sent, and how it ended right after. A call that
+was begun and has no end may or may not have had its effect.
+"""
+
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from aish.core.errors import UsageError
+from aish.core.event_json import VERSION, rfc3339
+from aish.core.json import JsonValue
+from aish.core.json_text import json_text
+from aish.core.protocols import Clock
+from aish.core.tools import ResultKind
+from aish.features.staging.file import StagedCall
+from aish.journal.reader import read_journal
+from aish.journal.writer import cut_torn_tail, sealed
+from aish.system.durable import THE_DISK, Disk, DurableFile
+from aish.system.file_lock import take
+from aish.system.files import open_append
+
+State = Literal["open", "applied", "failed", "unknown"]
+ENDING = ".applied.jsonl"
+
+# The way to the server broke, or the server went away: the call may have come through.
+_UNCERTAIN = frozenset({"transport_error", "timeout", "interrupted", "unknown"})
+
+
+def log_path(staged: Path) -> Path:
+    """Where the log of a file of staged calls is: beside it, however one came there."""
+    whole = staged.resolve()
+    return whole.with_name(whole.name + ENDING)
+
+
+def states_in(path: Path) -> Mapping[str, State]:
+    """What became of the calls, by their digest; those that were never begun are not in it.
+
+    Raises:
+        UsageError: the log is damaged, or is no plain file of our own.
+    """
+    return _read(path)[0]
+
+
+class AppliedLog:
+    """The open log, of this process alone."""
+
+    def __init__(self, path: Path, clock: Clock, disk: Disk = THE_DISK) -> None:
+        self._clock = clock
+        try:
+            descriptor = open_append(path)
+        except OSError as error:
+            raise UsageError(
+                f"cannot be written: {error.strerror}",
+                where=str(path),
+                hint="it keeps calls from being made twice: apply a file in a folder of your own",
+            ) from error
+        try:
+            take(descriptor, path)
+            cut_torn_tail(path)
+            self.states, self._seq = _read(path)
+        except (OSError, UsageError):
+            os.close(descriptor)
+            raise
+        self._file = DurableFile(descriptor, disk)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *details: object) -> None:
+        self._file.close()
+
+    def begin(self, call: StagedCall, run: str) -> None:
+        """The call is about to be sent by this run; on the disk on return.
+
+        Raises:
+            OSError: it is not, and the call must not be made.
+        """
+        self._append(call, run, "begun", None)
+
+    def end(self, call: StagedCall, run: str, kind: ResultKind) -> None:
+        """The call has come back."""
+        self._append(call, run, "ended", kind)
+
+    def _append(self, call: StagedCall, run: str, what: str, kind: ResultKind | None) -> None:
+        self._seq += 1
+        record: Mapping[str, JsonValue] = {
+            "v": VERSION,
+            "seq": self._seq,
+            "time": rfc3339(self._clock.now()),
+            "type": f"call.{what}",
+            "call": call.digest,
+            "tool": str(call.name),
+            "run": run,
+            **({} if kind is None else {"kind": kind}),
+        }
+        self._file.append(sealed(f"{json_text(record)}\n".encode()), "now")
+
+
+def _read(path: Path) -> tuple[dict[str, State], int]:
+    states: dict[str, State] = {}
+    seq = 0
+    for digest, state in _states(path):
+        states[digest] = state
+        seq += 1
+    return states, seq
+
+
+def _states(path: Path) -> Iterator[tuple[str, State]]:
+    try:
+        reading = read_journal(path)
+    except FileNotFoundError:
+        return
+    with reading:
+        for record in reading:
+            yield str(record.get("call")), _state(record.get("type"), record.get("kind"))
+
+
+def _state(what: JsonValue, kind: JsonValue) -> State:
+    if what != "call.ended" or kind in _UNCERTAIN:
+        return "unknown"
+    return "applied" if kind == "ok" else "failed"

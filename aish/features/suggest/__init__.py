@@ -1,0 +1,1 @@
+"""`aish policy suggest`: rules made of calls that were made."""

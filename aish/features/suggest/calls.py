@@ -1,0 +1,309 @@
+"""The calls in a run, a session or a cassette: which were made, and which were denied (S8)."""
+
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from aish.cassettes.conversation import conversation
+from aish.cassettes.conversation_parts import AskedCall, LocalCommand, ModelTurn, ServerExchange
+from aish.cassettes.edits import text_of
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.json_body import at, items, json_object, json_or_text
+from aish.cassettes.model_requests import chat_request, messages_of, tool_names
+from aish.cassettes.server_messages import is_to_server, message_of, reply_to, server_of
+from aish.config.loader import load_pipeline
+from aish.config.pipeline import Pipeline
+from aish.core.errors import AishError, UsageError
+from aish.core.events import Event, Place, ToolDecided, ToolStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
+from aish.core.tools import ToolName
+from aish.features.history.run_store import JOURNAL, RunStore, open_project, open_stores
+from aish.features.history.summary import events, find, open_past
+from aish.features.recording.lint import named_in
+from aish.features.recording.recorded_answer import read_answer
+from aish.features.yaml_files import SUFFIXES, is_pipeline
+from aish.journal.reader import read_journal
+from aish.mcp.protocol.naming import wire_name
+from aish.policy.explain import tool_name
+from aish.policy.globs import SEPARATOR
+from aish.policy.suggest_rules import Made
+
+_YES = frozenset({"auto", "ask-yes"})
+_NO = frozenset({"deny", "ask-no"})
+
+
+@frozen
+class Calls:
+    """What was called and what was denied, in order; `untold` says what cannot be told, and why."""
+
+    made: tuple[Made, ...] = ()
+    denied: tuple[Made, ...] = ()
+    untold: tuple[str, ...] = ()
+
+
+def made_of_events(events: Iterable[Event]) -> Calls:
+    """The calls in the events of a run or a session; what was staged is neither.
+
+    What was approved and never begun was not made.
+    """
+    made: list[Made] = []
+    denied: list[Made] = []
+    approved: dict[tuple[Place, str], Made] = {}
+    for event in events:
+        match event:
+            case ToolDecided(arguments=arguments) if isinstance(arguments, Mapping):
+                call = Made(ToolName(event.server, event.name), arguments)
+                if event.verdict in _YES:
+                    approved[event.place, event.tool] = call
+                elif event.verdict in _NO:
+                    denied.append(call)
+            case ToolStarted():
+                begun = approved.pop((event.place, event.tool), None)
+                if begun is not None:
+                    made.append(begun)
+            case _:
+                pass
+    return Calls(tuple(made), tuple(denied))
+
+
+_SESSIONS = "sessions"
+
+
+def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Calls:
+    """The calls of a run (its id, the end of it, `latest`, or its folder) or of a cassette.
+
+    `pipeline` knows the aliases of servers, where a cassette does not tell.
+
+    Raises:
+        UsageError: there is no such thing, or it cannot be read.
+    """
+    path = Path(wanted)
+    if path.name == JOURNAL.name and path.is_file():
+        return _of_journal(path)
+    if (path / JOURNAL).is_file():
+        return _of_journal(path / JOURNAL)
+    if path.is_file():
+        return _of_cassette(path, pipeline)
+    if path.is_dir() or len(path.parts) > 1:
+        raise UsageError("there is no run and no cassette", where=wanted, hint=_HINT)
+    with ExitStack() as stack:
+        stores = [*open_stores(run_dir, stack)]
+        if run_dir is None:
+            stores += _sessions(stack)
+        store, id = find(stores, wanted)
+        try:
+            reading = open_past(store, id, stack).reading
+        except FileNotFoundError:
+            raise UsageError("it was killed before it began", where=id) from None
+        return made_of_events(stamped.event for stamped in events(reading))
+
+
+def _sessions(stack: ExitStack) -> Iterator[RunStore]:
+    """Where the sessions of a project are kept."""
+    for project in (Path(), Path("pipelines")):
+        with suppress(FileNotFoundError):
+            yield stack.enter_context(open_project(project, _SESSIONS))
+
+
+_HINT = "name a run (`aish runs list` shows what there is), the folder of one, or a cassette"
+
+
+def _of_journal(path: Path) -> Calls:
+    with read_journal(path) as reading:
+        return made_of_events(stamped.event for stamped in events(reading))
+
+
+def _of_cassette(path: Path, pipeline: Pipeline | None) -> Calls:
+    # Here and not above: a journal is read without them.
+    from aish.cassettes.file import load
+
+    interactions = load(path).interactions
+    return made_of_cassette(interactions, pipeline or pipeline_of(path))
+
+
+_FOLDERS = (Path(), Path("pipelines"))
+
+
+def aliases_of(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Mapping[str, str]:
+    """The alias of each server as the conversation names it; one that is not sure is left out."""
+    at_urls: dict[str, set[str]] = {}
+    known: dict[str, str] = {}
+    shown: set[str] = set()
+    for interaction in interactions:
+        request = interaction.request
+        server = server_of(request.uri)
+        if request.uri.startswith("mcp+"):
+            known[server] = server
+        elif is_to_server(request):
+            at_urls.setdefault(server, set()).update(_listed_tools(interaction))
+        elif (body := chat_request(request)) is not None:
+            shown.update(tool_names(body))
+    declared = {} if pipeline is None else _urls(pipeline)
+    for server, tools in at_urls.items():
+        known.update(_told(server, declared))
+        if server not in known:
+            known.update(_by_names(server, tools, shown, set(known.values())))
+    left = set(declared) - set(known.values())
+    nameless = at_urls.keys() - known.keys()
+    if len(left) == len(nameless) == 1:
+        known[nameless.pop()] = left.pop()
+    return known
+
+
+def tools_of(
+    interactions: Sequence[Interaction], aliases: Mapping[str, str]
+) -> frozenset[ToolName]:
+    """The tools that servers listed or were called by."""
+    return frozenset(
+        ToolName(aliases[server], name)
+        for interaction in interactions
+        if (server := server_of(interaction.request.uri)) in aliases
+        for name in _listed_tools(interaction)
+    )
+
+
+def tool_of_wire(wire: str, tools: Iterable[ToolName]) -> ToolName:
+    """The tool that models know by a name, which is another one where its own is not legal (M4).
+
+    Raises:
+        UsageError: it is the name of none.
+    """
+    known = (tool for tool in tools if wire_name(tool, len(wire)) == wire)
+    return next(known, None) or tool_name(wire)
+
+
+def pipeline_of(cassette: Path) -> Pipeline | None:
+    """The pipeline of this project that plays a cassette, if there is just one."""
+    found = [one for one in _pipelines() if cassette.resolve() in _played(one)]
+    return found[0] if len(found) == 1 else None
+
+
+def _pipelines() -> Iterator[Pipeline]:
+    for folder in _FOLDERS:
+        for suffix in SUFFIXES:
+            for path in sorted(folder.glob(f"*{suffix}")):
+                # One that is broken is no concern of whoever asks about a cassette.
+                with suppress(AishError, OSError):
+                    if is_pipeline(path):
+                        yield load_pipeline(path)
+
+
+def _played(pipeline: Pipeline) -> set[Path]:
+    return {one.settings.path.resolve() for one in named_in(pipeline)}
+
+
+def _urls(pipeline: Pipeline) -> dict[str, str]:
+    return {alias: one.url for alias, one in pipeline.servers.items() if one.url is not None}
+
+
+def _told(server: str, declared: Mapping[str, str]) -> dict[str, str]:
+    """By the URL in the file, where it is the same."""
+    found = [alias for alias, url in declared.items() if _is_at(url, server)]
+    return {server: found[0]} if len(found) == 1 else {}
+
+
+def _is_at(url: str, server: str) -> bool:
+    with suppress(ValueError):
+        return bool(urlsplit(url).netloc) and server_of(url) == server
+    return False
+
+
+def _by_names(server: str, tools: set[str], shown: set[str], taken: set[str]) -> dict[str, str]:
+    """By the names that models were shown, where one alias alone fits."""
+    halves = (name.partition(SEPARATOR) for name in shown)
+    found = {alias for alias, _, name in halves if name in tools} - taken
+    return {server: found.pop()} if len(found) == 1 else {}
+
+
+def _listed_tools(interaction: Interaction) -> set[str]:
+    """The tools that an answer lists, and the one that a request calls."""
+    message = message_of(interaction.request) or {}
+    called = at(message, "params", "name") if message.get("method") == "tools/call" else None
+    result = at(reply_to(message, interaction).found, "result")
+    names = [at(tool, "name") for tool in items(at(result, "tools"))]
+    return {name for name in (*names, called) if isinstance(name, str)}
+
+
+_DENIED = "[aish] tool call denied"
+_LISTED = re.compile(r"^\[tool: [^\]\n]+\]\n(\[aish\] tool call denied)?", re.MULTILINE)
+_FOLDER = re.compile(r"<(?:root|run|home)>")
+_MOVED = "a folder of the recording's machine stood in its arguments"
+_SHELL_RUN = ToolName("shell", "run")
+
+
+def made_of_cassette(interactions: Sequence[Interaction], pipeline: Pipeline | None) -> Calls:
+    """The calls of a recording; `pipeline` knows the aliases of its servers."""
+    parts = conversation(interactions, read_answer)
+    aliases = aliases_of(interactions, pipeline)
+    made: list[Made] = []
+    untold: dict[str, None] = {}
+    for part in parts:
+        if isinstance(part, LocalCommand):
+            made.append(_made(_SHELL_RUN, _command(interactions[part.number - 1])))
+        elif isinstance(part, ServerExchange) and part.method == "tools/call":
+            alias = aliases.get(part.server)
+            if alias is None:
+                name = f"`{for_line(part.name)}` at {for_line(part.server)}"
+                untold[f"the call of {name}: under which alias, the recording does not say"] = None
+            elif isinstance(part.arguments, Mapping):
+                made.append(_made(ToolName(alias, part.name), part.arguments))
+    turns = [part for part in parts if isinstance(part, ModelTurn)]
+    denied = {call.name + call.arguments: call for call in _refused(turns, interactions)}
+    tools = tools_of(interactions, aliases)
+    return Calls(tuple(made), tuple(_asked(denied.values(), tools)), tuple(untold))
+
+
+def _command(interaction: Interaction) -> JsonObject:
+    return json_object(text_of(interaction.request.body)) or {}
+
+
+def _refused(
+    turns: Sequence[ModelTurn], interactions: Sequence[Interaction]
+) -> Iterator[AskedCall]:
+    """The calls that models asked for and were told that they are denied."""
+    answers = {turn.number: turn.answer.calls for turn in turns}
+    for turn in turns:
+        if not any(_DENIED in message.text for message in turn.news):
+            continue
+        messages = (
+            messages_of(body)
+            if (body := chat_request(interactions[turn.number - 1].request))
+            else ()
+        )
+        asked = {call.id: call for message in messages for call in message.calls}
+        for message in turn.news:
+            if message.role == "tool" and message.text.startswith(_DENIED):
+                yield from (asked[id] for id in (message.call,) if id in asked)
+            elif message.role == "user":
+                yield from _listed(message.text, answers.get(turn.follows or 0, ()))
+
+
+def _listed(text: str, calls: Sequence[AskedCall]) -> Iterator[AskedCall]:
+    """The same where a model's chat template has no place for results (L13)."""
+    found = [bool(denied) for denied in _LISTED.findall(text)]
+    if len(found) == len(calls):
+        yield from (call for call, denied in zip(calls, found, strict=True) if denied)
+        return
+    # A result may look like one of these lines: then any of the calls may have been denied.
+    if any(found):
+        yield from calls
+
+
+def _asked(calls: Iterable[AskedCall], tools: Collection[ToolName]) -> Iterator[Made]:
+    for call in calls:
+        arguments: JsonValue = json_or_text(call.arguments or "{}")
+        if isinstance(arguments, str):
+            # Some models wrap the object in a text, and it is unwrapped before it is decided on.
+            arguments = json_or_text(arguments)
+        if isinstance(arguments, Mapping):
+            with suppress(UsageError):
+                yield _made(tool_of_wire(call.name, tools), arguments)
+
+
+def _made(tool: ToolName, arguments: JsonObject) -> Made:
+    moved = _FOLDER.search(str(arguments))
+    return Made(tool, arguments, f"{_MOVED}: {moved[0]}" if moved else "")

@@ -1,0 +1,1 @@
+"""`aish test`: cases on their cassettes, and on the real models."""

@@ -1,0 +1,488 @@
+"""`aish test --live`: cases on the real models, each case on each model (C12).
+
+All runs share one event loop: so one limit on cost holds over all of them, and a signal ends them
+together. What has not been begun by then is left out, and the rest is told as it is.
+"""
+
+import os
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import field, replace
+from time import monotonic
+from typing import Literal, Protocol
+
+import anyio
+
+from aish.config.steps import Limits
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
+from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
+from aish.core.frozen import frozen, slotted
+from aish.core.protocols import Approver, Clock
+from aish.core.text import dollars
+from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.limits.budget import Budget
+from aish.engine.limits.meter import RequestHold, RunMeter
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.order import judges_of
+from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
+from aish.features.testing.case import Examiner, case_inputs, unkept
+from aish.features.testing.outcome import Job, Outcome
+from aish.journal.writer import open_journal
+from aish.models.pricing import Pricing
+from aish.output.event_log import EventLog, Sink
+from aish.system.clock import SystemClock
+from aish.terminal.approver import TerminalApprover
+from aish.terminal.turns import Turns
+from aish.terminal.unattended import Unattended
+
+CellVerdict = Literal["passed", "failed", "error", "unreachable", "not_run"]
+"""`unreachable`: a model or server could not be asked, which says nothing of the case; `not_run`:
+the limit of all of them was reached, or it was interrupted before the case had ended."""
+
+AS_IN_THE_FILE = None
+"""The model of a column where none was named: each step has its own."""
+
+USUAL_WIDTH = 4
+"""Cases at a time; one where a model runs on this machine."""
+
+_OUT_OF_REACH = 1_000_000.0
+_ALL_OVER = "the limit of {} for all cases together is reached"
+
+
+@frozen
+class LiveWish:
+    """What the command line wants; `max_cost_usd` and `timeout` hold for all cases together.
+
+    `options` has what holds for each run: rules, the lock, whether broad roots are allowed. `ask`
+    asks the person at the terminal about calls that no rule decides, one question at a time.
+    """
+
+    models: tuple[str, ...] = ()
+    options: RunOptions = RunOptions()
+    width: int | None = None
+    max_cost_usd: float | None = None
+    timeout: float | None = None
+    stop_first: bool = False
+    ask: bool = False
+
+
+@frozen
+class Cell:
+    """A case on a model: how it ended, and what it used.
+
+    `cost_usd` of `None` is unknown. `folder` is that of the run, `None` where there was none.
+    `answer` is the text of the last step that ended.
+    """
+
+    job: Job
+    model: str | None
+    verdict: CellVerdict
+    outcome: Outcome
+    cost_usd: float | None = 0.0
+    usage: Usage = field(default_factory=Usage)
+    folder: str | None = None
+    answer: str | None = None
+
+    @property
+    def key(self) -> tuple[str, str | None]:
+        """What a baseline knows it by."""
+        return self.job.id, self.model
+
+
+@frozen
+class Matrix:
+    """All cases on all models, in the order of the files; `stopped` is the code of a signal."""
+
+    cells: tuple[Cell, ...]
+    models: tuple[str | None, ...]
+    seconds: float = 0.0
+    deselected: int = 0
+    stopped: ExitCode | None = None
+
+    @property
+    def cost_usd(self) -> float | None:
+        """What all of it cost."""
+        return cost_of(self.cells)
+
+
+class LiveTeller(Protocol):
+    """Tells people how it goes on."""
+
+    def ended(self, cell: Cell) -> None:
+        """A case has ended on a model."""
+        ...
+
+
+def cost_of(cells: Sequence[Cell]) -> float | None:
+    """What they cost together; `None` as soon as one part is not known."""
+    costs = [cell.cost_usd for cell in cells]
+    known = [cost for cost in costs if cost is not None]
+    return sum(known) if len(known) == len(costs) else None
+
+
+def run_live(jobs: Sequence[Job], wish: LiveWish, tell: LiveTeller) -> Matrix:
+    """Run each case on each model.
+
+    Raises:
+        UsageError: a file has no such model; nothing was contacted.
+    """
+    _check_models(jobs, wish.models)
+    begun = monotonic()
+    models = wish.models or (AS_IN_THE_FILE,)
+    drafts = tuple(_draft(job, model, wish) for job in jobs for model in models)
+    trial = _Trial(drafts, wish, tell)
+    anyio.run(trial.run)
+    return Matrix(trial.cells, models, monotonic() - begun, stopped=trial.stopped)
+
+
+def live_exit(matrix: Matrix) -> tuple[ExitCode, ...]:
+    """The exit codes that the end calls for, failures of cases aside."""
+    codes = {cell.outcome.code for cell in matrix.cells if cell.verdict not in {"passed", "failed"}}
+    if matrix.stopped is not None:
+        codes.add(matrix.stopped)
+    return tuple(codes)
+
+
+@frozen
+class _Draft:
+    """A cell before it is run: its plan, or why there is none."""
+
+    job: Job
+    model: str | None
+    options: RunOptions = RunOptions()
+    plan: Plan | None = None
+    error: AishError | None = None
+
+
+def _check_models(jobs: Sequence[Job], models: Sequence[str]) -> None:
+    for job in jobs:
+        known = job.pipeline.models
+        for model in models:
+            if model not in known:
+                named = ", ".join(f"`{alias}`" for alias in known) or "none"
+                hint = did_you_mean(model, known) or f"models: {named}"
+                raise UsageError(f"no model `{model}` in {job.file}", hint=hint)
+
+
+def _draft(job: Job, model: str | None, wish: LiveWish) -> _Draft:
+    """The cell with its plan: all that is wrong with files and variables comes before any cost."""
+    try:
+        options = replace(
+            wish.options,
+            inputs=case_inputs(job),
+            stdin=job.case.stdin,
+            model=model,
+            max_cost_usd=_run_limit(job, wish),
+            environ=dict(os.environ),
+        )
+        plan = make_plan(job.pipeline, options, judges=tuple(judges_of(job.case.expect)))
+    except AishError as error:
+        return _Draft(job, model, error=error)
+    return _Draft(job, model, options, plan)
+
+
+def _run_limit(job: Job, wish: LiveWish) -> float | None:
+    """The limit of one run: the file's own.
+
+    Where only the whole has one, that of the run is out of reach. With it prices and the length of
+    answers are known, which counting needs.
+    """
+    own = job.pipeline.limits.cost_usd
+    return _OUT_OF_REACH if own is None and wish.max_cost_usd is not None else own
+
+
+class _Signals:
+    """One set of signals for all runs that are under way."""
+
+    def __init__(self) -> None:
+        self.code: ExitCode | None = None
+        self._ends: list[End] = []
+
+    def end_all(self, code: ExitCode) -> None:
+        """End what runs, in order; nothing more begins."""
+        self.code = self.code or code
+        for end in tuple(self._ends):
+            end(code)
+
+    @contextmanager
+    def lend(self, end: End) -> Generator[Interrupt]:
+        """To a run, while it lasts."""
+        seen = Interrupt()
+
+        def noted(code: ExitCode) -> None:
+            seen.code = seen.code or code
+            end(code)
+
+        self._ends.append(noted)
+        try:
+            yield seen
+        finally:
+            self._ends.remove(noted)
+
+
+class _Share(RunMeter):
+    """A run's part in the limit of all; remembers that it was refused by that one, not its own."""
+
+    def __init__(self, total: RunMeter) -> None:
+        super().__init__(Budget(Limits()), {}, total)
+        self.refused = False
+
+    async def reserve_at(
+        self, pricing: Pricing | None, place: Place, size: int, max_tokens: int | None
+    ) -> RequestHold:
+        """See `RunMeter`; a refusal ends the whole."""
+        try:
+            return await super().reserve_at(pricing, place, size, max_tokens)
+        except BudgetError:
+            self.refused = True
+            raise
+
+
+@slotted
+class _Heard:
+    """A sink that keeps the end of the run, and the last text before it."""
+
+    name: str = "the table"
+    deltas: bool = False
+    finished: RunFinished | None = None
+    answer: str | None = None
+
+    def __call__(self, stamped: Stamped) -> None:
+        match stamped.event:
+            case StepFinished(text=str(text)):
+                self.answer = text
+            case RunFinished() as finished:
+                self.finished = finished
+            case _:
+                pass
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+class _Trial:
+    """The cells while they are run."""
+
+    def __init__(self, drafts: Sequence[_Draft], wish: LiveWish, tell: LiveTeller) -> None:
+        self._drafts = drafts
+        self._wish = wish
+        self._tell = tell
+        self._signals = _Signals()
+        self._ended: dict[int, Cell] = {}
+        self._total: RunMeter | None = None
+        self._over: str | None = None
+        self._first_failed = False
+        # One for all runs: whose question it is does not matter to who is asked.
+        self._turns = Turns() if wish.ask else None
+
+    @property
+    def cells(self) -> tuple[Cell, ...]:
+        """All of them, in the order of the files."""
+        return tuple(
+            self._ended.get(number) or self._left_out(draft)
+            for number, draft in enumerate(self._drafts)
+        )
+
+    @property
+    def stopped(self) -> ExitCode | None:
+        """The code of the signal that ended it early."""
+        return None if self._over is not None else self._signals.code
+
+    async def run(self) -> None:
+        """Run all of them, some at a time."""
+        if self._wish.max_cost_usd is not None:
+            self._total = RunMeter(Budget(Limits(cost_usd=self._wish.max_cost_usd)), {})
+        limiter = anyio.CapacityLimiter(self._width())
+        with interruptible(self._signals.end_all), lent_by(self._signals.lend):
+            async with anyio.create_task_group() as watch:
+                if self._wish.timeout is not None:
+                    watch.start_soon(self._end_in, self._wish.timeout)
+                async with anyio.create_task_group() as cells:
+                    for number, draft in enumerate(self._drafts):
+                        cells.start_soon(self._one, number, draft, limiter)
+                watch.cancel_scope.cancel()
+
+    def _width(self) -> int:
+        if self._wish.width is not None:
+            return self._wish.width
+        plans = (draft.plan for draft in self._drafts if draft.plan is not None)
+        local = any(one.entry.embedded for plan in plans for one in plan.models.values())
+        return 1 if local else USUAL_WIDTH
+
+    async def _end_in(self, seconds: float) -> None:
+        await anyio.sleep(seconds)
+        self._over = f"the time limit of {seconds:g} s for all cases together is over"
+        self._signals.end_all(ExitCode.TERMINATED)
+
+    async def _one(self, number: int, draft: _Draft, limiter: anyio.CapacityLimiter) -> None:
+        async with limiter:
+            if self._signals.code is not None or self._over is not None or self._first_failed:
+                return
+            cell = await self._cell(draft)
+        self._ended[number] = cell
+        self._first_failed |= self._wish.stop_first and cell.verdict not in {"passed", "not_run"}
+        self._tell.ended(cell)
+
+    async def _cell(self, draft: _Draft) -> Cell:
+        begun = monotonic()
+        if draft.plan is None:
+            assert draft.error is not None
+            return _failed(draft, draft.error)
+        try:
+            cell = await self._executed(draft, draft.plan)
+        except AishError as error:
+            cell = _failed(draft, error)
+        except Exception as error:  # ruff: ignore[blind-except] - a bug met in one case must not hide how the others end
+            said = f"this is a bug in aish: {type(error).__name__}: {error}"
+            cell = Cell(draft.job, draft.model, "error", Outcome("error", code=ExitCode.INTERNAL))
+            cell = replace(cell, outcome=replace(cell.outcome, reason=said))
+        return replace(cell, outcome=replace(cell.outcome, seconds=monotonic() - begun))
+
+    async def _executed(self, draft: _Draft, plan: Plan) -> Cell:
+        mask, clock, heard = plan.secrets.mask, SystemClock(), _Heard()
+        folder = _folder(draft, plan, clock)
+        assert folder.path is not None
+        with folder.beginning():
+            journal = open_journal(folder.path)
+        lost = _Lost(self._signals.lend)
+        log = EventLog([journal, heard], clock=clock, secrets=plan.secrets, on_failure=lost)
+        environment = RunEnvironment(
+            emit=log.emit,
+            approver=self._approver(plan),
+            clock=clock,
+            folder=folder,
+            environ=draft.options.environ,
+            staging=unkept(plan, folder.id),
+        )
+        share = None if self._total is None else _Share(self._total)
+        examiner = Examiner(draft.job.case.expect, draft.job.case.names, update_snapshots=False)
+        try:
+            with lent_by(lost.lend):
+                end = await execute(plan, draft.options, environment, examiner, None, share)
+        finally:
+            log.close()
+        lost.check()
+        refused = share is not None and share.refused and end.code == ExitCode.BUDGET
+        if refused and self._over is None:
+            assert self._wish.max_cost_usd is not None
+            self._over = _ALL_OVER.format(dollars(self._wish.max_cost_usd))
+        outcome = self._outcome(end, examiner, mask, refused=refused)
+        cell = Cell(draft.job, draft.model, *outcome)
+        last = heard.finished
+        if last is None:
+            return cell
+        cell = replace(cell, cost_usd=last.cost_usd, usage=last.usage, folder=last.folder)
+        return replace(cell, answer=heard.answer)
+
+    def _approver(self, plan: Plan) -> Approver:
+        if self._turns is None:
+            return Unattended()
+        return TerminalApprover(secrets=plan.secrets, turns=self._turns)
+
+    def _outcome(
+        self, end: Exit, examiner: Examiner, mask: Callable[[str], str], *, refused: bool
+    ) -> tuple[CellVerdict, Outcome]:
+        code, reason = ExitCode(end.code), mask(end.reason)
+        verdict = live_verdict(code, ok=all(one.ok for one in examiner.checked))
+        if refused or verdict == "not_run":
+            verdict, code, reason = "not_run", self._left_code, self._over or "interrupted"
+        outcome = Outcome(
+            verdict if verdict in {"passed", "failed"} else "error",
+            code=code,
+            reason=reason,
+            hint=end.hint and mask(end.hint),
+            checked=tuple(replace(one, message=mask(one.message)) for one in examiner.checked),
+        )
+        return verdict, outcome
+
+    @property
+    def _left_code(self) -> ExitCode:
+        """What it means for the whole that a case has not been run to its end."""
+        if self._over is not None:
+            return ExitCode.BUDGET
+        return self._signals.code or ExitCode.OK
+
+    def _left_out(self, draft: _Draft) -> Cell:
+        reason = self._over or ("interrupted" if self._signals.code is not None else "")
+        outcome = Outcome("error", code=self._left_code, reason=reason)
+        return Cell(draft.job, draft.model, "not_run", outcome, folder=None)
+
+
+def _folder(draft: _Draft, plan: Plan, clock: Clock) -> RunFolder:
+    """A run folder as that of `aish run`: what a model did can be looked at afterwards."""
+    pipeline = plan.pipeline
+    place, mask = RunsPlace(pipeline.file.parent), plan.secrets.mask
+    folder = open_folder(pipeline.name, place, clock.now(), ephemeral=False, mask=mask)
+    with folder.beginning():
+        folder.write_plan(pipeline.data)
+        if draft.options.stdin:
+            folder.keep_stdin(draft.options.stdin)
+    return folder
+
+
+class _Lost:
+    """What cannot be written any more: it ends a run that leaves no record of what it costs.
+
+    It is raised once the log is closed: an event may come from where nobody would hear of it.
+    """
+
+    def __init__(self, lend: Lend) -> None:
+        self._lend = lend
+        self._end: End | None = None
+        self._error: AishError | None = None
+
+    def __call__(self, sink: Sink, error: OSError) -> None:
+        if self._error is None:
+            self._error = AishError(f"cannot write {sink.name}: {error.strerror or error}")
+            self._error.__cause__ = error
+            if self._end is not None:
+                self._end(ExitCode.TERMINATED)
+
+    @contextmanager
+    def lend(self, end: End) -> Generator[Interrupt]:
+        """The signals of all runs, and the end of this one."""
+        with self._lend(end) as seen:
+
+            def ended(code: ExitCode) -> None:
+                seen.code = seen.code or code
+                end(code)
+
+            self._end = ended
+            if self._error is not None:
+                ended(ExitCode.TERMINATED)
+            yield seen
+
+    def check(self) -> None:
+        """Raise what came.
+
+        Raises:
+            AishError: an event could not be written.
+        """
+        if self._error is not None:
+            raise self._error
+
+
+def live_verdict(code: ExitCode, *, ok: bool) -> CellVerdict:
+    """What the end of a live run and its expectations say of the case."""
+    match code:
+        case ExitCode.OK:
+            return "passed" if ok else "failed"
+        case ExitCode.FAILED | ExitCode.DENIED | ExitCode.BUDGET:
+            return "failed"
+        case ExitCode.UNAVAILABLE:
+            return "unreachable"
+        case ExitCode.INTERRUPTED | ExitCode.TERMINATED:
+            return "not_run"
+        case _:
+            return "error"
+
+
+def _failed(draft: _Draft, error: AishError) -> Cell:
+    code = error.exit_code
+    outcome = Outcome("error", code=code, reason=str(error), hint=error.hint)
+    verdict: CellVerdict = "unreachable" if code is ExitCode.UNAVAILABLE else "error"
+    return Cell(draft.job, draft.model, verdict, outcome)

@@ -1,1 +1,0 @@
-"""Cassettes of a repository, held against the pipelines that play them."""

@@ -1,1 +1,0 @@
-"""Runs of the past: found on disk, told from their journals, and cleaned away."""

@@ -1,1 +1,0 @@
-"""`aish test`: cases chosen, run in processes of their own, and judged."""

@@ -1,0 +1,199 @@
+"""Local commands through a cassette: what one did, it seems to do again, and nothing runs."""
+
+import json
+from pathlib import Path
+
+import pytest
+from cassette_exchanges import HEAD
+from waits import longest_wait
+
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.file import load
+from aish.cassettes.matching import Matching
+from aish.cassettes.places import Places
+from aish.cassettes.recording import Recording
+from aish.cassettes.tape import Kind, TapeRules, Way
+from aish.core.tools import ToolResult
+from aish.engine.resources.local_commands import LocalCommands, command_arguments
+from aish.features.recording.session import RunRecorder
+from aish.system.clock import SystemClock
+from aish.system.offline import offline
+from aish.system.process.reaper import Reaper
+from aish.system.secrets.secrets import Secrets
+
+SECRET = "planted-secret-value-1"
+NOT_UTF_8 = ["printf", r"\377 and \303\244"]
+
+
+class Desk:
+    """A folder, and the cassette of what is run in it."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.path = folder / "commands.yaml"
+        self.tape: RunRecorder
+        self.waited = 0.0
+
+    def record(self, *runs: list[str] | str, step: str = "s") -> list[ToolResult]:
+        with Recording(self.path, HEAD) as recording:
+            self.tape = self._tape("record", recording)
+            results = self._run(runs, step)
+            self.tape.finish(HEAD)
+        return results
+
+    def replay(
+        self, *runs: list[str] | str, step: str = "s", lenient: bool = False, paced: bool = False
+    ) -> list[ToolResult]:
+        self.tape = self._tape("replay", lenient=lenient, paced=paced)
+        with offline() as trips:
+            results = self._run(runs, step)
+        assert trips == []
+        return results
+
+    def _tape(
+        self,
+        way: Way,
+        recording: Recording | None = None,
+        *,
+        lenient: bool = False,
+        paced: bool = False,
+    ) -> RunRecorder:
+        ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
+        places = Places(root=str(self.folder))
+        secrets = Secrets()
+        secrets.add("KEY", SECRET)
+        return RunRecorder(
+            TapeRules(ways, lenient=lenient, paced=paced),
+            () if way == "record" else load(self.path).interactions,
+            Matching(places=places),
+            places=places,
+            secrets=secrets,
+            monotonic=SystemClock().monotonic,
+            recording=recording,
+        )
+
+    def _run(self, runs: tuple[list[str] | str, ...], step: str) -> list[ToolResult]:
+        async def scene() -> list[ToolResult]:
+            reaper = Reaper()
+            commands = LocalCommands(
+                self.folder, {"PATH": "/usr/bin:/bin", "KEY": SECRET}, reaper, self.tape
+            )
+            try:
+                return [await commands.of_step(step).run(command_arguments(run)) for run in runs]
+            finally:
+                reaper.close()
+
+        results, self.waited = longest_wait(scene)
+        found: list[ToolResult] = results
+        return found
+
+
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    return Desk(tmp_path)
+
+
+@pytest.mark.requirement("C1", "C6")
+@pytest.mark.parametrize(
+    ("run", "kind"),
+    [
+        (["printf", "%s files", "3"], "ok"),
+        ("echo out; echo err >&2; exit 3", "handler_error"),
+        ("echo only this >&2", "ok"),
+        ("kill -9 $$", "handler_error"),
+        (["true"], "ok"),
+        (NOT_UTF_8, "ok"),
+        (["echo", "snow \u2603 \u2028"], "ok"),
+        (["/nonexistent/program"], "handler_error"),
+    ],
+)
+def test_a_command_ends_again_as_it_did(run: list[str] | str, kind: str, desk: Desk) -> None:
+    recorded = desk.record(run)
+
+    assert recorded[0].kind == kind
+    assert desk.replay(run) == recorded
+    assert desk.tape.leftovers() == ()
+
+
+@pytest.mark.requirement("C1")
+def test_what_was_run_and_printed_stands_in_the_file(desk: Desk) -> None:
+    desk.record(["printf", "hello"], step="greet")
+
+    (one,) = load(desk.path).interactions
+    assert (one.request.method, one.request.uri) == ("EXEC", "exec://greet")
+    assert json.loads(one.request.body) == {"argv": ["printf", "hello"]}
+    assert json.loads(one.response.body) == {"exit_code": 0, "stdout": "hello", "stderr": ""}
+
+
+@pytest.mark.requirement("C4")
+def test_equal_commands_end_in_the_order_in_which_they_did(desk: Desk) -> None:
+    count = "echo x >> count; wc -l < count"
+    recorded = desk.record(count, count, count)
+
+    assert [one.content.strip() for one in recorded] == ["1", "2", "3"]
+    assert desk.replay(count, count, count) == recorded
+    assert (desk.folder / "count").read_text() == "x\n" * 3
+
+
+@pytest.mark.requirement("C4")
+def test_another_folder_is_no_other_command(
+    desk: Desk, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    desk.record(["echo", f"{desk.folder}/a.txt"])
+
+    elsewhere = Desk(tmp_path_factory.mktemp("elsewhere"))
+    elsewhere.path.write_bytes(desk.path.read_bytes())
+    (played,) = elsewhere.replay(["echo", f"{elsewhere.folder}/a.txt"])
+
+    assert played.content == f"{elsewhere.folder}/a.txt\n"
+
+
+@pytest.mark.requirement("C5")
+@pytest.mark.parametrize(("run", "step"), [(["echo", "b"], "s"), (["echo", "a"], "t")])
+def test_another_command_or_another_step_is_a_miss(run: list[str], step: str, desk: Desk) -> None:
+    desk.record(["echo", "a"])
+
+    with pytest.raises(CassetteMissError):
+        desk.replay(run, step=step)
+    assert len(desk.tape.missed) == 1
+
+
+@pytest.mark.requirement("C7")
+def test_a_lenient_replay_fails_the_command_alone(desk: Desk) -> None:
+    desk.record(["echo", "a"])
+
+    missed, found = desk.replay(["echo", "b"], ["echo", "a"], lenient=True)
+
+    assert (missed.kind, missed.content) == ("handler_error", "the cassette holds no such call")
+    assert found.content == "a\n"
+    assert desk.tape.missed == []
+
+
+@pytest.mark.requirement("C3")
+def test_a_command_takes_its_time_only_if_that_is_wanted(desk: Desk) -> None:
+    desk.record(["sleep", "0.3"])
+
+    desk.replay(["sleep", "0.3"])
+    at_once = desk.waited
+    desk.replay(["sleep", "0.3"], paced=True)
+
+    assert at_once < 0.29 <= desk.waited
+
+
+@pytest.mark.requirement("C8")
+def test_a_secret_that_a_command_prints_is_not_kept(desk: Desk) -> None:
+    desk.record(["echo", SECRET])
+
+    assert SECRET not in desk.path.read_text(encoding="utf-8")
+    assert desk.replay(["echo", SECRET])[0].content == "<secret:KEY>\n"
+
+
+@pytest.mark.requirement("C6")
+def test_a_hand_edited_answer_is_a_failed_command(desk: Desk) -> None:
+    desk.record(["true"])
+    text = desk.path.read_text(encoding="utf-8").replace('"exit_code": 0', '"exit_kode": 0')
+    desk.path.write_text(text, encoding="utf-8")
+
+    (played,) = desk.replay(["true"])
+
+    assert played == ToolResult("handler_error", "the cassette holds no answer to this")
