@@ -56,6 +56,8 @@ async def test_a_ctrl_c_that_was_no_signal_yet_is_one_ctrl_c_and_no_key(
     # As an editor has it, for which Ctrl-C is a byte.
     tty.setraw(terminal[1])
     os.write(terminal[0], b"ahead\x03")
+    # The kernel hands them over a moment later; then `quiet` would have made a signal of the last.
+    await anyio.wait_readable(terminal[1])
     with (
         anyio.open_signal_receiver(signal.SIGINT) as signals,
         anyio.fail_after(20),
@@ -105,7 +107,7 @@ async def test_ctrl_c_is_a_signal_wherever_no_message_waits_to_be_done(
 
 
 TWICE = """
-import os, pty, tty
+import os, pty, select, tty
 import anyio
 from aish.shell.editor.keyboard import Keyboard
 from aish.shell.interrupts import Interrupts
@@ -116,6 +118,8 @@ async def main():
     taken = Interrupts(attended=True, restore=keyboard.restore, forget=keyboard.forget)
     tty.setraw(ours)
     os.write(person, b"\\x03")
+    # The kernel hands it over a moment later; it is to be a byte, and not a signal of `quiet`.
+    select.select([ours], [], [], 20)
     with taken.taken(), taken.session():
         with taken.running() as scope, keyboard.quiet(taken.stop):
             try:
