@@ -2,26 +2,10 @@
 
 from aish.config.decode_flow import CONTEXTS
 from aish.config.nodes import MappingNode
+from aish.config.pipeline import FIELDS, Annotation
 from aish.config.reading import Table
-from aish.core.frozen import frozen
-from aish.core.json import JsonValue
 
 ANNOTATIONS = "annotations"
-FIELDS = ("path", "line", "end_line", "level", "message")
-
-
-@frozen
-class Annotation:
-    """One annotation, or one for each item of `foreach`, an expression, called `name`.
-
-    The fields are template sources, or what stands there as a number. An annotation without any
-    takes each item as it is: a mapping with these keys. `where` is its place in the file.
-    """
-
-    where: str
-    foreach: str | None = None
-    name: str = "item"
-    fields: tuple[tuple[str, JsonValue], ...] = ()
 
 
 def decode_annotations(top: Table) -> tuple[Annotation, ...]:

@@ -10,7 +10,6 @@ from dataclasses import field
 from pathlib import Path
 from typing import Literal
 
-from aish.config.annotations import Annotation
 from aish.config.expected import Case, CassetteSettings
 from aish.config.models import ModelEntry
 from aish.config.server_entry import ServerEntry
@@ -24,6 +23,23 @@ from aish.core.rules import PolicyTest, RuleLists
 StdinUse = Literal["required", "optional"]
 LockIgnored = Literal["prompts", "models"]
 """What a lock pins and a run may have otherwise, with a warning (P8)."""
+
+
+FIELDS = ("path", "line", "end_line", "level", "message")
+
+
+@frozen
+class Annotation:
+    """One annotation, or one for each item of `foreach`, an expression, called `name`.
+
+    The fields are template sources, or what stands there as a number. An annotation without any
+    takes each item as it is: a mapping with these keys. `where` is its place in the file.
+    """
+
+    where: str
+    foreach: str | None = None
+    name: str = "item"
+    fields: tuple[tuple[str, JsonValue], ...] = ()
 
 
 @frozen

@@ -9,8 +9,7 @@ from posixpath import normpath
 from typing import cast, get_args
 
 from aish.agent.runtime import Mask
-from aish.config.annotations import FIELDS, Annotation
-from aish.config.pipeline import Pipeline
+from aish.config.pipeline import FIELDS, Annotation, Pipeline
 from aish.core.errors import AishError
 from aish.core.events import AnnotationAdded, AnnotationLevel, Event, Notice, Place
 from aish.core.frozen import slotted

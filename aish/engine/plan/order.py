@@ -7,10 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from aish.config.annotations import Annotation
 from aish.config.expected import Expectation
 from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
+from aish.config.pipeline import Annotation, Pipeline
 from aish.config.steps import (
     CallStep,
     Limits,

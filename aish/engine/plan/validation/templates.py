@@ -5,9 +5,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from aish.config.annotations import Annotation
 from aish.config.nodes import at, join
-from aish.config.pipeline import Pipeline
+from aish.config.pipeline import Annotation, Pipeline
 from aish.config.steps import (
     CallStep,
     Foreach,
