@@ -21,7 +21,7 @@ import anyio
 from anyio import to_thread
 
 from aish.config.inputs import complete_inputs
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.config.quantities import duration
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.event_json import to_object

@@ -15,7 +15,7 @@ from aish.agent.runtime import AgentRuntime, Mask, add_usage
 from aish.agent.token_estimate import BYTES_PER_TOKEN, TokenEstimator, weigh_rest
 from aish.agent.turn_recorder import request_recorder
 from aish.agent.wording import is_left_out, left_out
-from aish.config.steps import Context
+from aish.config.model import Context
 from aish.core.deltas import Usage
 from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.events import (

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from aish.agent.conversation import Conversation
 from aish.agent.result_limit import Spans, no_spans
-from aish.config.steps import LoopLimits, OnDenied
+from aish.config.model import LoopLimits, OnDenied
 from aish.core.deltas import Usage
 from aish.core.events import Failure, Verdict
 from aish.core.frozen import frozen

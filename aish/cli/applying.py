@@ -11,7 +11,7 @@ import anyio
 from aish.cli.applying_text import Row
 from aish.cli.boundary import say
 from aish.cli.masks import register_masks
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, UsageError
 from aish.core.events import Exit
 from aish.core.frozen import frozen

@@ -16,7 +16,7 @@ import typer
 
 from aish.cli.printing import print_text
 from aish.config.loader import read_pipeline
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import AishError
 from aish.engine.plan.lock.file import lock_of
 from aish.engine.plan.lock.pins import locked_tools

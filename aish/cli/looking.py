@@ -6,7 +6,7 @@ import anyio
 
 from aish.cli.boundary import say
 from aish.cli.masks import register_masks
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.events import Event, Notice
 from aish.core.protocols import Emit
 from aish.engine.environment import RunEnvironment

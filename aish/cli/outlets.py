@@ -17,7 +17,7 @@ from aish.cli.options import Format
 from aish.cli.reporting import EndReports
 from aish.cli.tables import ends_with_items, item_result, items_file, table
 from aish.cli.writable import pieces_for
-from aish.config.steps import PromptStep
+from aish.config.model import PromptStep
 from aish.core.errors import ExitCode
 from aish.core.events import Event, Exit, ItemStarted, Notice, RunFinished
 from aish.core.frozen import frozen

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from aish.cli.option_groups import Reporting
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import AishError
 from aish.core.events import Stamped
 from aish.engine.run_folder import RunFolder

@@ -12,7 +12,7 @@ from aish.cli.earlier import Before, Retold
 from aish.cli.loading import Given
 from aish.cli.option_groups import Filling, Resuming
 from aish.cli.outlets import Outlets, Shape
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
 from aish.core.json import JsonValue

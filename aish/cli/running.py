@@ -27,7 +27,7 @@ from aish.cli.outlets import Outlets, Shape
 from aish.cli.staging import book_of, check_staging, tell_of
 from aish.cli.tables import table_step
 from aish.cli.writable import check_reports, check_writable
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import AishError
 from aish.core.events import Shard
 from aish.core.frozen import frozen

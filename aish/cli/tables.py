@@ -6,7 +6,7 @@ from typing import BinaryIO
 from aish.cli.boundary import say
 from aish.cli.option_groups import Writing
 from aish.cli.options import Format
-from aish.config.steps import PipelineStep, Step
+from aish.config.model import PipelineStep, Step
 from aish.core.errors import UsageError
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder

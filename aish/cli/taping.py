@@ -7,8 +7,7 @@ from pathlib import Path
 
 from aish.cli.option_groups import RecordMode, ReplayPace, Taping
 from aish.cli.optional_value import FILES_OWN
-from aish.config.expected import CassetteSettings
-from aish.config.pipeline import Pipeline
+from aish.config.model import CassetteSettings, Pipeline
 from aish.core.errors import UsageError
 from aish.features.recording.session import (
     CassetteChoice,

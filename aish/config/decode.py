@@ -1,27 +1,904 @@
-"""The tree of a whole file into a `Pipeline` (design 10.1: configuration ends at the loader)."""
+"""The tree of a whole file into a `Pipeline` (design 10.1: configuration ends at the loader).
+
+One function for each section of a file. Shapes are known to fit the schema here; what no schema
+can say of one value is said with its place.
+"""
 
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
-from typing import cast
+from typing import Literal, TypeVar, cast
 
-from aish.config.annotations import decode_annotations
-from aish.config.decode_expect import decode_cassette, decode_tests
-from aish.config.decode_flow import decode_context, decode_limits
-from aish.config.decode_models import decode_models
-from aish.config.decode_prompts import decode_prompts
-from aish.config.decode_rules import decode_policy_tests, decode_rules
-from aish.config.decode_servers import decode_servers
-from aish.config.decode_shell import decode_shell
-from aish.config.decode_steps import StepsReader, loop_limits, on_denied
 from aish.config.documents import Documents
-from aish.config.nodes import MappingNode, broken_paths, is_whole, positions_of, to_data
-from aish.config.pipeline import LockIgnored, Pipeline
+from aish.config.model import (
+    EMBEDDED_TOKENS,
+    FIELDS,
+    PLATFORM_SHELL,
+    Annotation,
+    Attachment,
+    CallStep,
+    Case,
+    CaseRows,
+    CassetteSettings,
+    Context,
+    Expectation,
+    ExpectKind,
+    Flow,
+    Foreach,
+    JsonSchemaUse,
+    Limits,
+    LockIgnored,
+    LoopLimits,
+    MaxFailures,
+    ModelEntry,
+    ModelTimeout,
+    OnDenied,
+    OnError,
+    Output,
+    Pipeline,
+    PipelineStep,
+    Price,
+    Prompt,
+    PromptStep,
+    ProtocolChoice,
+    RetryOn,
+    RetryPolicy,
+    RunStep,
+    ServerEntry,
+    ServerPrompt,
+    ServerTimeout,
+    Shell,
+    Step,
+    StepRetry,
+    ToolMatch,
+)
 from aish.config.reading import Table
-from aish.config.steps import Context, LoopLimits
-from aish.core.errors import Problem
+from aish.config.yaml_tree import (
+    UNREADABLE,
+    BrokenNode,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    broken_paths,
+    is_whole,
+    join,
+    positions_of,
+    to_data,
+)
+from aish.core.errors import Problem, did_you_mean
+from aish.core.events import OnDuplicate
+from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+
+_OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
+CONTEXTS = frozenset({"inputs", "env", "steps", "stdin", "index"})
+"""What templates call something else than an item."""
+
+
+def decode_flow(table: Table, *, at_top: bool = False) -> Flow:
+    """What every kind of step may have; the `limits` at the top of a file are the run's."""
+    return Flow(
+        when=table.text("when"),
+        foreach=_foreach(table),
+        retry=_retry(table),
+        timeout=table.seconds("timeout", 0.0) or None,
+        on_error=cast("OnError", table.text("on_error") or "fail"),
+        limits=Limits() if at_top else decode_limits(table.part("limits")),
+    )
+
+
+def decode_limits(limits: Table) -> Limits:
+    """The bounds under `limits`."""
+    cost = limits.data("cost_usd")
+    return Limits(
+        time=limits.seconds("time", 0.0) or None,
+        tokens=limits.whole("tokens", 0) or None,
+        cost_usd=float(cost) if isinstance(cost, (int, float)) else None,
+        tool_calls=limits.whole("tool_calls", 0) if limits.has("tool_calls") else None,
+        turns=limits.whole("turns", 0) or None,
+    )
+
+
+def decode_context(table: Table, default: Context) -> Context:
+    """The bounds of a conversation in `table`, over those around it."""
+    context = table.part("context")
+    return Context(
+        max_tokens=context.whole("max_tokens", default.max_tokens or 0) or None,
+        keep=context.whole("keep", default.keep),
+        summary_model=context.text("summary_model") or default.summary_model,
+    )
+
+
+def _retry(table: Table) -> StepRetry:
+    retry = table.part("retry")
+    on = cast("tuple[RetryOn, ...]", retry.texts("on"))
+    return StepRetry(retry.whole("attempts", StepRetry().attempts), on)
+
+
+def _foreach(table: Table) -> Foreach | None:
+    if not table.has("foreach"):
+        for key in () if table.is_broken("foreach") else _OF_ITEMS:
+            if table.has(key):
+                table.problem(key, f"`{key}` is for steps with `foreach`")
+        return None
+    name = table.text("as") or "item"
+    if name in CONTEXTS:
+        table.problem("as", f"`{name}` is what templates call something else")
+    source = table.child("foreach")
+    broken = source is not None and (source.is_broken("file") or source.is_broken("glob"))
+    if source is not None and source.has("file") == source.has("glob") and not broken:
+        table.problem("foreach", "`foreach` needs an expression, `{file: …}` or `{glob: …}`")
+    if source is not None and source.has("delimiter") and not source.has("file"):
+        source.problem("delimiter", "`delimiter` goes with `file`")
+    if table.has("on_duplicate") and not table.has("key"):
+        said = "`on_duplicate` is for items with a `key`: by their numbers all differ"
+        table.problem("on_duplicate", said)
+    return Foreach(
+        expression=table.text("foreach"),
+        file=None if source is None else source.text("file"),
+        delimiter=None if source is None else source.text("delimiter"),
+        glob=None if source is None else source.text("glob"),
+        folder=table.folder_of("foreach"),
+        name=name,
+        key=table.text("key"),
+        on_duplicate=cast("OnDuplicate", table.text("on_duplicate") or "fail"),
+        concurrency=table.whole("concurrency", Foreach().concurrency),
+        max_failures=_max_failures(table),
+    )
+
+
+def _max_failures(table: Table) -> MaxFailures | None:
+    text = table.text("max_failures")
+    if text is None:
+        has = table.has("max_failures")
+        return MaxFailures(count=table.whole("max_failures", 0)) if has else None
+    try:
+        share = float(text.removesuffix("%")) / 100
+    except ValueError:
+        share = 2.0
+    if share > 1:
+        table.problem("max_failures", f"`{text}` is no share such as `5%`")
+    return MaxFailures(share=share)
+
+
+ANNOTATIONS = "annotations"
+
+
+def decode_annotations(top: Table) -> tuple[Annotation, ...]:
+    """What stands under `annotations`: an expression, or a list."""
+    expression = top.text(ANNOTATIONS)
+    if expression is not None:
+        return (Annotation(ANNOTATIONS, expression),)
+    return tuple(
+        _annotation(Table(node, path, top.problems))
+        for path, node in top.items(ANNOTATIONS)
+        if isinstance(node, MappingNode)
+    )
+
+
+def _annotation(table: Table) -> Annotation:
+    name = table.text("as") or "item"
+    if name in CONTEXTS:
+        table.problem("as", f"`{name}` is what templates call something else")
+    if table.has("as") and not table.has("foreach"):
+        table.problem("as", "`as` is for annotations with `foreach`")
+    fields = tuple((key, table.data(key)) for key in FIELDS if table.has(key))
+    return Annotation(table.path, table.text("foreach"), name, fields)
+
+
+_ONE_KIND = "an expectation is a mapping with one kind"
+# The kinds that look at a text or a value, by the key of the longer form that holds what they want.
+_WANTED = {
+    "contains": "value",
+    "not_contains": "value",
+    "equals": "value",
+    "matches": "regex",
+    "schema": "schema",
+    "snapshot": "file",
+}
+# What the templates of expectations call something else.
+_TAKEN = frozenset(
+    [
+        "inputs",
+        "env",
+        "steps",
+        "stdin",
+        "outputs",
+        "index",
+        "key",
+        "text",
+        "output",
+        "status",
+        "tool_calls",
+        "usage",
+        "cost_usd",
+        "seconds",
+    ]
+)
+_LONG_FORM = frozenset({"path", "schema"})
+
+
+def decode_expect(table: Table, documents: Documents) -> tuple[Expectation, ...]:
+    """The items of the `expect` in `table`."""
+    found = (
+        _expectation(Table(node, path, table.problems), documents)
+        for path, node in table.items("expect")
+        if isinstance(node, MappingNode)
+    )
+    return tuple(expectation for expectation in found if expectation is not None)
+
+
+def decode_tests(top: Table, documents: Documents) -> tuple[Case, ...]:
+    """The items of `tests`."""
+    return tuple(
+        _case(Table(node, path, top.problems), documents)
+        for path, node in top.items("tests")
+        if isinstance(node, MappingNode)
+    )
+
+
+def decode_cassette(table: Table) -> CassetteSettings | None:
+    """The `cassette` in `table`, if there is one."""
+    path = table.absolute("cassette")
+    if path is not None:
+        return CassetteSettings(path, name=table.text("cassette") or "")
+    settings = table.child("cassette")
+    path = None if settings is None else settings.absolute("path")
+    if settings is None or path is None:
+        return None
+    return CassetteSettings(
+        path=path,
+        ignore=settings.texts("ignore"),
+        strict=settings.flag("strict", default=True) if settings.has("strict") else None,
+        allow=settings.texts("allow"),
+        name=settings.text("path") or "",
+    )
+
+
+def _case(table: Table, documents: Documents) -> Case:
+    return Case(
+        name=table.text("name") or "",
+        inputs=table.mapping("inputs"),
+        stdin=table.text("stdin"),
+        cassette=decode_cassette(table),
+        expect=decode_expect(table, documents),
+        where=table.path,
+        rows=_rows(table),
+    )
+
+
+def _rows(table: Table) -> CaseRows | None:
+    source = table.child("foreach")
+    file = None if source is None else source.text("file")
+    if source is None or file is None:
+        broken = source is not None or table.is_broken("foreach")
+        for key in ("as", "key"):
+            if table.has(key) and not broken:
+                table.problem(key, f"`{key}` is for tests with `foreach`")
+        return None
+    name = table.text("as") or "item"
+    if name in _TAKEN:
+        table.problem("as", f"`{name}` is what templates call something else")
+    folder = source.folder_of("file")
+    return CaseRows(file, folder, name, table.text("key"), source.text("delimiter"))
+
+
+def _expectation(table: Table, documents: Documents) -> Expectation | None:
+    kinds = [key for key in table.node.entries if table.has(key)]
+    if len(kinds) != 1:
+        if kinds:
+            named = " and ".join(f"`{key}`" for key in kinds)
+            table.problem(kinds[1], f"{_ONE_KIND}, and this has {named}", "make two items of it")
+        else:
+            table.problem(None, f"{_ONE_KIND}, and this has none")
+        return None
+    kind = cast("ExpectKind", kinds[0])
+    if kind in _WANTED:
+        return _about_a_value(kind, table, documents)
+    if kind == "judge":
+        form = table.part(kind)
+        rubric, path, model = form.text("rubric"), form.text("path"), form.text("model")
+        return Expectation(kind, rubric, where=table.path, path=path, model=model)
+    if kind == "tool_sequence":
+        return _sequence(table)
+    if kind in {"tool_called", "tool_not_called"}:
+        node = table.node.entries[kind]
+        tool = _tool_match(node, table.place(kind), table)
+        return Expectation(kind, where=table.path, tools=(tool,))
+    value = table.data(kind)
+    if kind.startswith("max_") and isinstance(value, str) and "{{" not in value:
+        table.problem(kind, f"expected a number or a template of one, found `{value}`")
+    return Expectation(kind, value, where=table.path)
+
+
+def _about_a_value(kind: ExpectKind, table: Table, documents: Documents) -> Expectation:
+    inner, key, path = table, str(kind), None
+    form = table.child(kind)
+    # A JSON Schema that stands here itself may have any keys, but not these two and no other.
+    if form is not None and (kind != "schema" or set(form.node.entries) == _LONG_FORM):
+        inner, key, path = form, _WANTED[kind], form.text("path")
+    if kind == "snapshot":
+        file = inner.absolute(key)
+        return Expectation(kind, inner.text(key), where=table.path, path=path, file=file)
+    if kind == "schema":
+        value = documents.schema(inner, key)
+        return Expectation(kind, value, where=table.path, path=path, file=inner.absolute(key))
+    return Expectation(kind, inner.data(key), where=table.path, path=path)
+
+
+def _sequence(table: Table) -> Expectation:
+    form = table.child("tool_sequence")
+    inner, key = (table, "tool_sequence") if form is None else (form, "tools")
+    tools = tuple(_tool_match(node, path, table) for path, node in inner.items(key))
+    exact = form is not None and form.flag("exact", default=False)
+    return Expectation("tool_sequence", where=table.path, tools=tools, exact=exact)
+
+
+def _tool_match(node: Node, path: str, table: Table) -> ToolMatch:
+    if isinstance(node, MappingNode):
+        form = Table(node, path, table.problems)
+        return ToolMatch(form.text("tool") or "", form.mapping("with"))
+    assert isinstance(node, ScalarNode)
+    return ToolMatch(str(node.value))
+
+
+EMBEDDED = "smollm2"
+_MOST_TOKENS = ("max_tokens", "max_completion_tokens")
+_ONLY_REMOTE = ("model", "key_env", "headers", "proxy", "verify_tls")
+
+
+def decode_models(models: Table) -> dict[str, ModelEntry]:
+    """Every entry by its alias."""
+    return {alias: _entry(alias, table) for alias, table in models.tables()}
+
+
+def _entry(alias: str, table: Table) -> ModelEntry:
+    _check_kind(table)
+    for key in ("base_url", "model", "headers", "proxy"):
+        table.check_references(key)
+    retry, timeout = table.part("retry"), table.part("timeout")
+    return ModelEntry(
+        alias=alias,
+        base_url=table.text("base_url"),
+        model=table.text("model"),
+        embedded=_embedded(table),
+        key_env=table.text("key_env"),
+        headers=table.pairs("headers"),
+        params=_params(table),
+        fallback=table.texts("fallback"),
+        retry=RetryPolicy(
+            attempts=retry.whole("attempts", RetryPolicy().attempts),
+            max_delay=retry.seconds("max_delay", RetryPolicy().max_delay),
+        ),
+        timeout=_timeout(timeout),
+        tool_role=table.flag("tool_role", default=True),
+        json_schema=_json_schema(table),
+        vision=table.flag("vision", default=False),
+        usage=table.flag("usage", default=True),
+        max_tool_name=table.whole("max_tool_name", 64),
+        verify_tls=table.flag("verify_tls", default=True),
+        proxy=table.text("proxy"),
+        price=_price(table.child("price")),
+    )
+
+
+def _params(table: Table) -> Mapping[str, JsonValue]:
+    params = table.mapping("params")
+    if not table.has("embedded") or any(name in params for name in _MOST_TOKENS):
+        return params
+    return {**params, _MOST_TOKENS[0]: EMBEDDED_TOKENS}
+
+
+def _price(price: Table | None) -> Price | None:
+    if price is None:
+        return None
+    parts = (price.data("input"), price.data("output"))
+    read, written = (float(p) if isinstance(p, (int, float)) else 0.0 for p in parts)
+    return Price(read, written)
+
+
+def _json_schema(table: Table) -> JsonSchemaUse:
+    if not table.has("json_schema") and table.has("embedded"):
+        return "without_tools"
+    return (
+        "without_tools" if table.text("json_schema") else table.flag("json_schema", default=False)
+    )
+
+
+def _check_kind(table: Table) -> None:
+    if table.has("base_url") and table.has("embedded"):
+        table.problem("embedded", "a model has `base_url` or `embedded`, not both")
+    elif table.has("embedded"):
+        for key in _ONLY_REMOTE:
+            if table.has(key):
+                table.problem(key, f"an embedded model has no `{key}`")
+    elif not table.has("base_url"):
+        hint = "`base_url: http://…/v1` for an endpoint, `embedded: smollm2` for one of our own"
+        table.problem(None, "a model needs `base_url` or `embedded`", hint)
+    elif not table.has("model"):
+        table.problem(None, "an endpoint needs `model`, the name it goes by there")
+
+
+def _embedded(table: Table) -> str | None:
+    text = table.text("embedded")
+    if text is None or text == EMBEDDED:
+        return text
+    path = table.absolute("embedded")
+    if path is None or path.suffix != ".gguf":
+        hint = "write `smollm2`, or the path of a `.gguf` file"
+        table.problem("embedded", f"`{text}` is no embedded model", hint)
+    return str(path)
+
+
+def _timeout(table: Table) -> ModelTimeout:
+    default = ModelTimeout()
+    return ModelTimeout(
+        connect=table.seconds("connect", default.connect),
+        first_token=table.seconds("first_token", default.first_token),
+        idle=table.seconds("idle", default.idle),
+        turn=table.seconds("turn", default.turn),
+    )
+
+
+_OWN = ("user", "file", "system")
+_OF_SERVER = ("name", "arguments")
+
+
+def decode_prompts(prompts: Table, documents: Documents) -> dict[str, Prompt | ServerPrompt]:
+    """Every prompt by its name."""
+    return {name: read_prompt(prompts, name, documents) for name in prompts.names()}
+
+
+def read_prompt(table: Table, key: str, documents: Documents) -> Prompt | ServerPrompt:
+    """A prompt: a text, or a mapping with `user` or `file`, and `system`; or with `server`."""
+    node = table.raw(key)
+    if isinstance(node, ScalarNode):
+        return Prompt(user=str(node.value))
+    parts = table.part(key)
+    if parts.has("server"):
+        return _of_server(parts)
+    for stray in () if parts.is_broken("server") else filter(parts.has, _OF_SERVER):
+        parts.problem(stray, f"`{stray}` is for a prompt of a server", "add its `server`")
+    if parts.has("user") and parts.has("file"):
+        parts.problem("file", "a prompt has `user` or `file`, not both")
+    if parts.has("file"):
+        user, file = documents.text(parts, "file"), parts.absolute("file")
+        return Prompt(user=user, system=parts.text("system"), file=file)
+    if not parts.has("user") and not any(map(parts.is_broken, ("user", "file", "server"))):
+        table.problem(key, "a prompt needs `user` or `file`")
+    return Prompt(user=parts.text("user") or "", system=parts.text("system"))
+
+
+def _of_server(parts: Table) -> ServerPrompt:
+    for stray in filter(parts.has, _OWN):
+        hint = "a step has its own `system`" if stray == "system" else None
+        parts.problem(stray, f"a prompt of a server has no `{stray}`", hint)
+    if not parts.has("name") and not parts.is_broken("name"):
+        parts.problem("server", "a prompt of a server needs its `name`")
+    return ServerPrompt(
+        server=parts.text("server") or "",
+        name=parts.text("name") or "",
+        arguments=parts.pairs("arguments"),
+    )
+
+
+def decode_rules(mcp: Table) -> RuleLists:
+    """All lists; a rule of a mapping that says `false` belongs to `ask`."""
+    turned = [
+        entry
+        for key in ("auto_approve", "ask", "deny", "stage")
+        for entry in _of_mapping(mcp, key, wanted=False)
+    ]
+    return RuleLists(
+        auto_approve=_rules(mcp, "auto_approve"),
+        ask=(*_rules(mcp, "ask"), *turned),
+        deny=_rules(mcp, "deny"),
+        parallel=_rules(mcp, "parallel"),
+        idempotent=_rules(mcp, "idempotent"),
+        stage=_rules(mcp, "stage"),
+    )
+
+
+def _rules(mcp: Table, key: str) -> tuple[RuleEntry, ...]:
+    listed = (_rule(node, path, mcp) for path, node in mcp.items(key))
+    return (*(rule for rule in listed if rule is not None), *_of_mapping(mcp, key, wanted=True))
+
+
+def _of_mapping(mcp: Table, key: str, *, wanted: bool) -> Iterator[RuleEntry]:
+    node = mcp.raw(key)
+    if isinstance(node, MappingNode):
+        for glob, value in node.entries.items():
+            if isinstance(value, ScalarNode) and value.value is wanted:
+                yield RuleEntry(tool=glob, path=join(mcp.place(key), glob))
+
+
+def _rule(node: Node, path: str, mcp: Table) -> RuleEntry | None:
+    if isinstance(node, BrokenNode):
+        return None
+    if isinstance(node, MappingNode):
+        table = Table(node, path, mcp.problems)
+        if not table.has("tool"):
+            return None
+        return RuleEntry(
+            tool=table.text("tool") or "",
+            when=table.mapping("when"),
+            schema=table.mapping("schema") if table.has("schema") else None,
+            command=table.texts("command") if table.has("command") else None,
+            path=path,
+        )
+    assert isinstance(node, ScalarNode)
+    return RuleEntry(tool=str(node.value), path=path)
+
+
+def decode_policy_tests(top: Table) -> tuple[PolicyTest, ...]:
+    """The rows of `policy_tests`."""
+    return tuple(
+        _policy_test(Table(node, path, top.problems))
+        for path, node in top.items("policy_tests")
+        if isinstance(node, MappingNode)
+    )
+
+
+def _policy_test(table: Table) -> PolicyTest:
+    return PolicyTest(
+        tool=table.text("tool") or "",
+        arguments=table.mapping("arguments"),
+        expect=cast("Literal['auto', 'ask', 'deny', 'staged']", table.text("expect")),
+        path=table.path,
+    )
+
+
+_KINDS = ("url", "command", "pack")
+# What only one kind of server has.
+_BELONGS = {
+    "auth_env": "url",
+    "auth_token": "url",
+    "headers": "url",
+    "verify_tls": "url",
+    "args": "command",
+    "env": "command",
+    "cwd": "command",
+    "root": "pack",
+}
+
+
+def decode_servers(servers: Table) -> dict[str, ServerEntry]:
+    """Every entry by its alias."""
+    return {alias: _server_entry(alias, table) for alias, table in servers.tables()}
+
+
+def _server_entry(alias: str, table: Table) -> ServerEntry:
+    _check_server_kind(table)
+    for key in ("url", "headers", "command", "args", "env"):
+        table.check_references(key)
+    return ServerEntry(
+        alias=alias,
+        url=table.text("url"),
+        auth_env=table.text("auth_env"),
+        auth_token=table.text("auth_token"),
+        headers=table.pairs("headers"),
+        command=table.texts("command") + table.texts("args"),
+        env=_env(table),
+        cwd=_cwd(table),
+        pack=table.texts("pack"),
+        root=table.absolute("root"),
+        required=table.flag("required", default=True) if table.has("required") else None,
+        trust=table.flag("trust", default=False),
+        protocol=cast("ProtocolChoice", table.text("protocol") or "auto"),
+        sampling="allow" if table.text("sampling") == "allow" else "deny",
+        roots=table.absolutes("roots"),
+        tools=table.texts("tools"),
+        exclude=table.texts("exclude"),
+        timeout=_server_timeout(table.part("timeout")),
+        verify_tls=table.flag("verify_tls", default=True),
+    )
+
+
+def _check_server_kind(table: Table) -> None:
+    kinds = [key for key in _KINDS if table.has(key)]
+    if not kinds:
+        hint = "`url` for HTTP, `command` for a child process, `pack` for tools of our own"
+        table.problem(None, "a server needs `url`, `command` or `pack`", hint)
+        return
+    if len(kinds) > 1:
+        named = " and ".join(f"`{key}`" for key in kinds)
+        table.problem(kinds[1], f"a server has one of `url`, `command` and `pack`, not {named}")
+        return
+    for key, kind in _BELONGS.items():
+        if table.has(key) and kind != kinds[0]:
+            table.problem(key, f"`{key}` is for servers with `{kind}`")
+    if table.has("args") and isinstance(table.raw("command"), ListNode):
+        table.problem("args", "`args` go with a `command` that is one program")
+
+
+def _env(table: Table) -> dict[str, str | None]:
+    """Names with their values; `None` passes the variable on."""
+    if isinstance(table.raw("env"), ListNode):
+        return dict.fromkeys(table.texts("env"))
+    return {
+        name: None if value is None else str(value) for name, value in table.mapping("env").items()
+    }
+
+
+def _cwd(table: Table) -> Path | None:
+    if not table.has("command"):
+        return None
+    return table.absolute("cwd") or Path.cwd() / table.folder_of("command")
+
+
+def _server_timeout(table: Table) -> ServerTimeout:
+    default = ServerTimeout()
+    tools = table.part("tools")
+    return ServerTimeout(
+        connect=table.seconds("connect", default.connect),
+        call=table.seconds("call", default.call),
+        tools={name: tools.seconds(name, default.call) for name in tools.node.entries},
+    )
+
+
+_TOOL = "shell__run"
+
+
+def decode_shell(shell: Table) -> Shell:
+    """The settings under `shell`."""
+    return Shell(
+        auto_approve=tuple(
+            _shell_rule(node, path, shell) for path, node in shell.items("auto_approve")
+        ),
+        cmd_lines=shell.flag("cmd_lines", default=True),
+        run=_run(shell),
+    )
+
+
+def _run(shell: Table) -> tuple[str, ...]:
+    """The words before a command line; a program alone is given `-c`."""
+    if not shell.has("run"):
+        return PLATFORM_SHELL
+    program = shell.text("run")
+    return shell.texts("run") if program is None else (program, "-c")
+
+
+def _shell_rule(node: Node, path: str, shell: Table) -> RuleEntry:
+    return RuleEntry(tool=_TOOL, command=_words(node, path, shell), path=path)
+
+
+def _words(node: Node, path: str, shell: Table) -> tuple[str, ...]:
+    """The words of a glob over a command line, quoted as in a shell, or listed."""
+    if isinstance(node, ListNode):
+        return tuple(str(item.value) for item in node.items if isinstance(item, ScalarNode))
+    assert isinstance(node, ScalarNode)
+    import shlex
+
+    try:
+        words = tuple(shlex.split(str(node.value)))
+    except ValueError:
+        words = ()
+    if not words:
+        message = f"`{node.value}` is not a command line"
+        hint = "close its quotes, or write its words as a list"
+        shell.problems.append(Problem(node.position, path, message, hint))
+    return words
+
+
+ONE_STEP = "main"
+KINDS = ("prompt", "call", "run", "pipeline")
+# Of a step of no kind, as little as possible can be wrong when it is this.
+_ANY_KIND = "call"
+_STEP_ONLY = (
+    *("with", "system", "tools", "tool_choice", "params", "output", "attach"),
+    *(
+        "when",
+        "on_error",
+        "foreach",
+        "as",
+        "key",
+        "concurrency",
+        "max_failures",
+        "retry",
+        "timeout",
+    ),
+)
+_PROMPT_ONLY = (
+    *("model", "system", "tools", "tool_choice", "params", "output"),
+    *("attach", "continues"),
+)
+_STEP_BELONGS: Mapping[str, tuple[str, ...]] = {
+    **dict.fromkeys(_PROMPT_ONLY, ("prompt",)),
+    "context": ("prompt",),
+    "with": ("call", "pipeline"),
+}
+# Of what is for one kind of step, what stands at the top for the whole file.
+_OF_THE_FILE = frozenset({"model", "context"})
+_NAME = re.compile(r"[a-z][a-z0-9_-]*\Z")
+
+
+@frozen
+class StepsReader:
+    """What the steps of a file have in common."""
+
+    prompts: Mapping[str, Prompt | ServerPrompt]
+    knows_prompts: bool
+    documents: Documents
+    limits: LoopLimits
+    on_denied: OnDenied
+    context: Context
+
+    def steps(self, top: Table) -> tuple[Step, ...]:
+        """All steps; one that stands at the top is called `main`."""
+        kinds = _kinds(top)
+        if top.has("steps") or top.is_broken("steps"):
+            for key in (*kinds, "id", *_STEP_ONLY):
+                if top.has(key):
+                    message = f"`{key}` at the top is for a pipeline without `steps`"
+                    top.problem(key, message, "put it into one of the steps")
+            return tuple(
+                self._step(Table(_readable(node), path, top.problems))
+                for path, node in top.items("steps")
+            )
+        if not kinds:
+            for key in filter(top.has, ("id", *_STEP_ONLY)):
+                top.problem(key, f"`{key}` is for a step, and there is none", "add a `prompt`")
+            return ()
+        return (self._step(top),)
+
+    def _step(self, table: Table) -> Step:
+        """The step; where it is not told what it does, one of any kind in its place."""
+        kinds = _kinds(table)
+        if len(kinds) > 1:
+            named = " and ".join(f"`{key}`" for key in kinds)
+            message = f"a step does one thing, and this has {named}"
+            table.problem(kinds[1], message, "make two steps of it")
+        elif not kinds:
+            table.problem(None, "a step needs `prompt`, `call`, `run` or `pipeline`")
+            here = table.node.position
+            table.node.put(_ANY_KIND, BrokenNode(here, None), here)
+        kind = kinds[0] if kinds else _ANY_KIND
+        for key, owners in _STEP_BELONGS.items():
+            of_file = not table.path and key in _OF_THE_FILE
+            if table.has(key) and kinds and not of_file and not set(kinds) & set(owners):
+                named = " or ".join(f"`{owner}`" for owner in owners)
+                table.problem(key, f"`{key}` is for steps with {named}")
+        if kind == "prompt":
+            return self._prompt_step(table)
+        if kind == "pipeline":
+            return self._pipeline(table)
+        return self._call(table) if kind == "call" else self._run(table)
+
+    def _prompt_step(self, table: Table) -> PromptStep:
+        prompt, name = self._prompt(table)
+        return PromptStep(
+            id=_id(table),
+            prompt=prompt,
+            prompt_name=name,
+            model=table.text("model"),
+            system=table.text("system"),
+            tools=table.texts("tools") if table.has("tools") else None,
+            tool_choice=table.text("tool_choice") or "auto",
+            params=table.mapping("params"),
+            output=self._output(table),
+            attach=tuple(_attachments(table)),
+            continues=table.text("continues"),
+            context=decode_context(table, self.context),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
+        )
+
+    def _output(self, table: Table) -> Output | None:
+        output = table.child("output")
+        if output is None:
+            return None
+        schema = self.documents.schema(output, "schema")
+        return Output(schema, output.whole("attempts", Output(schema).attempts))
+
+    def _prompt(self, table: Table) -> tuple[Prompt | ServerPrompt, str | None]:
+        text = table.text("prompt")
+        if text is None:
+            return read_prompt(table, "prompt", self.documents), None
+        if text in self.prompts:
+            return self.prompts[text], text
+        if _NAME.match(text) and self.knows_prompts:
+            hint = did_you_mean(text, self.prompts) or (
+                f"for a prompt of this one word write `prompt: {{user: {text}}}`"
+            )
+            table.problem("prompt", f"unknown prompt `{text}`", hint)
+        return Prompt(user=text), None
+
+    def _call(self, table: Table) -> CallStep:
+        return CallStep(
+            id=_id(table),
+            call=table.text("call") or "",
+            arguments=table.mapping("with"),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
+        )
+
+    def _run(self, table: Table) -> RunStep:
+        return RunStep(
+            id=_id(table),
+            run=table.text("run") or table.texts("run"),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
+        )
+
+    def _pipeline(self, table: Table) -> PipelineStep:
+        return PipelineStep(
+            id=_id(table),
+            file=_from_here(table.absolute("pipeline") or Path()),
+            inputs=table.mapping("with"),
+            limits=loop_limits(table, self.limits),
+            on_denied=on_denied(table, self.on_denied),
+            needs=table.texts("needs"),
+            expect=decode_expect(table, self.documents),
+            flow=decode_flow(table, at_top=not table.path),
+        )
+
+
+def _from_here(path: Path) -> Path:
+    """A file as a person would type it, which messages name it by: relative where it is beneath."""
+    here = Path.cwd()
+    return path.relative_to(here) if path.is_relative_to(here) else path
+
+
+def loop_limits(table: Table, default: LoopLimits) -> LoopLimits:
+    """The bounds that stand in `table`, over those around it."""
+    return LoopLimits(
+        max_tool_depth=table.whole("max_tool_depth", default.max_tool_depth),
+        max_calls_per_turn=table.whole("max_calls_per_turn", default.max_calls_per_turn),
+        result_limit=table.size("result_limit", default.result_limit),
+    )
+
+
+Denied = TypeVar("Denied", OnDenied, OnDenied | None)
+
+
+def on_denied(table: Table, default: Denied) -> Denied:
+    """What a denial means here."""
+    return cast("Denied", table.text("on_denied") or default)
+
+
+def _attachments(table: Table) -> Iterator[Attachment]:
+    """What is attached: one text, or a list of texts and of `{server: …, uri: …}`."""
+    alone = table.text("attach")
+    if alone is not None:
+        yield Attachment(alone)
+    for path, node in table.items("attach"):
+        if isinstance(node, MappingNode):
+            entry = Table(node, path, table.problems)
+            yield Attachment(entry.text("uri") or "", entry.text("server"))
+        elif isinstance(node, ScalarNode):
+            yield Attachment(str(node.value))
+
+
+def _kinds(table: Table) -> list[str]:
+    """What a step says that it does, be it broken."""
+    return [key for key in KINDS if table.has(key) or table.is_broken(key)]
+
+
+def _readable(node: Node) -> MappingNode:
+    """A step, or one that lacks anything in the place of what is none."""
+    if isinstance(node, MappingNode):
+        return node
+    broken = BrokenNode(node.position, None)
+    return MappingNode(node.position, {UNREADABLE: broken}, {UNREADABLE: node.position})
+
+
+def _id(table: Table) -> str:
+    if table.path and not table.has("id"):
+        return f"<{table.path}>"  # no template can name it
+    return table.text("id") or ONE_STEP
 
 
 def decode(

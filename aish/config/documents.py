@@ -6,9 +6,9 @@ from hashlib import sha256
 from json import JSONDecodeError
 
 from aish.config.merge import parse_mapping
-from aish.config.nodes import to_data
 from aish.config.reading import Table
 from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
+from aish.config.yaml_tree import to_data
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, strict_json
 

@@ -4,11 +4,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aish.config.decode import decode
+from aish.config.file_schema import pipeline_schema, shape_problems
 from aish.config.merge import read_with_bases
-from aish.config.nodes import MappingNode, in_file_order, nearest_position
+from aish.config.model import Pipeline
 from aish.config.overrides import overridden, parse_override
-from aish.config.pipeline import Pipeline
-from aish.config.shape import pipeline_schema, shape_problems
+from aish.config.yaml_tree import MappingNode, in_file_order, nearest_position
 from aish.core.errors import PipelineError, Position, Problem
 from aish.core.frozen import frozen
 

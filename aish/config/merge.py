@@ -4,9 +4,17 @@ import os
 from dataclasses import field
 from pathlib import Path
 
-from aish.config.nodes import UNREADABLE, BrokenNode, ListNode, MappingNode, Node, ScalarNode, at
-from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, read_text, reason
+from aish.config.yaml_tree import (
+    UNREADABLE,
+    BrokenNode,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    at,
+    parse_yaml,
+)
 from aish.core.errors import Position, Problem
 from aish.core.frozen import slotted
 

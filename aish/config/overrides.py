@@ -3,9 +3,8 @@
 import re
 from collections.abc import Sequence
 
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join
-from aish.config.schema_place import SchemaPlace
-from aish.config.source import parse_yaml
+from aish.config.file_schema import SchemaPlace
+from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, at, join, parse_yaml
 from aish.core.errors import Position, Problem, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue

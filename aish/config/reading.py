@@ -8,7 +8,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from aish.config.environment import malformed
-from aish.config.nodes import (
+from aish.config.file_schema import is_unknown_key
+from aish.config.quantities import duration, size
+from aish.config.yaml_tree import (
     UNREADABLE,
     BrokenNode,
     ListNode,
@@ -19,8 +21,6 @@ from aish.config.nodes import (
     join,
     to_data,
 )
-from aish.config.quantities import duration, size
-from aish.config.shape import is_unknown_key
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue

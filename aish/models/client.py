@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import anyio
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.deltas import StreamNotice
 from aish.core.errors import UnavailableError
 from aish.core.frozen import frozen

@@ -2,7 +2,7 @@
 
 from urllib.parse import urlsplit
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, MALFORMED, Advice
 from aish.system.addresses import unknown_host

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import aish
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.deltas import Usage
 from aish.core.frozen import frozen
 

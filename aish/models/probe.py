@@ -1,6 +1,6 @@
 """Whether an endpoint is there and takes the key, without asking its model anything (`doctor`)."""
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.errors import UnavailableError
 from aish.models.failure import AttemptError, hint_for, origin_of
 from aish.models.headers import check_base_url, headers_of

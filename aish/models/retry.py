@@ -11,7 +11,7 @@ from dataclasses import field
 
 import anyio
 
-from aish.config.models import RetryPolicy
+from aish.config.model import RetryPolicy
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.system.clock import SystemClock

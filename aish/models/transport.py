@@ -17,7 +17,7 @@ import anyio
 import httpx
 from anyio.abc import TaskGroup
 
-from aish.config.models import ModelEntry, ModelTimeout
+from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.deltas import Delta
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import UnavailableError, UsageError
 from aish.core.events import NOWHERE, ServerConnected, ServerInfo
 from aish.engine.plan.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from aish.agent.restore import Restorer
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry
+from aish.config.model import Pipeline, ServerEntry
 from aish.core.deltas import Usage
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, Notice, ServerConnected

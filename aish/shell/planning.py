@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, make_plan
 from aish.system.secrets.secrets import Secrets

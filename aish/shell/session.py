@@ -9,7 +9,7 @@ from aish.agent.compaction import last_question
 from aish.agent.conversation import Conversation
 from aish.agent.runtime import Bound
 from aish.agent.turn_recorder import TurnRecorder
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import AishError, ExitCode, StepFailedError, UsageError
 from aish.core.events import NOWHERE, Event, Failure, ModelChosen, Notice, Place, StepStatus
 from aish.core.frozen import frozen

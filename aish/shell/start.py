@@ -7,7 +7,7 @@ from importlib import import_module
 import anyio
 from anyio import to_thread
 
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.events import Exit
 from aish.engine.plan.options import RunOptions
 from aish.shell.early import EarlyLines

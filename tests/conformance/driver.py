@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import anyio
 
-from aish.config.server_entry import ProtocolChoice, ServerEntry, ServerTimeout
+from aish.config.model import ProtocolChoice, ServerEntry, ServerTimeout
 from aish.core.tools import Tool, ToolName
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.transports.settings import ServerConnection

@@ -14,8 +14,7 @@ import pytest
 from e2e_project import REPO, Project
 
 from aish.cli.catalogue import COMMANDS
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
-from aish.config.source import parse_yaml
+from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, parse_yaml
 
 pytestmark = pytest.mark.requirement("B15")
 

@@ -7,8 +7,8 @@ from typing import Any
 import anyio
 
 from aish.agent.runtime import UsedCall
-from aish.config.expected import Expectation
 from aish.config.loader import load_pipeline
+from aish.config.model import Expectation
 from aish.core.deltas import Usage
 from aish.core.events import Verdict
 from aish.core.json import JsonObject, JsonValue

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import anyio.lowlevel
 
 from aish.agent.runtime import AgentRuntime
-from aish.config.steps import LoopLimits, OnDenied
+from aish.config.model import LoopLimits, OnDenied
 from aish.core.deltas import Delta, Finish, FinishReason, TextPiece, Usage
 from aish.core.events import Event
 from aish.core.json import JsonObject, JsonValue

@@ -9,7 +9,7 @@ from typing import Any
 
 import anyio
 
-from aish.config.server_entry import ServerEntry, ServerTimeout
+from aish.config.model import ServerEntry, ServerTimeout
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import ToolName, ToolResult
 from aish.mcp.client.registry import Registry, open_registry

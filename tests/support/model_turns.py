@@ -6,7 +6,7 @@ from typing import Any
 
 import anyio
 
-from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.deltas import Delta, ReasoningPiece, TextPiece
 from aish.core.events import Place
 from aish.core.json import JsonObject

@@ -19,7 +19,7 @@ import record_release_notes
 from mcp_peers import TOP, free_port, listening, npm_server, path_with_uvx
 
 from aish.config.loader import load_pipeline
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.models.embedded import start_embedded
 from aish.models.smollm2 import NAME
 

@@ -11,8 +11,7 @@ from loop_twins import Person, Ticks, check_here
 
 from aish.agent.conversation import Buffer
 from aish.agent.runtime import AgentRuntime
-from aish.config.shell import PLATFORM_SHELL
-from aish.config.steps import LoopLimits
+from aish.config.model import PLATFORM_SHELL, LoopLimits
 from aish.core.events import EVENT_TYPES, Event, ToolDecided, ToolOutput
 from aish.core.protocols import Meter
 from aish.core.rules import RuleEntry, RuleLists

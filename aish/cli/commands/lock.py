@@ -20,7 +20,7 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.printing import print_json, print_text
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, LockDiffersError, UsageError
 from aish.core.json import JsonObject
 from aish.core.text import counted

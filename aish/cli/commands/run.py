@@ -15,7 +15,7 @@ from aish.cli.option_groups import (
 )
 from aish.cli.options import FileArgument
 from aish.cli.running import Asked, Film, run_pipeline
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 
 

@@ -13,9 +13,8 @@ from aish.cli.options import Report, ReportOption, SetOption, StrictOption, Verb
 from aish.cli.printing import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.config.loader import lookup_position, read_pipeline
-from aish.config.nodes import in_file_order
-from aish.config.pipeline import Pipeline
-from aish.config.steps import PipelineStep
+from aish.config.model import Pipeline, PipelineStep
+from aish.config.yaml_tree import in_file_order
 from aish.core.errors import ExitCode, Problem
 from aish.core.json import JsonValue
 from aish.core.text import counted

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode
-from aish.config.source import MAX_DEPTH, parse_yaml
 from aish.config.text_file import UnreadableError, read_text
+from aish.config.yaml_tree import MAX_DEPTH, ListNode, MappingNode, Node, ScalarNode, parse_yaml
 from aish.core.errors import PipelineError, Position, Problem
 
 LIMIT = 1024 * 1024

@@ -7,7 +7,7 @@ from dataclasses import field
 from pathlib import Path
 from typing import TypeVar
 
-from aish.config.nodes import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
+from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, at, join, to_data
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue

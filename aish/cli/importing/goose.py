@@ -7,7 +7,7 @@ from aish.cli.importing.draft import Section, as_section
 from aish.cli.importing.endpoints import model_entry
 from aish.cli.importing.servers import alias_near, as_list, of_goose
 from aish.cli.importing.templates import free_names, renamed
-from aish.config.nodes import to_data
+from aish.config.yaml_tree import to_data
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 

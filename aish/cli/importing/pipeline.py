@@ -10,7 +10,7 @@ from aish.cli.importing.endpoints import default_models
 from aish.cli.importing.goose import from_recipe, is_recipe
 from aish.cli.importing.promptfoo import from_configuration, is_configuration
 from aish.cli.importing.servers import of_codex, of_json
-from aish.config.nodes import MappingNode, in_file_order
+from aish.config.yaml_tree import MappingNode, in_file_order
 from aish.core.errors import PipelineError, Position, Problem
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue

@@ -9,7 +9,7 @@ from posixpath import normpath
 from typing import cast, get_args
 
 from aish.agent.runtime import Mask
-from aish.config.pipeline import FIELDS, Annotation, Pipeline
+from aish.config.model import FIELDS, Annotation, Pipeline
 from aish.core.errors import AishError
 from aish.core.events import AnnotationAdded, AnnotationLevel, Event, Notice, Place
 from aish.core.frozen import slotted

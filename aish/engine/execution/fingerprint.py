@@ -9,7 +9,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-from aish.config.steps import Foreach, PromptStep
+from aish.config.model import Foreach, PromptStep
 from aish.core.errors import AishError
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.plan.options import RunOptions

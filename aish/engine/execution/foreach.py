@@ -13,7 +13,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from aish.agent.runtime import add_cost, add_usage
-from aish.config.steps import Foreach, MaxFailures, PipelineStep, PromptStep, Step
+from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, Step
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (

@@ -6,7 +6,7 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.config.steps import Step
+from aish.config.model import Step
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Place, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted

@@ -7,7 +7,7 @@ from typing import Literal
 
 from anyio import to_thread
 
-from aish.config.steps import Foreach, PipelineStep, PromptStep, Step
+from aish.config.model import Foreach, PipelineStep, PromptStep, Step
 from aish.core.errors import AishError, UsageError
 from aish.core.events import KeySurvey
 from aish.core.frozen import frozen

@@ -13,8 +13,7 @@ import anyio
 from aish import __version__
 from aish.agent.runtime import add_cost, add_usage
 from aish.config.environment import variables
-from aish.config.models import ModelEntry
-from aish.config.steps import Limits, LoopLimits
+from aish.config.model import Limits, LoopLimits, ModelEntry
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.core.events import (

@@ -7,7 +7,7 @@ import anyio
 
 from aish.agent.dispatch import CALLS
 from aish.agent.runtime import UsedCall
-from aish.config.steps import (
+from aish.config.model import (
     CallStep,
     PipelineStep,
     PromptStep,

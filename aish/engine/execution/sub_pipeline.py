@@ -5,7 +5,7 @@ from dataclasses import replace
 import anyio
 
 from aish.config.inputs import fits
-from aish.config.steps import PipelineStep
+from aish.config.model import PipelineStep
 from aish.core.errors import BudgetError, ExitCode, StepFailedError
 from aish.core.events import Failure, StepStatus
 from aish.core.json import JsonValue

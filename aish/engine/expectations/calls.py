@@ -7,7 +7,7 @@ may not even have been asked for: a call that was denied or had bad arguments co
 from collections.abc import Sequence
 
 from aish.agent.runtime import UsedCall
-from aish.config.expected import Expectation, ToolMatch
+from aish.config.model import Expectation, ToolMatch
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
 from aish.engine.expectations.subject import Subject, short

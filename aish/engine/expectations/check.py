@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Se
 from dataclasses import replace
 
 from aish.agent.runtime import CheckArguments
-from aish.config.expected import Expectation, ExpectKind
+from aish.config.model import Expectation, ExpectKind
 from aish.core.frozen import frozen
 from aish.core.text import dollars
 from aish.engine.expectations.calls import tool_called, tool_not_called, tool_sequence

@@ -11,8 +11,8 @@ from dataclasses import replace
 from math import isfinite
 from pathlib import Path
 
-from aish.config.expected import Expectation, ToolMatch
-from aish.config.nodes import at, join
+from aish.config.model import Expectation, ToolMatch
+from aish.config.yaml_tree import at, join
 from aish.core.json import JsonValue
 from aish.engine.expectations.subject import Mask, short
 from aish.templates.plain import is_template

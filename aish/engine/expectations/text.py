@@ -1,7 +1,7 @@
 """Expectations about a text or a value, and about an expression (F12)."""
 
 from aish.agent.runtime import CheckArguments
-from aish.config.expected import Expectation
+from aish.config.model import Expectation
 from aish.core.errors import AishError
 from aish.core.json import JsonValue
 from aish.engine.answer_schema import parse_whole

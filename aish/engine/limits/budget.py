@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
 from typing import Literal
 
-from aish.config.steps import Limits
+from aish.config.model import Limits
 from aish.core.frozen import frozen, slotted
 
 Kind = Literal["turns", "tokens", "cost_usd", "tool_calls"]

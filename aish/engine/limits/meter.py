@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import anyio
 
-from aish.config.steps import Limits
+from aish.config.model import Limits
 from aish.core.deltas import Finish, Usage
 from aish.core.errors import BudgetError
 from aish.core.events import NOWHERE, Place

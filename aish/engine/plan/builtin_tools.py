@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES
 from aish.policy.rules import LOCAL_COMMAND

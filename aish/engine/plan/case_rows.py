@@ -16,9 +16,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from aish.config.expected import Case, CaseRows, CassetteSettings
 from aish.config.inputs import as_typed, fits, takes_text
-from aish.config.pipeline import Pipeline
+from aish.config.model import Case, CaseRows, CassetteSettings, Pipeline
 from aish.core.errors import AishError, UsageError
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.expectations.rendering import renamed

@@ -5,10 +5,8 @@ from dataclasses import replace
 
 from aish.config.environment import expand, variables
 from aish.config.loader import lookup_position
-from aish.config.models import ModelEntry
-from aish.config.nodes import in_file_order
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ModelEntry, Pipeline, ServerEntry
+from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Position, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.engine.plan.validation.tools import WEB_URL, WEB_URL_HINT

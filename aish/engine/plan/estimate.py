@@ -5,7 +5,7 @@ As far as that can be known before it.
 
 from collections.abc import Iterator, Mapping
 
-from aish.config.steps import Foreach, PipelineStep, Prompt, PromptStep, Step
+from aish.config.model import Foreach, PipelineStep, Prompt, PromptStep, Step
 from aish.core.deltas import Usage
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey

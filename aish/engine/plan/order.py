@@ -7,12 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Final
 
-from aish.config.expected import Expectation
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Annotation, Pipeline
-from aish.config.steps import (
+from aish.config.model import (
+    Annotation,
     CallStep,
+    Expectation,
     Limits,
+    ModelEntry,
+    Pipeline,
     PipelineStep,
     Prompt,
     PromptStep,

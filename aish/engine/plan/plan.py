@@ -9,9 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
-from aish.config.steps import Limits, PipelineStep, PromptStep, Step
+from aish.config.model import Limits, ModelEntry, Pipeline, PipelineStep, PromptStep, Step
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.engine.plan.credentials import (

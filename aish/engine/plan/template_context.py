@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.json import JsonValue
 from aish.engine.plan.options import RunOptions
 from aish.engine.records import Records, template_view

@@ -8,8 +8,7 @@ from pathlib import Path
 from shutil import which
 from typing import Literal
 
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
+from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, LockDiffersError, PipelineError
 from aish.core.frozen import frozen
 from aish.core.text import counted

@@ -4,7 +4,7 @@ import os.path
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from aish.config.steps import (
+from aish.config.model import (
     CallStep,
     PipelineStep,
     Prompt,
@@ -13,7 +13,7 @@ from aish.config.steps import (
     ServerPrompt,
     Step,
 )
-from aish.config.steps import Context as Settings
+from aish.config.model import Context as Settings
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey
 from aish.core.json import JsonObject, JsonValue

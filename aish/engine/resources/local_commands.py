@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
-from aish.config.shell import PLATFORM_SHELL
+from aish.config.model import PLATFORM_SHELL
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Annotations, ResultKind, Tool, ToolName, ToolResult

@@ -9,7 +9,7 @@ from dataclasses import field, replace
 
 from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
-from aish.config.steps import LoopLimits
+from aish.config.model import LoopLimits
 from aish.core.errors import AishError, UnavailableError
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aish.agent.result_limit import can_be_attached, describe
-from aish.config.steps import Attachment
+from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.resources import Capability, Part, Resource

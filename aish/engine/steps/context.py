@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from aish.agent.runtime import AgentRuntime
-from aish.config.steps import LoopLimits, OnDenied, PipelineStep, Step
+from aish.config.model import LoopLimits, OnDenied, PipelineStep, Step
 from aish.core.errors import ExitCode
 from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, slotted

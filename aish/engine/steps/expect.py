@@ -10,8 +10,7 @@ from hashlib import sha256
 from aish.agent.conversation import Heard, add_system, add_user
 from aish.agent.converse import Ask
 from aish.agent.turn_recorder import request_recorder
-from aish.config.expected import Expectation
-from aish.config.steps import LoopLimits, Step
+from aish.config.model import Expectation, LoopLimits, Step
 from aish.core.errors import BudgetError, ExitCode, StepFailedError
 from aish.core.events import (
     Event,

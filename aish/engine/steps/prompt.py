@@ -7,7 +7,7 @@ from aish.agent.conversation import Conversation, Heard, add_system
 from aish.agent.converse import Ask, converse
 from aish.agent.runtime import Bound
 from aish.agent.turn_recorder import TurnRecorder, request_recorder
-from aish.config.steps import Prompt, PromptStep, Step
+from aish.config.model import Prompt, PromptStep, Step
 from aish.core.errors import StepFailedError
 from aish.core.events import Failure
 from aish.core.messages import History, Turn, UserTurn

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from aish.agent.result_limit import can_be_attached, describe
-from aish.config.steps import Prompt, PromptStep, ServerPrompt
+from aish.config.model import Prompt, PromptStep, ServerPrompt
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.resources import PromptMessage

@@ -6,7 +6,7 @@ from dataclasses import replace
 from aish.agent.dispatch import call_tool
 from aish.agent.runtime import UsedCall
 from aish.config.documents import parse_json
-from aish.config.steps import CallStep, RunStep
+from aish.config.model import CallStep, RunStep
 from aish.core.errors import ExitCode, StepFailedError
 from aish.core.events import Failure, StepKind, StepStatus
 from aish.core.json import JsonObject, JsonValue

@@ -22,7 +22,7 @@ from aish.cassettes.interaction import Interaction, Request
 from aish.cassettes.json_body import at, items, json_or_text, word
 from aish.cassettes.model_requests import chat_request, endpoint_of
 from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.deltas import Usage
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue

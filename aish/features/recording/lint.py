@@ -20,9 +20,7 @@ from aish.cassettes.places import Places
 from aish.cassettes.redact import SENSITIVE
 from aish.cassettes.scan import scan, scan_text
 from aish.cassettes.server_messages import is_to_server, server_of
-from aish.config.expected import CassetteSettings
-from aish.config.pipeline import Pipeline
-from aish.config.steps import CallStep, Prompt, PromptStep, RunStep
+from aish.config.model import CallStep, CassetteSettings, Pipeline, Prompt, PromptStep, RunStep
 from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
 from aish.engine.plan.case_rows import with_rows

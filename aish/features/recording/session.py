@@ -23,8 +23,7 @@ from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording, require_place
 from aish.cassettes.take import Take
 from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way, kind_of
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
+from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, CassetteInfo, CassetteMode, CassetteUse, Event, Level, Notice
 from aish.core.frozen import frozen

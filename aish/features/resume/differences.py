@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from aish.config.loader import lookup_position
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.events import Notice, Place
 from aish.engine.resume_state import ResumeRefusedError
 

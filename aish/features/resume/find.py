@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Shard
 from aish.core.frozen import frozen

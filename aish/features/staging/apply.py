@@ -14,8 +14,7 @@ import anyio.lowlevel
 
 from aish.agent.dispatch import dispatch, propose
 from aish.agent.runtime import UsedCall
-from aish.config.pipeline import Pipeline
-from aish.config.steps import PipelineStep
+from aish.config.model import Pipeline, PipelineStep
 from aish.core.deltas import Usage
 from aish.core.errors import (
     AishError,

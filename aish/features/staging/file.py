@@ -11,7 +11,7 @@ from json import JSONDecodeError
 from pathlib import Path
 
 from aish.config.documents import parse_json
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue

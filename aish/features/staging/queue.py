@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from aish.config.documents import parse_json
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.event_json import rfc3339
 from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
 from aish.core.json import JsonObject

@@ -14,7 +14,7 @@ from aish.cassettes.json_body import at, items, json_object, json_or_text
 from aish.cassettes.model_requests import chat_request, messages_of, tool_names
 from aish.cassettes.server_messages import is_to_server, message_of, reply_to, server_of
 from aish.config.loader import load_pipeline
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
 from aish.core.events import Event, Place, ToolDecided, ToolStarted
 from aish.core.frozen import frozen

@@ -12,8 +12,8 @@ from pathlib import Path
 from aish.config.inserting import with_items
 from aish.config.loader import lookup_position
 from aish.config.merge import parse_mapping
-from aish.config.nodes import MappingNode, to_data
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
+from aish.config.yaml_tree import MappingNode, to_data
 from aish.core.errors import PipelineError, Position, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue

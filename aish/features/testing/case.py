@@ -15,8 +15,8 @@ import anyio
 
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.file import shown
-from aish.config.expected import Expectation
 from aish.config.inputs import complete_inputs
+from aish.config.model import Expectation
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import NOWHERE, Event
 from aish.core.json import JsonValue

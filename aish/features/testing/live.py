@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 
 import anyio
 
-from aish.config.steps import Limits
+from aish.config.model import Limits
 from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
 from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished

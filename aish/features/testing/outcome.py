@@ -4,8 +4,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from aish.config.expected import Case, CassetteSettings
-from aish.config.pipeline import Pipeline
+from aish.config.model import Case, CassetteSettings, Pipeline
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.engine.expectations.check import Checked

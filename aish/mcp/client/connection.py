@@ -9,7 +9,7 @@ from dataclasses import replace
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import AishError
 from aish.core.events import ServerInfo, ServerState
 from aish.core.json import JsonObject

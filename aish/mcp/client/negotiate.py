@@ -12,7 +12,7 @@ from typing import Protocol
 
 import anyio
 
-from aish.config.server_entry import ProtocolChoice
+from aish.config.model import ProtocolChoice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.mcp.client.channel import BEFORE_AGREEMENT, CLIENT_INFO, HANDSHAKE, MODERN, Dialect

@@ -10,7 +10,7 @@ from contextlib import suppress
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.config.server_entry import ProtocolChoice
+from aish.config.model import ProtocolChoice
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue

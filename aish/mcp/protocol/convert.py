@@ -10,7 +10,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.tools import Annotations, Media, ResultKind, ToolResult

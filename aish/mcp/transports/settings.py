@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import anyio
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
 from aish.mcp.protocol.failures import LeftError, TransportError
 from aish.mcp.transports.inprocess import Pack

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 from distributed import Client, Future, KilledWorker, Security
 
 from aish import __version__
-from aish.config.steps import Step
+from aish.config.model import Step
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError, UnavailableError
 from aish.core.events import NOWHERE, Event, Failure, Notice, Retry, ToolDecided
 from aish.engine.cancellation import together

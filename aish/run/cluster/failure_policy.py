@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
-from aish.config.steps import CallStep, PipelineStep, PromptStep, RunStep, Step
+from aish.config.model import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.core.events import Failure
 from aish.core.frozen import frozen
 from aish.core.text import counted

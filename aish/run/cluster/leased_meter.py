@@ -5,7 +5,7 @@ from dataclasses import field, fields, replace
 
 import anyio
 
-from aish.config.steps import Limits
+from aish.config.model import Limits
 from aish.core.errors import AishError, InternalError
 from aish.core.events import Place
 from aish.core.frozen import frozen, slotted

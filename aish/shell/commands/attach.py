@@ -5,7 +5,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
-from aish.config.steps import Attachment
+from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
 from aish.core.resources import PromptMessage, ServerPromptInfo
 from aish.core.text import counted, for_line

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import anyio
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.text import counted, for_line

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from aish.config.environment import expand, variables
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 from aish.core.events import Notice
 from aish.core.text import counted

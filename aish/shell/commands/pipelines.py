@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from aish.config.inputs import collect_inputs
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.deltas import Usage
 from aish.core.errors import ExitCode, UsageError
 from aish.core.events import NOWHERE, Event, Failure, PipelineSpent, ToolStarted, TurnFinished

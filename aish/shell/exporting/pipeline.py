@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.policy.suggest import Suggestion, suggestion

@@ -8,7 +8,7 @@ import anyio
 
 from aish.cassettes.interaction import Cassette, Head, Interaction
 from aish.cassettes.places import Places
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
 from aish.core.frozen import frozen
 from aish.engine.environment import RunEnvironment

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from aish.config.shell import PLATFORM_SHELL
+from aish.config.model import PLATFORM_SHELL
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line

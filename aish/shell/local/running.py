@@ -3,7 +3,7 @@
 import codecs
 from collections.abc import Mapping
 
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.events import Notice, Place, ToolOutput
 from aish.core.protocols import Emit
 from aish.engine.resources.local_commands import OUTPUT_LIMIT, SHELL_RUN

@@ -21,7 +21,7 @@ from loop_twins import (
 from work import work_of
 
 from aish.agent.converse import Ask, Outcome, converse
-from aish.config.steps import LoopLimits
+from aish.config.model import LoopLimits
 from aish.core.deltas import Delta, Extras, Finish, TextPiece, Usage
 from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.events import (

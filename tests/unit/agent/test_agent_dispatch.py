@@ -8,7 +8,7 @@ from loop_twins import Box, Kit, Person, gives, tool
 from aish.agent.dispatch import Approved, call_tool, dispatch, propose
 from aish.agent.result_limit import can_be_attached
 from aish.agent.runtime import UsedCall
-from aish.config.steps import LoopLimits
+from aish.config.model import LoopLimits
 from aish.core.events import (
     Event,
     Notice,

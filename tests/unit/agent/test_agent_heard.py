@@ -9,7 +9,7 @@ from loop_twins import Answer, Box, Kit, Talker, asked, asks, gives, says, tool,
 from aish.agent.compaction import Window
 from aish.agent.conversation import add_system, add_user
 from aish.agent.converse import Ask, converse
-from aish.config.steps import Context, LoopLimits
+from aish.config.model import Context, LoopLimits
 from aish.core.deltas import TextPiece
 from aish.core.errors import UnavailableError
 from aish.core.json import JsonObject

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from loop_twins import Answer, Box, Kit, Person, Talker, asked, assert_legal, tool
 
 from aish.agent.converse import Ask, Outcome, converse
-from aish.config.steps import LoopLimits
+from aish.config.model import LoopLimits
 from aish.core.deltas import (
     Delta,
     Extras,

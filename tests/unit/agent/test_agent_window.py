@@ -26,7 +26,7 @@ from loop_twins import (
 from aish.agent.compaction import Window, part
 from aish.agent.conversation import Buffer, add_system, add_user
 from aish.agent.converse import Ask, Outcome, converse
-from aish.config.steps import Context, LoopLimits
+from aish.config.model import Context, LoopLimits
 from aish.core.deltas import Delta, Extras, Finish, TextPiece, Usage
 from aish.core.errors import AishError, BudgetError, StepFailedError, UnavailableError
 from aish.core.events import Notice, Place, TextDelta, TurnFinished, TurnStarted

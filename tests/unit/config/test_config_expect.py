@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.loader import load_pipeline
+from aish.config.model import Case, CassetteSettings, Expectation, ToolMatch
 from aish.core.errors import PipelineError
 
 GOOD = Path(__file__).parent / "good"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.config.inputs import as_typed, collect_inputs
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject, JsonValue
 

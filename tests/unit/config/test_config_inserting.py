@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from aish.config.inserting import with_items
 from aish.config.merge import parse_mapping
-from aish.config.nodes import MappingNode, to_data
+from aish.config.yaml_tree import MappingNode, to_data
 from aish.core.errors import UsageError
 
 PLACE = ("mcp", "auto_approve")

@@ -6,10 +6,18 @@ from pathlib import Path
 import pytest
 
 from aish.config.loader import load_pipeline, lookup_position
-from aish.config.models import ModelTimeout
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerTimeout
-from aish.config.steps import CallStep, Limits, LoopLimits, Output, Prompt, PromptStep, RunStep
+from aish.config.model import (
+    CallStep,
+    Limits,
+    LoopLimits,
+    ModelTimeout,
+    Output,
+    Pipeline,
+    Prompt,
+    PromptStep,
+    RunStep,
+    ServerTimeout,
+)
 from aish.core.errors import PipelineError
 from aish.core.rules import RuleEntry
 from aish.engine.plan.validation.validate import check_file, cross_check

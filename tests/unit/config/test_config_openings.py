@@ -5,9 +5,7 @@ from pathlib import Path
 import pytest
 
 from aish.config.loader import load_pipeline
-from aish.config.pipeline import Pipeline
-from aish.config.shell import PLATFORM_SHELL
-from aish.config.steps import Attachment, PromptStep, ServerPrompt
+from aish.config.model import PLATFORM_SHELL, Attachment, Pipeline, PromptStep, ServerPrompt
 from aish.core.errors import PipelineError
 from aish.core.rules import RuleEntry
 from aish.engine.plan.options import RunOptions

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline, read_pipeline
-from aish.config.steps import PromptStep
+from aish.config.model import PromptStep
 from aish.core.errors import PipelineError
 
 TEXT = """\

@@ -8,27 +8,36 @@ import pytest
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import ValidationError
 
-from aish.config.expected import Case, CassetteSettings, Expectation, ExpectKind, ToolMatch
-from aish.config.models import ModelEntry, ModelTimeout, Price, RetryPolicy
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry, ServerTimeout
-from aish.config.shape import pipeline_schema
-from aish.config.shell import PLATFORM_SHELL, Shell
-from aish.config.steps import (
+from aish.config.file_schema import pipeline_schema
+from aish.config.model import (
+    PLATFORM_SHELL,
     Attachment,
     CallStep,
+    Case,
+    CassetteSettings,
     Context,
+    Expectation,
+    ExpectKind,
     Flow,
     Foreach,
     Limits,
     LoopLimits,
+    ModelEntry,
+    ModelTimeout,
     Output,
+    Pipeline,
     PipelineStep,
+    Price,
     Prompt,
     PromptStep,
+    RetryPolicy,
     RunStep,
+    ServerEntry,
     ServerPrompt,
+    ServerTimeout,
+    Shell,
     StepRetry,
+    ToolMatch,
 )
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.system.schema.check import check, is_simple

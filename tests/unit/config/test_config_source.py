@@ -6,9 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aish.config.loader import load_pipeline
-from aish.config.nodes import MappingNode, positions_of, to_data
-from aish.config.source import parse_yaml
 from aish.config.text_file import UnreadableError, as_text
+from aish.config.yaml_tree import MappingNode, parse_yaml, positions_of, to_data
 from aish.core.errors import PipelineError
 from aish.core.json import JsonValue
 from aish.engine.plan.validation.validate import check_file

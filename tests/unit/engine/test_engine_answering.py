@@ -17,7 +17,7 @@ from loop_twins import (
 )
 
 from aish.agent.converse import Ask
-from aish.config.steps import LoopLimits
+from aish.config.model import LoopLimits
 from aish.core.deltas import FinishReason, Usage
 from aish.core.errors import StepFailedError
 from aish.core.events import Failure, Notice, Place, TurnStarted

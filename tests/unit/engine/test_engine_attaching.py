@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 import pytest
 
-from aish.config.steps import Attachment, ServerPrompt
+from aish.config.model import Attachment, ServerPrompt
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.resources import Capability, Part, PromptMessage, Resource

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from aish.config.steps import Limits
+from aish.config.model import Limits
 from aish.core.deltas import Finish, Usage
 from aish.core.errors import BudgetError
 from aish.core.events import Place

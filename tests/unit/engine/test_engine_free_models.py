@@ -2,8 +2,7 @@
 
 import pytest
 
-from aish.config.models import ModelEntry, Price
-from aish.config.steps import Limits
+from aish.config.model import Limits, ModelEntry, Price
 from aish.engine.plan.order import bounded
 
 FREE = ModelEntry("m", base_url="http://127.0.0.1:8080/v1", model="m", price=Price(0, 0))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from mcp_scenes import STDIO_SERVER, play
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import UsageError
 from aish.core.events import Event, Notice, ServerInfo
 from aish.core.tools import ToolName

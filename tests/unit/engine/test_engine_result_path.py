@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.nodes import join
+from aish.config.yaml_tree import join
 from aish.engine.expectations.subject import NotThereError, find, parse_path
 
 KEYS = st.one_of(st.text(min_size=1, max_size=20), st.integers(0, 999_999))

@@ -6,7 +6,7 @@ from cassette_exchanges import HEAD, answer, exchange
 from recorded_runs import asks, command, read, run_of, says, session, write
 
 from aish.cassettes.interaction import Head, Interaction, Request, Response
-from aish.config.expected import CassetteSettings
+from aish.config.model import CassetteSettings
 from aish.core.errors import PipelineError, UsageError
 from aish.engine.plan.plan import load_checked
 from aish.features.recording.lint import Checked, Subject, check, named_in, subjects

@@ -9,7 +9,7 @@ from mcp_emulators import Legacy, McpEndpoint, Modern, event, events, result
 from mcp_scenes import Scene, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.tools import ToolName

@@ -14,7 +14,7 @@ from mcp_rosters import RosterScene, dynamic_registry
 from mcp_scenes import command, http, play, stdio
 from model_endpoint import Gate, Recorded, Reply
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.errors import AishError, UnavailableError, UsageError
 from aish.core.events import ServerInfo
 from aish.core.tools import ToolName

@@ -14,7 +14,7 @@ from mcp_tapes import Reel
 
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.tape import LEFT
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.json import JsonObject
 from aish.mcp.transports.settings import ServerConnection
 

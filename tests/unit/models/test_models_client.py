@@ -22,7 +22,7 @@ from model_endpoint import (
 )
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
 
-from aish.config.models import ModelEntry, RetryPolicy
+from aish.config.model import ModelEntry, RetryPolicy
 from aish.core.deltas import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.core.json import JsonObject

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from model_turns import a_model, a_request, a_tool, text_of, turn
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.deltas import Finish
 from aish.core.errors import UnavailableError
 from aish.core.json import JsonObject
@@ -202,7 +202,7 @@ def test_the_process_is_gone_even_when_we_are_killed(tmp_path: Path) -> None:
     program.write_text(
         "import anyio\n"
         "from pathlib import Path\n"
-        "from aish.config.models import ModelEntry\n"
+        "from aish.config.model import ModelEntry\n"
         "from aish.models.embedded import start_embedded\n"
         "async def main():\n"
         "    entry = ModelEntry(alias='local', embedded='smollm2')\n"

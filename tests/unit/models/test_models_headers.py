@@ -3,7 +3,7 @@
 import pytest
 
 import aish
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 from aish.models.headers import check_base_url, headers_of
 

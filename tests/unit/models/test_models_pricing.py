@@ -6,7 +6,7 @@ import sys
 import pytest
 from model_turns import an_entry
 
-from aish.config.models import ModelEntry, Price
+from aish.config.model import ModelEntry, Price
 from aish.core.deltas import Usage
 from aish.models.pricing import Listed, Rates, is_priced, pricing_of
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.models import RetryPolicy
+from aish.config.model import RetryPolicy
 from aish.models.retry import (
     Advice,
     delay_before,

@@ -4,7 +4,7 @@ import pytest
 from model_endpoint import Gate, ModelEndpoint, delta, json_reply, sse, stream_reply, text_reply
 from model_turns import a_model, a_request, a_tool, an_entry, text_of, turn
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.core.deltas import Delta, Retrying, StreamNotice
 from aish.core.errors import ExitCode, StepFailedError, UnavailableError
 from aish.core.protocols import ModelRequest

@@ -10,7 +10,7 @@ from model_turns import Ticking, an_entry, text_of, turn
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.tape import Tape
-from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError
 from aish.models.client import open_model
 from aish.models.transport import open_client

@@ -25,7 +25,7 @@ from model_endpoint import (
 )
 from model_turns import a_model, a_request, an_entry, text_of, turn
 
-from aish.config.models import ModelEntry, ModelTimeout, RetryPolicy
+from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.deltas import Delta, Finish, TextPiece, Usage
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.models import transport

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.config.merge import parse_mapping
-from aish.config.nodes import to_data
+from aish.config.yaml_tree import to_data
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.text import for_ci_log

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from work import Work, work_of
 
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ServerEntry
 from aish.core.tools import ToolName
 from aish.policy.suggest_rules import Made
 from aish.shell.exporting.deeds import Line, Waited, deeds_of

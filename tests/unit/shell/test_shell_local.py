@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from loop_twins import Person
 from shell_local_scenes import ENVIRON, Scene, words
 
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry
+from aish.config.model import ModelEntry, Pipeline, ServerEntry
 from aish.core.errors import BudgetError, UsageError
 from aish.core.events import (
     Event,

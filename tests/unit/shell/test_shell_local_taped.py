@@ -13,7 +13,7 @@ from aish.cassettes.matching import Matching
 from aish.cassettes.places import Places
 from aish.cassettes.recording import Recording
 from aish.cassettes.tape import Kind, TapeRules, Way
-from aish.config.shell import PLATFORM_SHELL
+from aish.config.model import PLATFORM_SHELL
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder

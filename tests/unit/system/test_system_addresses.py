@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from aish.config.models import ModelEntry
+from aish.config.model import ModelEntry
 from aish.models.failure import not_connected
 from aish.system.addresses import unknown_host
 

@@ -7,7 +7,7 @@ from json import JSONDecodeError
 from pathlib import Path
 
 from aish.config.documents import parse_json
-from aish.config.pipeline import Pipeline
+from aish.config.model import Pipeline
 from aish.config.text_file import UnreadableError, read_text
 from aish.core.errors import Position, Problem, UsageError
 from aish.policy.lock import Difference, Lock

@@ -5,9 +5,7 @@ from dataclasses import replace
 from hashlib import sha256
 from typing import Protocol
 
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry
-from aish.config.steps import Prompt, PromptStep, ServerPrompt
+from aish.config.model import Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
 from aish.core.json import JsonValue
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool

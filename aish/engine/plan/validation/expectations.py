@@ -5,10 +5,8 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 
-from aish.config.expected import Case, CassetteSettings, Expectation, ToolMatch
 from aish.config.inputs import fits
-from aish.config.pipeline import Pipeline
-from aish.config.steps import Step
+from aish.config.model import Case, CassetteSettings, Expectation, Pipeline, Step, ToolMatch
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonValue
 from aish.engine.expectations.check import all_names_read, names_read, path_read

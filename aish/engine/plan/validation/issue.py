@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable
 
-from aish.config.nodes import UNREADABLE, join
+from aish.config.yaml_tree import UNREADABLE, join
 from aish.core.frozen import frozen
 
 _UNREADABLE = join("", UNREADABLE)

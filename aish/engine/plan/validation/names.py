@@ -4,9 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from aish.config.environment import malformed, variables
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
-from aish.config.steps import PromptStep
+from aish.config.model import ModelEntry, Pipeline, PromptStep
 from aish.core.errors import UsageError, did_you_mean
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within

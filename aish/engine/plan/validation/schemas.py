@@ -4,8 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from aish.config.inputs import fits
-from aish.config.pipeline import Pipeline
-from aish.config.steps import PipelineStep, Prompt, PromptStep, ServerPrompt
+from aish.config.model import Pipeline, PipelineStep, Prompt, PromptStep, ServerPrompt
 from aish.core.errors import did_you_mean
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.plan.order import reads, texts

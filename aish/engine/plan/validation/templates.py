@@ -5,11 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
 
-from aish.config.nodes import at, join
-from aish.config.pipeline import Annotation, Pipeline
-from aish.config.steps import (
+from aish.config.model import (
+    Annotation,
     CallStep,
     Foreach,
+    Pipeline,
     PipelineStep,
     Prompt,
     PromptStep,
@@ -17,6 +17,7 @@ from aish.config.steps import (
     ServerPrompt,
     Step,
 )
+from aish.config.yaml_tree import at, join
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import AnnotationLevel
 from aish.core.json import JsonObject, JsonValue

@@ -7,10 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from aish.config.environment import variables
-from aish.config.models import ModelEntry
-from aish.config.pipeline import Pipeline
-from aish.config.server_entry import ServerEntry
-from aish.config.steps import CallStep, Limits, PromptStep, Step
+from aish.config.model import CallStep, Limits, ModelEntry, Pipeline, PromptStep, ServerEntry, Step
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue

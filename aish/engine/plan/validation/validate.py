@@ -7,9 +7,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from aish.config.loader import lookup_position, read_pipeline
-from aish.config.nodes import in_file_order
-from aish.config.pipeline import Pipeline
-from aish.config.steps import Limits, PipelineStep, PromptStep, ServerPrompt, Step
+from aish.config.model import Limits, Pipeline, PipelineStep, PromptStep, ServerPrompt, Step
+from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem
 from aish.engine.plan.lock.file import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, step_path, within

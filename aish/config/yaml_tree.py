@@ -1,19 +1,323 @@
-"""YAML text into a tree with positions, by the parser's events and nothing of its constructors.
+"""YAML 1.2 into a tree of plain values with positions, by the parser's events alone (F10).
 
-The YAML library takes dates, tags, recursive aliases and `a: {{ x }}` without a word, so what a
-file means is decided here: plain JSON values, and a clear problem for everything else (F10, X10).
-Nothing here recurses.
+The core schema of plain scalars and nothing else; what the scanner says is put in words for people.
 """
 
-from collections.abc import Iterator
+import json
+import math
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import field
 from typing import Any
 
-from aish.config.nodes import UNREADABLE, BrokenNode, ListNode, MappingNode, Node, ScalarNode
-from aish.config.scalars import plain_value
-from aish.config.syntax import syntax_problem, tab_problem, template_problem, without_template
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
+
+_PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
+
+
+@frozen
+class ScalarNode:
+    """Text, a number, true, false or null."""
+
+    position: Position
+    value: bool | int | float | str | None
+
+
+class BrokenNode(ScalarNode):
+    """Stands where something could not be read, or is missing; its problem is known.
+
+    What is looked at reads null there. What would follow from that is not to be said.
+    """
+
+
+@slotted
+class ListNode:
+    """A list; filled while it is read, left alone afterwards."""
+
+    position: Position
+    items: list["Node"] = field(default_factory=list)
+
+
+@slotted
+class MappingNode:
+    """A mapping; `keys` says where each key stands."""
+
+    position: Position
+    entries: dict[str, "Node"] = field(default_factory=dict)
+    keys: dict[str, Position] = field(default_factory=dict)
+
+    def put(self, key: str, value: "Node", position: Position) -> None:
+        """Add or replace an entry."""
+        self.entries[key] = value
+        self.keys[key] = position
+
+
+Node = ScalarNode | ListNode | MappingNode
+
+
+def join(path: str, key: str) -> str:
+    """The path of an entry of the mapping at `path`."""
+    if not _PLAIN_KEY.match(key):
+        return f"{path}[{json.dumps(key, ensure_ascii=False)}]"
+    return f"{path}.{key}" if path else key
+
+
+def at(path: str, index: int) -> str:
+    """The path of an item of the list at `path`."""
+    return f"{path}[{index}]"
+
+
+def to_data(node: Node) -> JsonValue:
+    """The same as plain JSON; a broken entry is left out, and a broken item is null."""
+    match node:
+        case ScalarNode():
+            return node.value
+        case ListNode():
+            return [to_data(item) for item in node.items]
+        case MappingNode():
+            return {
+                key: to_data(value)
+                for key, value in node.entries.items()
+                if not isinstance(value, BrokenNode)
+            }
+
+
+UNREADABLE = "<<"
+"""The key of what cannot be a key; the mapping it stands in may lack anything."""
+
+
+def is_whole(node: MappingNode) -> bool:
+    """Whether all keys of a mapping could be read."""
+    return UNREADABLE not in node.entries
+
+
+def broken_paths(node: Node, path: str = "") -> Iterator[str]:
+    """The paths of all that is broken."""
+    match node:
+        case BrokenNode():
+            yield path
+        case ListNode():
+            for index, item in enumerate(node.items):
+                yield from broken_paths(item, at(path, index))
+        case MappingNode():
+            for key, value in node.entries.items():
+                yield from broken_paths(value, join(path, key))
+        case ScalarNode():
+            return
+
+
+def positions_of(root: MappingNode) -> dict[str, Position]:
+    """Where each key and each item stands, by its path."""
+    return dict(_positions(root, ""))
+
+
+def _positions(node: Node, path: str) -> Iterator[tuple[str, Position]]:
+    match node:
+        case MappingNode():
+            for key, value in node.entries.items():
+                place = join(path, key)
+                yield place, _shown(value, node.keys[key])
+                yield from _positions(value, place)
+        case ListNode():
+            for index, item in enumerate(node.items):
+                place = at(path, index)
+                yield place, item.position
+                yield from _positions(item, place)
+        case ScalarNode():
+            return
+
+
+def _shown(value: Node, key: Position) -> Position:
+    """A value where it is on its key's line, else the key: what a person looks for."""
+    there = value.position
+    return there if there.file == key.file and there.line == key.line else key
+
+
+def nearest_position(positions: Mapping[str, Position], path: str, file: str) -> Position:
+    """Where `path` stands, or the nearest thing around it that stands anywhere."""
+    while path:
+        if path in positions:
+            return positions[path]
+        path = path[: max(path.rfind("."), path.rfind("["), 0)]
+    return Position(file, 1, 1)
+
+
+def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem, ...]:
+    """Problems as they stand in their files, `first` before the other files; none twice."""
+    found = list(dict.fromkeys(problems))
+    files = dict.fromkeys((first, *(problem.position.file for problem in found)))
+    number = {file: index for index, file in enumerate(files)}
+    return tuple(
+        sorted(
+            found,
+            key=lambda problem: (
+                number[problem.position.file],
+                problem.position.line,
+                problem.position.column,
+            ),
+        )
+    )
+
+
+_NULLS = frozenset({"", "~", "null", "Null", "NULL"})
+_TRUE = frozenset({"true", "True", "TRUE"})
+_FALSE = frozenset({"false", "False", "FALSE"})
+_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
+_OCTAL = re.compile(r"0o[0-7]+\Z")
+_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
+_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+_LONGEST_NUMBER = 300
+
+
+def plain_value(text: str) -> bool | int | float | str | None:
+    """The value of an unquoted scalar.
+
+    Raises:
+        ValueError: a number that JSON cannot write, or a very long one.
+    """
+    if text in _NULLS:
+        return None
+    if text in _TRUE:
+        return True
+    if text in _FALSE:
+        return False
+    if text[0] in "+-.0123456789":
+        return _number(text)
+    return text
+
+
+def _number(text: str) -> int | float | str:
+    if _NOT_FINITE.match(text):
+        raise ValueError(f"`{text}` is no number that JSON knows")
+    if not (_FLOAT.match(text) or _OCTAL.match(text) or _HEXADECIMAL.match(text)):
+        return text
+    if len(text) > _LONGEST_NUMBER:
+        raise ValueError(f"a number of {len(text)} characters")
+    if _INTEGER.match(text):
+        return int(text)
+    if text.startswith(("0o", "0x")):
+        return int(text, 0)
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"`{text}` is too large a number")
+    return value
+
+
+_TEMPLATE = re.compile(r"(?<![\"'{])\{[{%#]")
+_QUOTE = 'put quotes around the whole value: `key: "{{ … }}"`'
+_UNQUOTED = "an unquoted `"
+_CLOSE = re.compile(r"[}%]\}")
+_BAD_START = re.compile(r"found character '?(.+?)'? that cannot start any token")
+# Beginnings of the scanner's own words, and ours.
+_WORDS: tuple[tuple[str, str, str | None], ...] = (
+    (
+        "mapping values are not allowed here",
+        "a `: ` where no key can be",
+        "quote text that holds `: `, and check the indentation",
+    ),
+    ("expected <block end>", "this does not belong here", "check the indentation"),
+    ("found unexpected end of stream", "a quote is opened here and never closed", None),
+    ("expected ',' or ']'", "a `[` is never closed, or a comma is missing", None),
+    ("expected ',' or '}'", "a `{` is never closed, or a comma is missing", None),
+    ("could not find expected ':'", "a key without `:`", None),
+    ("expected '<document start>'", "this does not belong here", "check the indentation"),
+)
+
+
+def syntax_problem(error: Exception, text: str, file: str) -> Problem:
+    """One problem for an error of the YAML library."""
+    line, column = _place(error, text)
+    position = Position(file, line + 1, column + 1)
+    lines = text.splitlines()
+    there = lines[line] if line < len(lines) else ""
+    tab = _tab_before_text(there)
+    if tab is not None or there[column : column + 1] == "\t":
+        where = column if tab is None else tab
+        return tab_problem(Position(file, line + 1, where + 1))
+    brace = _unquoted_template(there, column)
+    if brace is not None:
+        where, opening = brace
+        return template_problem(Position(file, line + 1, where + 1), opening)
+    return Problem(position, "", *_in_words(error, there, column))
+
+
+def template_problem(position: Position, opening: str = "{{") -> Problem:
+    """A template that stands in the file without quotes."""
+    return Problem(position, "", f"{_UNQUOTED}{opening}`: to YAML a mapping begins here", _QUOTE)
+
+
+def without_template(text: str, problem: Problem) -> str | None:
+    """The text with null where a template without quotes stands; `None` where none is to blame."""
+    if not problem.message.startswith(_UNQUOTED):
+        return None
+    lines = text.splitlines(keepends=True)
+    line, column = problem.position.line - 1, problem.position.column - 1
+    if line >= len(lines) or lines[line][column : column + 1] != "{":
+        return None  # the library counts lines in its own way
+    ending = lines[line][len(lines[line].rstrip("\r\n")) :]
+    before, rest = lines[line][:column], lines[line][column:]
+    close = _CLOSE.search(rest)
+    after = ending if close is None else rest[close.end() :]
+    if before.rstrip()[-1:] not in {"", ":", "-", "[", ",", "{", "?"}:
+        return None  # within a longer text, of which it is not known where it ends
+    lines[line] = f"{before}~{after}"
+    return "".join(lines)
+
+
+def tab_problem(position: Position) -> Problem:
+    """A tab between the parts of the file; tabs inside quoted or block text are fine."""
+    return Problem(position, "", "a tab: YAML is indented with spaces", hint="use spaces")
+
+
+def _unquoted_template(line: str, column: int) -> tuple[int, str] | None:
+    """A template that opens on this line, not after the place where reading failed."""
+    found = _TEMPLATE.search(line.split(" #", maxsplit=1)[0])
+    if found is None or found.start() > column or found[0] == "{#":
+        return None
+    if found[0] == "{%" and column > found.start() + 1:
+        return None
+    return found.start(), found[0]
+
+
+def _tab_before_text(line: str) -> int | None:
+    blank = line[: len(line) - len(line.lstrip(" \t"))]
+    return blank.index("\t") if "\t" in blank else None
+
+
+def _place(error: Any, text: str) -> tuple[int, int]:
+    """Line and column from 0; a reader's error has an offset, others may have nothing."""
+    opened = "unexpected end of stream" in str(getattr(error, "problem", ""))
+    marks = [getattr(error, "context_mark", None), getattr(error, "problem_mark", None)]
+    mark = next((m for m in (marks if opened else reversed(marks)) if m is not None), None)
+    if mark is not None:
+        return mark.line, mark.column
+    offset = getattr(error, "position", None)
+    if isinstance(offset, int):
+        before = text[:offset]
+        return before.count("\n"), offset - (before.rfind("\n") + 1)
+    return 0, 0
+
+
+def _in_words(error: Any, line: str, column: int) -> tuple[str, str | None]:
+    """The message and the hint."""
+    character = getattr(error, "character", None)
+    if character is not None:
+        code = character if isinstance(character, int) else ord(character)
+        return f"the control character U+{code:04X} may not stand in YAML", None
+    said = str(getattr(error, "problem", None) or "")
+    bad = _BAD_START.match(said)
+    if bad:
+        sign = line[column : column + 1]
+        return f"text cannot begin with `{sign}`", "put quotes around it"
+    for beginning, message, hint in _WORDS:
+        if said.startswith(beginning):
+            return message, hint
+    said = said or next(iter(str(error).splitlines()), "unreadable")
+    return f"not YAML: {said}", None
+
 
 MAX_DEPTH = 64
 MAX_NODES = 200_000

@@ -1,0 +1,497 @@
+"""The pipeline as declared: frozen, typed, complete with defaults (design 2.1).
+
+Nothing is resolved: templates are source, durations seconds, sizes bytes.
+"""
+
+from collections.abc import Mapping
+from dataclasses import field
+from pathlib import Path
+from typing import Literal
+
+from aish.core.errors import Position
+from aish.core.events import OnDuplicate
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.rules import PolicyTest, RuleEntry, RuleLists
+
+ExpectKind = Literal[
+    "contains",
+    "not_contains",
+    "equals",
+    "matches",
+    "schema",
+    "expression",
+    "tool_called",
+    "tool_not_called",
+    "tool_sequence",
+    "max_tool_calls",
+    "max_tokens",
+    "max_cost_usd",
+    "max_seconds",
+    "snapshot",
+    "judge",
+]
+
+
+@frozen
+class ToolMatch:
+    """Calls that an expectation is about: a glob `alias__tool`, and arguments (`with` in the file).
+
+    These are compared as those of a rule's `when`.
+    """
+
+    tool: str
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+@frozen
+class Expectation:
+    """One item of `expect` (F12). `where` is its place in the file: `tests[0].expect[1]`.
+
+    `value` is the text, the regex, the expression, the number, or the JSON Schema (already read).
+    `path` leads into the result (`outputs.notes`); `None` means the text. `tools` and `exact` are
+    those of the `tool_*` kinds. `file` is where a `snapshot` is kept, or where a `schema` was read
+    from, absolute. `model` is the alias of a `judge`, whose `value` is the rubric. Every text but
+    an expression is a template, rendered when the expectation is checked.
+    """
+
+    kind: ExpectKind
+    value: JsonValue = None
+    where: str = ""
+    path: str | None = None
+    tools: tuple[ToolMatch, ...] = ()
+    exact: bool = False
+    file: Path | None = None
+    model: str | None = None
+
+
+@frozen
+class CassetteSettings:
+    """`cassette`, at the top or in a test: a path alone, or this; `path` is absolute (C4, C5, C8).
+
+    `strict` of `None` means what the command has as its default. `name` is the path as the file
+    has it, a template where it is that of a test with `foreach`.
+    """
+
+    path: Path
+    ignore: tuple[str, ...] = ()
+    strict: bool | None = None
+    allow: tuple[str, ...] = ()
+    name: str = ""
+
+
+@frozen
+class CaseRows:
+    """`foreach` of a test: a file whose rows are cases, relative to `folder`.
+
+    Templates call the row `name` (`as` in the file); `key` is an expression for a row's name.
+    `delimiter` stands between the values of a CSV file.
+    """
+
+    file: str
+    folder: Path
+    name: str = "item"
+    key: str | None = None
+    delimiter: str | None = None
+
+
+@frozen
+class Case:
+    """One item of `tests` (C12). `where` is its place in the file: `tests[0]`.
+
+    `inputs` are those the file gives, without defaults. A `cassette` of `None` means the file's.
+    With `rows` it stands for many cases, and its texts are templates; `names` are what those of a
+    case that was made of a row see.
+    """
+
+    name: str
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
+    stdin: str | None = None
+    cassette: CassetteSettings | None = None
+    expect: tuple[Expectation, ...] = ()
+    where: str = ""
+    rows: CaseRows | None = None
+    names: Mapping[str, JsonValue] = field(default_factory=dict)
+
+
+JsonSchemaUse = bool | Literal["without_tools"]
+
+
+@frozen
+class RetryPolicy:
+    """How often a model request is tried, the first time included; `max_delay` in seconds."""
+
+    attempts: int = 4
+    max_delay: float = 60.0
+
+
+@frozen
+class ModelTimeout:
+    """Seconds (L10)."""
+
+    connect: float = 10.0
+    first_token: float = 120.0
+    idle: float = 60.0
+    turn: float = 600.0
+
+
+@frozen
+class Price:
+    """USD per million tokens (B10)."""
+
+    input: float
+    output: float
+
+
+EMBEDDED_TOKENS = 256
+"""A small model may never come to an end by itself, and takes minutes for what it has room for."""
+
+
+@frozen
+class ModelEntry:
+    """`models.ALIAS`. Exactly one of `base_url` and `embedded` is set.
+
+    `embedded` is `smollm2` or an absolute path to a `.gguf`. Embedded models have `json_schema:
+    without_tools`: their server enforces a schema so strictly that no tool could be called. They
+    answer with at most `EMBEDDED_TOKENS` where `params` do not say otherwise.
+    """
+
+    alias: str
+    base_url: str | None = None
+    model: str | None = None
+    embedded: str | None = None
+    key_env: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    fallback: tuple[str, ...] = ()
+    retry: RetryPolicy = RetryPolicy()
+    timeout: ModelTimeout = ModelTimeout()
+    tool_role: bool = True
+    json_schema: JsonSchemaUse = False
+    vision: bool = False
+    usage: bool = True
+    max_tool_name: int = 64
+    verify_tls: bool = True
+    proxy: str | None = None
+    price: Price | None = None
+
+
+ProtocolChoice = Literal[
+    "auto", "legacy", "2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25", "2026-07-28"
+]
+
+
+@frozen
+class ServerTimeout:
+    """Seconds. `tools` overrides `call` per tool name."""
+
+    connect: float = 20.0
+    call: float = 60.0
+    tools: Mapping[str, float] = field(default_factory=dict)
+
+
+@frozen
+class ServerEntry:
+    """`mcp.servers.ALIAS`. Exactly one of `url`, `command` and `pack` is set.
+
+    `command` is the whole argv (`args` already appended). `env` maps names to values; a value of
+    `None` means "pass on the variable of that name". `root` and `cwd` are absolute. `roots` are
+    the folders told to a server that asks (M11). `tools` and `exclude` are globs over the
+    server's own tool names; an empty `tools` means all. `required` of `None` leaves it to who opens
+    the server: a run wants it, a session goes on without it (M5).
+    """
+
+    alias: str
+    url: str | None = None
+    auth_env: str | None = None
+    auth_token: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict)
+    command: tuple[str, ...] = ()
+    env: Mapping[str, str | None] = field(default_factory=dict)
+    cwd: Path | None = None
+    pack: tuple[str, ...] = ()
+    root: Path | None = None
+    required: bool | None = None
+    trust: bool = False
+    protocol: ProtocolChoice = "auto"
+    sampling: Literal["deny", "allow"] = "deny"
+    roots: tuple[Path, ...] = ()
+    tools: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    timeout: ServerTimeout = ServerTimeout()
+    verify_tls: bool = True
+
+
+PLATFORM_SHELL = ("/bin/sh", "-c")
+
+
+@frozen
+class Shell:
+    """What a session does with local commands.
+
+    `auto_approve` are rules about the words of a command line that a model proposes, `cmd_lines`
+    says whether such proposals are looked for. `run` are the words before a command line.
+    """
+
+    auto_approve: tuple[RuleEntry, ...] = ()
+    cmd_lines: bool = True
+    run: tuple[str, ...] = PLATFORM_SHELL
+
+
+OnDenied = Literal["fail", "continue"]
+OnError = Literal["fail", "continue"]
+RetryOn = Literal["failed", "unavailable", "timeout", "schema", "expectation"]
+
+
+@frozen
+class LoopLimits:
+    """Bounds of one step's tool loop (L15, L16, L18); `result_limit` in bytes."""
+
+    max_tool_depth: int = 8
+    max_calls_per_turn: int = 32
+    result_limit: int = 32 * 1024
+
+
+@frozen
+class Limits:
+    """Bounds of a run or a step (B8); `time` in seconds, `turns` counts model requests."""
+
+    time: float | None = None
+    tokens: int | None = None
+    cost_usd: float | None = None
+    tool_calls: int | None = None
+    turns: int | None = None
+
+
+@frozen
+class Context:
+    """How long a conversation may grow (L19); `keep` counts rounds, `max_tokens` one request's."""
+
+    max_tokens: int | None = None
+    keep: int = 4
+    summary_model: str | None = None
+
+
+@frozen
+class MaxFailures:
+    """How many items may fail: a number, or a share from 0 to 1."""
+
+    count: int | None = None
+    share: float | None = None
+
+
+@frozen
+class Foreach:
+    """What a step runs over (F5); exactly one of `expression`, `file` and `glob` is set.
+
+    `file` is a template, and relative to `folder`, as `glob` is. `name` is what templates call
+    the item (`as`), `key` an expression for its name.
+    """
+
+    expression: str | None = None
+    file: str | None = None
+    delimiter: str | None = None
+    glob: str | None = None
+    folder: Path = Path()
+    name: str = "item"
+    key: str | None = None
+    on_duplicate: OnDuplicate = "fail"
+    concurrency: int = 8
+    max_failures: MaxFailures | None = None
+
+
+@frozen
+class StepRetry:
+    """How often a step is tried, the first time included; after anything if `on` is empty."""
+
+    attempts: int = 1
+    on: tuple[RetryOn, ...] = ()
+
+
+@frozen
+class Flow:
+    """When, how often and for how long a step of any kind runs (F4); `timeout` in seconds."""
+
+    when: str | None = None
+    foreach: Foreach | None = None
+    retry: StepRetry = StepRetry()
+    timeout: float | None = None
+    on_error: OnError = "fail"
+    limits: Limits = Limits()
+
+
+@frozen
+class Prompt:
+    """Template sources. `file` names where `user` was read from, if it was."""
+
+    user: str
+    system: str | None = None
+    file: Path | None = None
+
+
+@frozen
+class ServerPrompt:
+    """A prompt that a server keeps (M12); the values of `arguments` are template sources."""
+
+    server: str
+    name: str
+    arguments: Mapping[str, str] = field(default_factory=dict)
+
+
+@frozen
+class Attachment:
+    """What stands before a prompt's own text: a file or a server's resource (M12).
+
+    `ref` is the template of a path, or of a URI; with `server` it is a URI of that server.
+    """
+
+    ref: str
+    server: str | None = None
+
+
+@frozen
+class Output:
+    """`output` of a prompt step: `schema` already read and known to be a schema.
+
+    `attempts` is how often an answer may be asked for, the first time included (B9).
+    """
+
+    schema: JsonObject
+    attempts: int = 3
+
+
+@frozen
+class PromptStep:
+    """A model with the tool loop. `tools` are globs `alias__tool`; `None` means all.
+
+    `continues` names the prompt step whose conversation goes on here.
+    """
+
+    id: str
+    prompt: Prompt | ServerPrompt
+    prompt_name: str | None = None
+    model: str | None = None
+    system: str | None = None
+    tools: tuple[str, ...] | None = None
+    tool_choice: str = "auto"
+    params: Mapping[str, JsonValue] = field(default_factory=dict)
+    output: Output | None = None
+    attach: tuple[Attachment, ...] = ()
+    continues: str | None = None
+    context: Context = Context()
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
+
+
+@frozen
+class CallStep:
+    """One tool call without a model; `arguments` (`with` in the file) hold templates."""
+
+    id: str
+    call: str
+    arguments: Mapping[str, JsonValue] = field(default_factory=dict)
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
+
+
+@frozen
+class RunStep:
+    """A local command: an argv tuple of templates, or a string for `sh`."""
+
+    id: str
+    run: tuple[str, ...] | str
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
+
+
+@frozen
+class PipelineStep:
+    """Another pipeline file, absolute; `inputs` (`with` in the file) hold templates (F2)."""
+
+    id: str
+    file: Path
+    inputs: Mapping[str, JsonValue] = field(default_factory=dict)
+    limits: LoopLimits = LoopLimits()
+    on_denied: OnDenied = "fail"
+    needs: tuple[str, ...] = ()
+    expect: tuple[Expectation, ...] = ()
+    flow: Flow = Flow()
+
+
+Step = PromptStep | CallStep | RunStep | PipelineStep
+
+
+StdinUse = Literal["required", "optional"]
+LockIgnored = Literal["prompts", "models"]
+"""What a lock pins and a run may have otherwise, with a warning (P8)."""
+
+
+FIELDS = ("path", "line", "end_line", "level", "message")
+
+
+@frozen
+class Annotation:
+    """One annotation, or one for each item of `foreach`, an expression, called `name`.
+
+    The fields are template sources, or what stands there as a number. An annotation without any
+    takes each item as it is: a mapping with these keys. `where` is its place in the file.
+    """
+
+    where: str
+    foreach: str | None = None
+    name: str = "item"
+    fields: tuple[tuple[str, JsonValue], ...] = ()
+
+
+@frozen
+class Pipeline:
+    """A whole file, its `extends` and overrides merged in.
+
+    `positions` maps a path in the file (`steps[0].prompt`) to where it stands; a path that is not
+    there is looked up by its nearest parent through `position`. `digest` is the SHA-256 of the
+    canonical JSON of the merged data, `files` has that of each prompt and schema by the name that
+    the file has for it. `on_denied` is `None` where the file says nothing. `loop` and `context` are
+    the file's own bounds, which its steps already have. `broken` are the paths of what could not be
+    read: such a pipeline is looked at and never run. `stdin` counts where something reads it.
+    """
+
+    file: Path
+    name: str
+    description: str = ""
+    inputs: Mapping[str, JsonObject] = field(default_factory=dict)
+    stdin: StdinUse = "required"
+    env: tuple[str, ...] = ()
+    secrets: tuple[str, ...] = ()
+    models: Mapping[str, ModelEntry] = field(default_factory=dict)
+    model: str | None = None
+    servers: Mapping[str, ServerEntry] = field(default_factory=dict)
+    rules: RuleLists = field(default_factory=RuleLists)
+    prompts: Mapping[str, Prompt | ServerPrompt] = field(default_factory=dict)
+    steps: tuple[Step, ...] = ()
+    outputs: Mapping[str, JsonValue] | None = None
+    annotations: tuple[Annotation, ...] = ()
+    limits: Limits = Limits()
+    on_denied: OnDenied | None = None
+    loop: LoopLimits = LoopLimits()
+    context: Context = Context()
+    shell: Shell = Shell()
+    policy_tests: tuple[PolicyTest, ...] = ()
+    cassette: CassetteSettings | None = None
+    tests: tuple[Case, ...] = ()
+    lock: Path | None = None
+    lock_ignore: tuple[LockIgnored, ...] = ()
+    overrides: tuple[str, ...] = ()
+    digest: str = ""
+    files: Mapping[str, str] = field(default_factory=dict)
+    data: JsonObject = field(default_factory=dict)
+    positions: Mapping[str, Position] = field(default_factory=dict)
+    broken: tuple[str, ...] = ()
