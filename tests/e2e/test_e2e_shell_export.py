@@ -21,6 +21,7 @@ from model_endpoint import (
     text_reply,
 )
 from shell_sessions import APPROVED, FS, READ, accepted, at_terminal, obedient, session_folders, sit
+from shell_terminal import at_prompt
 
 OTHER = 'CALL repo__file_read {"path": "other.txt"}'
 LIST = 'CALL repo__dir_list {"path": "."}'
@@ -355,6 +356,7 @@ def test_a_killed_session_is_exported_from_what_it_had_recorded(
         window.wait_for("exit 0")
         window.type("and then?\r")
         window.wait_for("and then?>")
+        window.wait_for(at_prompt(window))  # what is shown may not have been recorded yet
         os.kill(window.child.pid, 9)
     (folder,) = (path for path in session_folders(project) if list(path.glob("*.partial")))
 

@@ -58,6 +58,7 @@ _LATE = (
     *("rich.console", "rich.progress", "rich.table", "markdown_it", "vcr", "yaml", "difflib"),
     *("email.utils", "sqlite3", "ssl", "statistics", "uuid", "zoneinfo", "h11", "stringprep"),
     *("encodings.idna", "encodings.punycode", "html", "xml.etree.ElementTree", "csv", "hmac"),
+    *("_strptime", "encodings.utf_8_sig", "jinja2.meta", "platformdirs"),
 )
 
 
