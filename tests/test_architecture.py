@@ -35,7 +35,7 @@ ALLOWED = {
     "mcp/transports/http.py": {"anyio", "httpx"},
     "config/": {"ruamel", "jsonschema"},
     "templates/": {"jinja2"},
-    "templates/filters.py": {"jinja2", "ruamel"},
+    "templates/sandbox.py": {"jinja2", "ruamel"},
     "policy/": {"anyio"},
     "packs/": {"anyio"},
     "packs/git_child.py": {"pygit2"},

@@ -22,8 +22,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress, Sampler
 from aish.core.text import safe_utf8
 from aish.core.tools import Media, ResultKind, Tool, ToolResult
-from aish.policy.gate import Decision, Proposal
-from aish.policy.staging import NOT_KEPT, STAGED
+from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
 from aish.system.schema.walk import spell_path
 

@@ -13,7 +13,7 @@ from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
 from aish.features.resume.unknown_calls import RepeatableTools
 from aish.features.staging.enabled import stages
-from aish.policy.staging import Staging
+from aish.policy.gate import Staging
 from aish.run.cluster.address import cluster_address
 from aish.run.cluster.connection import require_dask
 from aish.run.cluster.failure_policy import ToolRules

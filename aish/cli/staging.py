@@ -11,7 +11,7 @@ from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.features.staging.enabled import stages
 from aish.output.event_log import Sink
-from aish.policy.staging import Staging
+from aish.policy.gate import Staging
 
 
 class Book(Sink, Staging, Protocol):

@@ -12,7 +12,7 @@ from aish.core.protocols import Approver, Clock, Emit
 from aish.core.tools import ToolResult
 from aish.engine.final import FinalState
 from aish.engine.run_folder import RunFolder
-from aish.policy.staging import Reviewed, Staging
+from aish.policy.gate import Reviewed, Staging
 
 if TYPE_CHECKING:
     # Not every run imports these.

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
 from aish.core.text import counted
-from aish.items.lines import Lines
+from aish.items.json import Lines
 from aish.items.source import LONGEST_ITEM, ItemsError
 
 LONGEST_VALUE = 1024 * 1024

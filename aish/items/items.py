@@ -10,8 +10,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.items.csv_rows import csv_lists, csv_rows
 from aish.items.globbing import files_of
-from aish.items.json_array import json_array
-from aish.items.json_lines import json_lines
+from aish.items.json import json_array, json_lines
 from aish.items.source import ItemsError, opened, shown
 
 Reader = Callable[[BinaryIO, str], Iterator[tuple[int, JsonValue]]]

@@ -2,16 +2,21 @@
 
 Files of items are a stranger's. They are read from the beginning to the end, in memory that does
 not grow with them, and what is wrong with them is said with file and line.
+
+Values of items: JSON read without guessing, and the digest that tells two of them apart.
 """
 
+import hashlib
+import json
 import os
 import stat
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from aish.core.errors import StepFailedError
+from aish.core.json import JsonValue, strict_json, strict_json_at, writable
 
 LONGEST_ITEM = 16 * 1024 * 1024
 """Bytes of one item: a line of JSON Lines, a row of CSV, an element of a JSON array."""
@@ -65,3 +70,57 @@ def read(file: BinaryIO, size: int, name: str) -> bytes:
         return file.read(size)
     except OSError as error:
         raise ItemsError(f"the items cannot be read: {error.strerror}", where=name) from error
+
+
+DEEPEST = 64
+
+_DIGITS = 16
+
+
+def digest_of(value: JsonValue) -> str:
+    """16 hexadecimal digits of the SHA-256 of the value's canonical JSON."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)
+    return hashlib.sha256(text.encode("ascii")).hexdigest()[:_DIGITS]
+
+
+def value_of(text: str) -> JsonValue:
+    """The value of a whole text.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    try:
+        return _shallow(strict_json(text), text)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+
+
+def value_at(text: str, start: int) -> tuple[JsonValue, int]:
+    """The value that begins at `start`, and where it ends.
+
+    Raises:
+        ValueError: it is no JSON, or nested too deeply.
+    """
+    try:
+        value, end = strict_json_at(text, start)
+    except RecursionError:
+        raise ValueError(_TOO_DEEP) from None
+    return _shallow(value, text[start:end]), end
+
+
+_TOO_DEEP = f"it is nested more than {DEEPEST} deep"
+
+
+def _shallow(value: JsonValue, text: str) -> JsonValue:
+    # Most values have fewer brackets than that in all.
+    if text.count("[") + text.count("{") > DEEPEST and _depth(value, 0) > DEEPEST:
+        raise ValueError(_TOO_DEEP)
+    return value
+
+
+def _depth(value: JsonValue, above: int) -> int:
+    """How deep a value is, or that it is too deep."""
+    if above > DEEPEST or isinstance(value, str) or not isinstance(value, (Mapping, Sequence)):
+        return above
+    parts = value.values() if isinstance(value, Mapping) else value
+    return max((_depth(part, above + 1) for part in parts), default=above + 1)

@@ -5,8 +5,7 @@ from dataclasses import replace
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool
-from aish.policy.commands import Command, command_of, is_command_tool
-from aish.policy.globs import split_glob
+from aish.policy.rules import Command, command_of, is_command_tool, split_glob
 
 _WILDCARDS = frozenset("*?")
 _COMMAND_KEYS = frozenset({"argv", "command"})

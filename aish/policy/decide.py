@@ -6,10 +6,16 @@ from typing import Literal
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.tools import Tool
-from aish.policy.commands import is_command_tool
-from aish.policy.judge import MEANT, FitsSchema, Judgement, judge
-from aish.policy.rules import Policy, Rule
-from aish.policy.texts import Fit
+from aish.policy.rules import (
+    MEANT,
+    Fit,
+    FitsSchema,
+    Judgement,
+    Policy,
+    Rule,
+    is_command_tool,
+    judge,
+)
 
 RulingVerdict = Literal["auto", "ask", "deny", "staged"]
 
@@ -80,7 +86,7 @@ def _unapproved(tool: Tool, arguments: JsonObject, approving: list[Judgement]) -
     if nearest is None or not nearest.near:
         return Ruling("ask", "", reason)
     from aish.policy.always import exact_entry
-    from aish.policy.suggest_yaml import rule_flow
+    from aish.policy.rule_yaml import rule_flow
 
     # Where only the arguments do not fit, the tool's name alone would approve too much.
     by_name = nearest.near == MEANT or any(map(is_command_tool, tool.names))

@@ -7,9 +7,7 @@ from aish.core.json import JsonObject
 from aish.core.rules import PolicyTest
 from aish.core.tools import Tool, ToolName
 from aish.policy.decide import Ruling, decide, simple_fit
-from aish.policy.globs import split_glob
-from aish.policy.judge import Judgement, judge
-from aish.policy.rules import Policy
+from aish.policy.rules import Judgement, Policy, judge, split_glob
 
 
 @frozen

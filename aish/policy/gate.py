@@ -1,27 +1,76 @@
 """The one gate that every tool call passes, on every path (P3, P6, P10).
 
-`decide` says yes or no; `redeem` is called at dispatch and holds the yes against what is about to
-be sent. A yes is good for one call.
+A digest ties an approval to one call (P6).
 """
 
+import hashlib
+import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 
 from aish.core.events import Place, Verdict
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, writable
 from aish.core.protocols import Approver, Question
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
 from aish.policy.always import exact_entry
-from aish.policy.commands import is_command_tool
 from aish.policy.decide import Ruling, decide, forbidden, simple_fit
-from aish.policy.digest import call_digest
-from aish.policy.rules import THIS_SESSION, Policy, Rule, rule_of
-from aish.policy.staging import STAGED, Reviewed, Staging
+from aish.policy.rules import THIS_SESSION, Policy, Rule, is_command_tool, rule_of
+
+
+def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> str:
+    """SHA-256 over run, step, item, server, tool, its schema and the canonical arguments."""
+    subject: JsonObject = {
+        "run": run,
+        "step": place.step,
+        "item": place.item,
+        "server": tool.name.server,
+        "tool": tool.name.name,
+        "schema": tool.input_schema,
+        "arguments": arguments,
+    }
+    return hashlib.sha256(canonical(subject).encode("ascii")).hexdigest()
+
+
+def canonical(value: JsonValue) -> str:
+    """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)
+
+
+STAGED = (
+    "[aish] staged for review: this call was NOT executed. It is put down and may be executed "
+    "later, after a person has reviewed it. Do not call it again, and do not rely on its effect"
+)
+NOT_KEPT = "[aish] tool call not executed, and it could not be put down for review either"
+
+
+class Staging(Protocol):
+    """Where calls are put down for review."""
+
+    def refusal(self, tool: Tool, arguments: JsonObject) -> str | None:
+        """Why this call cannot be put down, if so."""
+        ...
+
+    def definition(self, tool: Tool) -> str:
+        """The SHA-256 of what its server says of a tool, as a lock has it."""
+        ...
+
+    def holds(self, digest: str) -> bool:
+        """Whether the call of this digest was put down."""
+        ...
+
+
+class Reviewed(Protocol):
+    """The calls that a person applies, having reviewed them."""
+
+    def rule(self, tool: Tool, arguments: JsonObject, place: Place) -> str | None:
+        """What a call that is one of them is approved by; `None` for any other call."""
+        ...
+
 
 CheckSchema = Callable[[JsonObject, JsonValue], Awaitable[Sequence[object]]]
 """All that is wrong with a value; the bounded checker of `system.schema.check`."""

@@ -1,17 +1,53 @@
-"""Rules as declared, made ready to decide with (P1). `decide` says what follows from them."""
+"""Rules as declared, made ready to decide with, and whether one applies to one call (P1, P4, P5).
+
+Globs over tool names, conditions on arguments, patterns of command lines: word by word.
+"""
 
 import json
-from collections.abc import Sequence
+import unicodedata
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
+from itertools import starmap
 from typing import Literal
+from urllib.parse import unquote
 
 from aish.core.errors import UsageError
 from aish.core.events import RuleInfo
 from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
+from aish.core.text import counted, for_line, for_terminal
 from aish.core.tools import Tool, ToolName
-from aish.policy.globs import is_exact, split_glob
-from aish.system.globs import matches_word
+from aish.system.globs import matches_path, matches_word
+
+SEPARATOR = "__"
+
+
+def split_glob(glob: str) -> tuple[str, str]:
+    """The server part and the tool part of `alias__tool`, split at the leftmost `__`.
+
+    Raises:
+        UsageError: there is no `__`, or nothing on one side of it.
+    """
+    server, separator, tool = glob.partition(SEPARATOR)
+    if not separator:
+        raise UsageError(
+            f"`{glob}` has no `__` between server and tool",
+            hint=f"write `{glob}__*` for every tool of a server, `*__{glob}` for one on any server",
+        )
+    if not server or not tool:
+        raise UsageError(
+            f"`{glob}` has nothing {'before' if tool else 'after'} its `__`",
+            hint="write `*` for any server or any tool",
+        )
+    return server, tool
+
+
+def is_exact(glob: str) -> bool:
+    """Whether a glob has no wildcard and so names one thing."""
+    return "*" not in glob and "?" not in glob
+
 
 ListName = Literal["auto_approve", "ask", "deny", "parallel", "idempotent", "stage"]
 
@@ -180,3 +216,476 @@ def _any_covers(rules: tuple[Rule, ...], name: ToolName) -> bool:
 
 def _compact(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(", ", ": "), default=str)
+
+
+LONGEST = 4096
+"""Characters of a text that globs are tried on; the cost grows with the product (X6)."""
+
+_ODD_CATEGORIES = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_DRIVE = 2
+
+
+class Fit(Enum):
+    """Whether a condition holds; `UNSURE` is never treated as permission."""
+
+    YES = "yes"
+    NO = "no"
+    UNSURE = "unsure"
+
+
+def fit_value(wanted: JsonValue, value: JsonValue, *, permits: bool) -> Fit:
+    """Whether an argument fits: text by glob, anything else by being equal."""
+    if isinstance(wanted, str) and isinstance(value, str):
+        return permitted_text(wanted, value) if permits else forbidden_text(wanted, value)
+    if isinstance(wanted, str):
+        # `["secrets/key"]` is not the text that a rule forbids, but may mean it to the server.
+        return Fit.NO if permits or value is None else Fit.UNSURE
+    if same_json(wanted, value):
+        return Fit.YES
+    loosely = (
+        not permits
+        and isinstance(value, str)
+        and value.strip().casefold() == str(wanted).casefold()
+    )
+    return Fit.UNSURE if loosely else Fit.NO
+
+
+def permitted_text(pattern: str, text: str) -> Fit:
+    """Whether a rule that permits has this text: exactly as written, or a glob over a plain one."""
+    if pattern == text:
+        return Fit.YES
+    if len(text) > LONGEST or is_odd(text):
+        return Fit.NO
+    return Fit.YES if matches_path(pattern, text) else Fit.NO
+
+
+def forbidden_text(pattern: str, text: str) -> Fit:
+    """Whether a rule that forbids has this text, other spellings of it in mind."""
+    if pattern == text:
+        return Fit.YES
+    if len(text) > LONGEST:
+        return Fit.UNSURE
+    canonical = _canonical(text)
+    if matches_path(pattern, text) or matches_path(pattern, canonical):
+        return Fit.YES
+    # A file system may ignore case and Unicode forms.
+    alike = matches_path(_folded(pattern), _folded(canonical))
+    return Fit.UNSURE if alike or is_odd(text) else Fit.NO
+
+
+def is_odd(text: str) -> bool:
+    """Whether a text, as a path, could lead elsewhere than it reads.
+
+    That is `..`, an absolute path, a home folder, a drive, control and invisible characters,
+    percent-encoded ones too.
+    """
+    return _is_odd(text) or ("%" in text and _is_odd(unquote(text)))
+
+
+def same_json(left: JsonValue, right: JsonValue) -> bool:
+    """Whether two values are the same JSON: `1` is `1.0` and is not `true`."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, Mapping) and isinstance(right, Mapping):
+        return left.keys() == right.keys() and all(
+            same_json(value, right[key]) for key, value in left.items()
+        )
+    if _is_list(left) and _is_list(right):
+        assert isinstance(left, Sequence)
+        assert isinstance(right, Sequence)
+        return len(left) == len(right) and all(map(same_json, left, right))
+    return left == right
+
+
+def _is_list(value: JsonValue) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+def _is_odd(text: str) -> bool:
+    segments = text.replace("\\", "/").split("/")
+    return (
+        ".." in (segment.strip() for segment in segments)
+        or text.startswith(("/", "\\", "~"))
+        or (len(segments[0]) >= _DRIVE and segments[0][1] == ":" and segments[0][0].isalpha())
+        or any(unicodedata.category(character) in _ODD_CATEGORIES for character in text)
+    )
+
+
+def _canonical(text: str) -> str:
+    segments = text.replace("\\", "/").split("/")
+    return "/".join(segment for segment in segments if segment not in {"", "."})
+
+
+def _folded(text: str) -> str:
+    return unicodedata.normalize("NFKC", text).casefold()
+
+
+_METACHARACTERS = frozenset("|&;<>()$`\\\"'*?[]{}~#!\n\r")
+_SHELLS = frozenset({"sh", "ash", "bash", "dash", "fish", "ksh", "zsh", "busybox"})
+_WRAPPERS = _SHELLS | frozenset(
+    {"command", "doas", "env", "eval", "exec", "nice", "nohup", "sudo", "time", "timeout", "xargs"}
+)
+REST = "**"
+"""As the last word of a pattern: any further words, none included."""
+
+
+@frozen
+class Command:
+    """What a call would run; `words` is `None` where only a shell could tell."""
+
+    words: tuple[str, ...] | None
+    raw: JsonValue
+
+    @property
+    def program(self) -> str:
+        """The file name of the first word."""
+        return self.words[0].rpartition("/")[2] if self.words else ""
+
+
+def is_command_tool(name: ToolName) -> bool:
+    """Whether a tool runs command lines: `shell__run`, and `shell_run` of a pack."""
+    return (name.server, name.name) == ("shell", "run") or name.name == "shell_run"
+
+
+def command_of(arguments: JsonObject) -> Command | None:
+    """The command in a call's arguments, or `None` where there is none to be found."""
+    given = [arguments[key] for key in ("argv", "command") if arguments.get(key) is not None]
+    if len(given) != 1:
+        return None
+    raw = given[0]
+    if isinstance(raw, str):
+        return Command(_split(raw), raw)
+    if not isinstance(raw, Sequence) or not raw:
+        return None
+    words = tuple(word for word in raw if isinstance(word, str))
+    if len(words) != len(raw):
+        return None
+    through_shell = any(word.rpartition("/")[2] in _SHELLS for word in words)
+    certain = not through_shell or not any(has_metacharacter(word) or "=" in word for word in words)
+    return Command(words if certain else None, raw)
+
+
+def fit_command(pattern: Sequence[str], command: Command | None, *, permits: bool) -> Fit:
+    """Whether a command fits a pattern."""
+    if command is None:
+        return Fit.NO if permits else Fit.UNSURE
+    if spells_out(pattern, command):
+        return Fit.YES
+    if command.words is None:
+        return Fit.NO if permits else Fit.UNSURE
+    if permits:
+        return _permitted(pattern, command.words)
+    return _forbidden(pattern, command)
+
+
+@frozen
+class Miss:
+    """Why a rule that permits does not fit a command; `near` is higher the nearer it is to it."""
+
+    why: str
+    near: int
+
+
+def miss_of(
+    pattern: Sequence[str], command: Command | None, mask: Callable[[str], str] = str
+) -> Miss:
+    """Why `fit_command` does not permit; `mask` takes secrets out of the words that are shown."""
+    if command is None:
+        return Miss("there is no command in the arguments", 0)
+    if command.words is None:
+        first = command.raw.split() if isinstance(command.raw, str) else command.raw
+        alike = isinstance(first, Sequence) and bool(first) and first[0] == pattern[0]
+        return Miss(uncertain(command), _NEAR if alike else 0)
+    words = command.words
+    fixed = pattern[:-1] if pattern[-1] == REST else pattern
+    for index, (wanted, word) in enumerate(zip(fixed, words, strict=False)):
+        if not _permitted_word(wanted, word):
+            return _word_miss(wanted, word, index, mask)
+    for word in words[len(fixed) :] if pattern[-1] == REST else ():
+        if _leads_away(word) or permitted_text(REST, word) is not Fit.YES:
+            return Miss(f"`{REST}` does not take {_odd_word(word, mask)}", _NEAR)
+    more = " at least" if pattern[-1] == REST else ""
+    hint = "" if more else f"; `{REST}` at the end of a rule stands for any further words"
+    counts = f"the command has {counted(len(words), 'word')}, and the rule {len(fixed)}{more}"
+    return Miss(counts + hint, _NEAR)
+
+
+_NEAR = 100
+_SHOWN = 60
+
+
+def _word_miss(wanted: str, word: str, index: int, mask: Callable[[str], str]) -> Miss:
+    if not _has_wildcard(wanted):
+        return Miss(
+            f"word {index + 1} is {_shown(word, mask)}, and the rule has {_shown(wanted, mask)}",
+            index,
+        )
+    if word.startswith("-") and not wanted.startswith("-"):
+        why = f"`{wanted}` does not take a word that begins with a dash, {_shown(word, mask)}"
+        return Miss(why, _NEAR)
+    if _leads_away(word) or is_odd(word):
+        return Miss(f"`{wanted}` does not take {_odd_word(word, mask)}", _NEAR)
+    return Miss(
+        f"word {index + 1}, {_shown(word, mask)}, does not fit {_shown(wanted, mask)}", index
+    )
+
+
+def _has_wildcard(pattern: str) -> bool:
+    return not {"*", "?"}.isdisjoint(pattern)
+
+
+def _odd_word(word: str, mask: Callable[[str], str]) -> str:
+    if has_metacharacter(word):
+        return f"a word with shell metacharacters, {_shown(word, mask)}"
+    return f"a word that may lead out of the folder, {_shown(word, mask)}"
+
+
+def _shown(word: str, mask: Callable[[str], str]) -> str:
+    # Masked before it is cut: half a secret would not be known for one.
+    text = for_line(mask(word))
+    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
+
+
+def uncertain(command: Command) -> str:
+    """Why the words of a command are not certain, and what follows for rules."""
+    only = "only a rule with exactly this command approves it"
+    if isinstance(command.raw, str):
+        found = next((sign for sign in command.raw if sign in _METACHARACTERS), None)
+        if found is not None:
+            sign = "a line break" if found in "\n\r" else f"the shell metacharacter `{found}`"
+            return f"the command has {sign}: {only}"
+        return f"the words of the command are not certain before a shell reads it: {only}"
+    return f"the command goes through a shell, with metacharacters: {only}"
+
+
+def spells_out(pattern: JsonValue, command: Command) -> bool:
+    """Whether a rule has the very command, letter by letter."""
+    if isinstance(pattern, str) or isinstance(command.raw, str):
+        return pattern == command.raw
+    return (
+        isinstance(pattern, Sequence)
+        and isinstance(command.raw, Sequence)
+        and list(pattern) == list(command.raw)
+    )
+
+
+def has_metacharacter(text: str) -> bool:
+    """Whether a shell, or a person, would read anything but plain words, spaces and tabs."""
+    return for_terminal(text) != text or any(
+        character in _METACHARACTERS or (not character.isprintable() and character != "\t")
+        for character in text
+    )
+
+
+def _split(text: str) -> tuple[str, ...] | None:
+    if has_metacharacter(text):
+        return None
+    # Without quotes there is nothing more to it, and `shlex` takes the square of a word's length.
+    words = tuple(text.split())
+    # `PATH=here ls` is an assignment and then a command.
+    return None if not words or "=" in words[0] else words
+
+
+def _permitted(pattern: Sequence[str], words: tuple[str, ...]) -> Fit:
+    fixed = pattern[:-1] if pattern[-1] == REST else pattern
+    more = words[len(fixed) :]
+    if len(words) < len(fixed) or (more and pattern[-1] != REST):
+        return Fit.NO
+    fits = all(map(_permitted_word, fixed, words)) and all(
+        permitted_text(REST, word) is Fit.YES and not _leads_away(word) for word in more
+    )
+    return Fit.YES if fits else Fit.NO
+
+
+def _permitted_word(pattern: str, word: str) -> bool:
+    if pattern == word:
+        return True
+    # A wildcard stands for a value; `--output=x` in its place would be another command.
+    smuggled = _leads_away(word) or (word.startswith("-") and not pattern.startswith("-"))
+    return not smuggled and permitted_text(pattern, word) is Fit.YES
+
+
+def _leads_away(word: str) -> bool:
+    """Whether a word is no plain one, or its value a path out of here: `--to=/etc`, `-o../x`."""
+    values = [word.partition("=")[2], word[2:] if word.startswith("-") else ""]
+    return has_metacharacter(word) or any(map(is_odd, values))
+
+
+def _forbidden(pattern: Sequence[str], command: Command) -> Fit:
+    assert command.words is not None
+    spellings = (command.words, (command.program, *command.words[1:]))
+    fits = {_forbidden_line(pattern, words) for words in spellings}
+    if Fit.YES in fits:
+        return Fit.YES
+    return Fit.UNSURE if Fit.UNSURE in fits or command.program in _WRAPPERS else Fit.NO
+
+
+def _forbidden_line(pattern: Sequence[str], words: tuple[str, ...]) -> Fit:
+    fixed = pattern[:-1] if pattern[-1] == REST else pattern
+    if len(words) < len(fixed) or (len(words) > len(fixed) and pattern[-1] != REST):
+        return Fit.NO
+    fits = set(starmap(_forbidden_word, zip(fixed, words, strict=False)))
+    if Fit.NO in fits:
+        return Fit.NO
+    return Fit.UNSURE if Fit.UNSURE in fits else Fit.YES
+
+
+def _forbidden_word(pattern: str, word: str) -> Fit:
+    return Fit.YES if matches_word(pattern, word) else forbidden_text(pattern, word)
+
+
+FitsSchema = Callable[[JsonObject, JsonObject], bool | None]
+"""Whether arguments fit a schema; `None` where that cannot be told here."""
+
+
+@frozen
+class Judgement:
+    """One rule looked at: whether it applies, and the reason in words.
+
+    Of rules that do not, the one with the highest `near` was meant the most likely; 0 is for those
+    that are about something else.
+    """
+
+    rule: Rule
+    fit: Fit
+    why: str
+    near: int = 0
+
+
+def judge(
+    rule: Rule,
+    tool: Tool,
+    arguments: JsonObject,
+    fits_schema: FitsSchema,
+    mask: Callable[[str], str] = str,
+) -> Judgement:
+    """Whether `rule` applies to a call of `tool` with exactly these arguments.
+
+    `mask` takes the secrets out of those that the reason shows.
+    """
+    permits = rule.list not in {"ask", "deny", "stage"}
+    # A rule that forbids a tool forbids it by whatever name it is called.
+    if not any(rule.covers(name) for name in (tool.names[:1] if permits else tool.names)):
+        return Judgement(rule, Fit.NO, f"`{rule.entry.tool}` does not match `{tool.name}`")
+    if permits and (why := _not_meant(rule, tool)):
+        return Judgement(rule, Fit.NO, why, near=MEANT)
+    found = _conditions(rule, arguments, fits_schema, mask, permits=permits)
+    if permits and found.fit is Fit.YES and any(map(is_command_tool, tool.names)):
+        return _certain_command(rule, arguments) or found
+    return found
+
+
+def _not_meant(rule: Rule, tool: Tool) -> str | None:
+    """Why a rule that permits does not permit this tool, though it has its name."""
+    if rule.given_for is not None and rule.given_for != tool:
+        return "it was given for the tool as it was before it changed"
+    if tool.older_of and not rule.exact:
+        return "it is an older name of a tool: only its exact name"
+    if tool.annotations.destructive and not tool.trusted:
+        if not rule.exact:
+            return _DESTRUCTIVE
+        if tool.name == LOCAL_COMMAND and rule.unconditional:
+            # What approves the commands of a file's author approves none that a model thinks of.
+            return "a model proposes it: only a rule about its command"
+    return None
+
+
+def _conditions(
+    rule: Rule,
+    arguments: JsonObject,
+    fits_schema: FitsSchema,
+    mask: Callable[[str], str],
+    *,
+    permits: bool,
+) -> Judgement:
+    """All conditions of a rule; the worst of them counts."""
+    entry = rule.entry
+    doubt = ""
+    for name, wanted in entry.when.items():
+        fit, which = _fit_argument(name, entry.when, arguments, permits=permits)
+        if fit is Fit.NO:
+            why = f"argument `{which}` does not fit `{wanted}`"
+            return Judgement(rule, Fit.NO, why, near=_PARTLY)
+        if fit is Fit.UNSURE:
+            doubt = f"whether argument `{which}` fits `{wanted}` is not certain"
+    if entry.command is not None:
+        found = _command(rule, entry.command, arguments, mask, permits=permits)
+        if found.fit is Fit.NO:
+            return found
+        doubt = found.why if found.fit is Fit.UNSURE else doubt
+    if entry.schema is not None:
+        fits = fits_schema(entry.schema, arguments)
+        if fits is False or (fits is None and permits):
+            why = "the arguments do not fit the schema" if fits is False else _UNCHECKED
+            return Judgement(rule, Fit.NO, why, near=_PARTLY)
+        if fits is None:
+            doubt = _UNCHECKED
+    return Judgement(rule, Fit.UNSURE, doubt) if doubt else Judgement(rule, Fit.YES, "it matches")
+
+
+def _command(
+    rule: Rule,
+    pattern: tuple[str, ...],
+    arguments: JsonObject,
+    mask: Callable[[str], str],
+    *,
+    permits: bool,
+) -> Judgement:
+    """Whether the command of a call fits that of a rule."""
+    command = command_of(arguments)
+    fit = fit_command(pattern, command, permits=permits)
+    if fit is Fit.NO and permits:
+        miss = miss_of(pattern, command, mask)
+        return Judgement(rule, fit, miss.why, near=miss.near)
+    if fit is Fit.NO:
+        return Judgement(rule, fit, "the command does not fit, word by word")
+    return Judgement(rule, fit, "whether the command fits is not certain")
+
+
+def _fit_argument(
+    name: str, when: Mapping[str, JsonValue], arguments: JsonObject, *, permits: bool
+) -> tuple[Fit, str]:
+    """How a condition fares, and the argument that says so.
+
+    What moves a file touches two paths, and a rule about `path` that is silent on `new_path` means
+    both: it permits only where both are permitted, and forbids where one is forbidden.
+    """
+    names = [name]
+    if name == _PATH and _NEW_PATH in arguments and _NEW_PATH not in when:
+        names.append(_NEW_PATH)
+    fits = [
+        (
+            fit_value(when[name], arguments[one], permits=permits) if one in arguments else Fit.NO,
+            one,
+        )
+        for one in names
+    ]
+    order = (Fit.NO, Fit.UNSURE, Fit.YES) if permits else (Fit.YES, Fit.UNSURE, Fit.NO)
+    return min(fits, key=lambda found: order.index(found[0]))
+
+
+MEANT = 100
+"""How near a rule is that would apply but for what kind of tool or command this is."""
+_PARTLY = 50
+_PATH = "path"
+_NEW_PATH = "new_path"
+_DESTRUCTIVE = (
+    "the tool calls itself destructive and its server is not trusted: only its exact name"
+)
+_UNCHECKED = "the schema is too complex to be certain of"
+
+
+def _certain_command(rule: Rule, arguments: JsonObject) -> Judgement | None:
+    """Why a rule that permits does not permit this command after all, or `None`."""
+    command = command_of(arguments)
+    if command is None:
+        return Judgement(rule, Fit.NO, "there is no command in the arguments")
+    if command.words is not None or _states(rule, command):
+        return None
+    return Judgement(rule, Fit.NO, uncertain(command), near=MEANT)
+
+
+def _states(rule: Rule, command: Command) -> bool:
+    entry = rule.entry
+    patterns = (entry.when.get("argv"), entry.when.get("command"), entry.command)
+    return any(pattern is not None and spells_out(pattern, command) for pattern in patterns)

@@ -6,7 +6,7 @@ from typing import Any
 
 from aish.core.errors import UsageError
 from aish.templates.explain import syntax_reason
-from aish.templates.plain import Path, is_template, parts_of
+from aish.templates.values import NamePath, is_template, parts_of
 
 
 @lru_cache(maxsize=512)
@@ -33,7 +33,7 @@ def references_of_expression(expression: str) -> frozenset[str]:
     return references("{{ " + expression + " }}")
 
 
-def _dotted(path: Path) -> str:
+def _dotted(path: NamePath) -> str:
     """Names up to the first index."""
     names: list[str] = []
     for key in path:

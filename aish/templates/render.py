@@ -5,7 +5,6 @@ from pathlib import Path
 from typing import TypeVar
 
 from aish.core.json import JsonValue
-from aish.templates.context import ProjectNames
 from aish.templates.explain import explained
 from aish.templates.limits import (
     MAX_EXPRESSION_SECONDS,
@@ -14,8 +13,7 @@ from aish.templates.limits import (
     TemplateLimitError,
     collected,
 )
-from aish.templates.plain import is_template, look_up, parts_of, rendered
-from aish.templates.values import plain
+from aish.templates.values import ProjectNames, is_template, look_up, parts_of, plain, rendered
 
 Context = Mapping[str, JsonValue]
 Result = TypeVar("Result")

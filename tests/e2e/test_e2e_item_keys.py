@@ -11,7 +11,7 @@ import pytest
 from e2e_project import ModelEndpoints, Project, of_type
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
-from aish.items.values import digest_of
+from aish.items.source import digest_of
 from aish.journal.writer import sealed
 
 EACH = """

@@ -16,8 +16,8 @@ from aish.core.text import counted, for_line
 from aish.engine.plan.plan import load_checked
 from aish.features.suggest.calls import Calls, calls_of
 from aish.features.suggest.write import Wanted, wanted_in, write_rules
+from aish.policy.rule_yaml import rule_data, rules_yaml
 from aish.policy.suggest import LeftOut, Suggestion, suggestion
-from aish.policy.suggest_yaml import rule_data, rules_yaml
 
 _SHOWN = 200
 

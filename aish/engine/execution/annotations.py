@@ -17,9 +17,8 @@ from aish.core.json import JsonValue
 from aish.core.text import counted, for_line
 from aish.engine.plan.order import annotation_reads
 from aish.engine.records import Records
-from aish.templates.context import ProjectNames
 from aish.templates.render import evaluate, render_value
-from aish.templates.values import text_of
+from aish.templates.values import ProjectNames, text_of
 
 _MOST = 5_000
 _MOST_TOLD = 10

@@ -17,7 +17,7 @@ from aish.engine.plan.order import needs_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.engine.plan.uris import is_uri
-from aish.policy.digest import canonical
+from aish.policy.gate import canonical
 from aish.system.computation import ComputationStoppedError
 from aish.templates.render import render
 

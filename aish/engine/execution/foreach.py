@@ -37,7 +37,7 @@ from aish.engine.steps.context import CarriedItem, Carrier, ItemScope, StepConte
 from aish.items.items import Item, Items
 from aish.items.keys import DuplicateKeyError, KeyOf, Keys, StandInKeyError, key_text, place_key
 from aish.items.shards import holds
-from aish.items.values import digest_of
+from aish.items.source import digest_of
 from aish.system.computation import ComputationStoppedError
 from aish.templates.render import evaluate
 

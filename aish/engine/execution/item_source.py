@@ -21,10 +21,9 @@ from aish.items.counting import count_of
 from aish.items.items import Item, Items, from_file, from_glob, from_list
 from aish.items.keys import SAME_KEY, KeyOf, survey
 from aish.items.source import ItemsError
-from aish.templates.context import ProjectNames
-from aish.templates.plain import Path, look_up, parts_of
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import evaluate, render, render_value
+from aish.templates.values import NamePath, ProjectNames, look_up, parts_of
 
 Context = Mapping[str, JsonValue]
 
@@ -73,7 +72,7 @@ def _column(foreach: Foreach) -> str | None:
     return path[0] if len(path) == 1 and isinstance(path[0], str) else None
 
 
-def _path_in_item(foreach: Foreach) -> Path:
+def _path_in_item(foreach: Foreach) -> NamePath:
     """Where in the item the key stands, if it is plainly there; looked up without a template."""
     match parts_of("{{ " + (foreach.key or "") + " }}"):
         case ("", (foreach.name, *path), ""):

@@ -11,8 +11,7 @@ from aish.config.model import Expectation, ToolMatch
 from aish.core.json import JsonValue
 from aish.core.tools import ToolName
 from aish.engine.expectations.subject import Subject, short
-from aish.policy.rules import matches_tool
-from aish.policy.texts import LONGEST, Fit, same_json
+from aish.policy.rules import LONGEST, Fit, matches_tool, same_json
 from aish.system.globs import matches_path
 
 _MOST_SHOWN = 8

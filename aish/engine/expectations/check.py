@@ -27,8 +27,8 @@ from aish.engine.expectations.text import (
     schema,
 )
 from aish.templates.explain import TemplateError
-from aish.templates.plain import is_template
 from aish.templates.references import references, references_of_expression
+from aish.templates.values import is_template
 
 
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:

@@ -15,9 +15,8 @@ from aish.config.model import Expectation, ToolMatch
 from aish.config.yaml_tree import at, join
 from aish.core.json import JsonValue
 from aish.engine.expectations.subject import Mask, short
-from aish.templates.plain import is_template
 from aish.templates.render import Context, render, render_tree
-from aish.templates.values import text_of
+from aish.templates.values import is_template, text_of
 
 _BOUNDS = frozenset({"max_tool_calls", "max_tokens", "max_cost_usd", "max_seconds"})
 _TEXTS = frozenset({"contains", "not_contains", "matches", "judge", "snapshot"})

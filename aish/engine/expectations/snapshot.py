@@ -15,8 +15,7 @@ from aish.core.json import JsonValue
 from aish.core.text import safe_utf8
 from aish.engine.expectations.subject import Mask, NotThereError, Subject, about, instead
 from aish.system.files import atomic_write
-from aish.templates.context import ProjectNames
-from aish.templates.plain import is_template
+from aish.templates.values import ProjectNames, is_template
 
 _RENEW = "`aish test --update-snapshots`"
 _MARKS = (".git", ".hg", "pyproject.toml", "package.json")

@@ -20,7 +20,7 @@ from aish.engine.records import (
     usage_view,
 )
 from aish.system.schema.walk import spell_path
-from aish.templates.context import ProjectNames
+from aish.templates.values import ProjectNames
 
 ResultPath = tuple[str | int, ...]
 

@@ -16,7 +16,7 @@ from aish.engine.expectations.subject import (
     kind_of,
     short,
 )
-from aish.policy.texts import same_json
+from aish.policy.rules import same_json
 from aish.system.schema.walk import SchemaProblem
 from aish.templates.references import references_of_expression
 from aish.templates.render import evaluate

@@ -25,9 +25,8 @@ from aish.items.items import from_file
 from aish.items.keys import key_text
 from aish.items.source import ItemsError
 from aish.system.schema.walk import spell_path
-from aish.templates.context import ProjectNames
-from aish.templates.plain import is_template
 from aish.templates.render import render, render_tree, render_value
+from aish.templates.values import ProjectNames, is_template
 
 MOST_ROWS = 10_000
 """Cases of one test: more is a batch, and no test."""

@@ -6,7 +6,7 @@ from aish.config.model import Pipeline
 from aish.core.json import JsonValue
 from aish.engine.plan.options import RunOptions
 from aish.engine.records import Records, template_view
-from aish.templates.context import ProjectNames
+from aish.templates.values import ProjectNames
 
 
 def template_context(

@@ -52,7 +52,7 @@ from aish.engine.steps.tool_call import output_of, tool_record
 from aish.features.staging.file import StagedCall, pins_of
 from aish.features.staging.log import AppliedLog, State
 from aish.policy.decide import forbidden
-from aish.policy.digest import canonical
+from aish.policy.gate import canonical
 from aish.policy.lock import address_difference
 from aish.policy.rules import Policy
 from aish.system.secrets.secrets import Secrets
@@ -137,7 +137,7 @@ def _differs(call: StagedCall, problem: str) -> LockDiffersError:
 
 
 class ReviewedCalls:
-    """A `policy.staging.Reviewed`: approves these calls, to the letter, and no others."""
+    """A `policy.gate.Reviewed`: approves these calls, to the letter, and no others."""
 
     def __init__(self, calls: Iterable[StagedCall], source: str) -> None:
         self._calls: Mapping[str, StagedCall] = {call.id: call for call in calls}

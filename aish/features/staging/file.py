@@ -18,7 +18,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.json_text import json_text
 from aish.core.tools import ToolName
 from aish.engine.plan.lock.pins import declared
-from aish.policy.digest import canonical
+from aish.policy.gate import canonical
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.file_lock import take

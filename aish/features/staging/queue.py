@@ -23,9 +23,8 @@ from aish.features.staging.file import (
     pins_of,
     sealed,
 )
-from aish.policy.digest import canonical
-from aish.policy.lock import ServerPin
-from aish.policy.lock_file import can_be_kept
+from aish.policy.gate import canonical
+from aish.policy.lock import ServerPin, can_be_kept
 from aish.system.secrets.secrets import Secrets
 
 NAME = "staged.json"
@@ -36,7 +35,7 @@ _Page = tuple[str | None, str | None]
 
 
 class StagingQueue:
-    """A sink of events and a `policy.staging.Staging`.
+    """A sink of events and a `policy.gate.Staging`.
 
     `opened` makes the file when the first call is put down; without it nothing is kept, as where a
     pipeline is only tested.

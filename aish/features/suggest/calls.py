@@ -29,8 +29,8 @@ from aish.features.yaml_files import SUFFIXES, is_pipeline
 from aish.journal.reader import read_journal
 from aish.mcp.protocol.naming import wire_name
 from aish.policy.explain import tool_name
-from aish.policy.globs import SEPARATOR
-from aish.policy.suggest_rules import Made
+from aish.policy.rules import SEPARATOR
+from aish.policy.suggest import Made
 
 _YES = frozenset({"auto", "ask-yes"})
 _NO = frozenset({"deny", "ask-no"})

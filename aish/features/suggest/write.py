@@ -23,10 +23,9 @@ from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.plan import load_checked
 from aish.policy.decide import Ruling, decide
 from aish.policy.explain import check_policy_tests, tool_name
+from aish.policy.rule_yaml import rule_data, rule_flow, rules_yaml
 from aish.policy.rules import Policy, compile_policy
-from aish.policy.suggest import LeftOut, Suggestion
-from aish.policy.suggest_rules import Made
-from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
+from aish.policy.suggest import LeftOut, Made, Suggestion
 from aish.system.files import read_capped
 
 _LIMIT = 4 * 1024 * 1024

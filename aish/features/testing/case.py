@@ -48,7 +48,7 @@ from aish.features.recording.session import (
 )
 from aish.features.staging.enabled import stages
 from aish.features.testing.outcome import Job, Outcome, verdict_of
-from aish.policy.staging import Staging
+from aish.policy.gate import Staging
 from aish.system.clock import SystemClock
 from aish.templates.explain import TemplateError
 from aish.terminal.unattended import Unattended

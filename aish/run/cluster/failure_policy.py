@@ -11,7 +11,7 @@ from aish.engine.plan.plan import Plan
 from aish.engine.resources.local_commands import SHELL_RUN
 from aish.engine.resources.resources import Resources
 from aish.engine.steps.prompt import visible_tools
-from aish.policy.staging import Staging
+from aish.policy.gate import Staging
 
 MOST_LOST = 3
 """An item that was on so many workers that were lost is not given to another one."""

@@ -13,7 +13,7 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.steps.context import ItemScope
-from aish.policy.staging import Staging
+from aish.policy.gate import Staging
 
 
 class Packed:

@@ -9,8 +9,7 @@ from aish.core.rules import RuleEntry
 from aish.core.text import counted, for_line
 from aish.core.tools import Tool
 from aish.engine.preview.tool_listing import view
-from aish.policy.globs import split_glob
-from aish.policy.rules import LOCAL_COMMAND, Rule
+from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob
 from aish.shell.command import Command
 from aish.shell.known import known_tools, still_connecting
 from aish.shell.session import Session

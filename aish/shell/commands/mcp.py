@@ -13,8 +13,7 @@ from aish.core.events import NOWHERE, Notice, ServerInfo
 from aish.core.text import counted, for_line
 from aish.core.tools import Tool, ToolName
 from aish.engine.preview.tool_listing import ToolView, view
-from aish.policy.globs import SEPARATOR, split_glob
-from aish.policy.rules import Rule, matches_tool
+from aish.policy.rules import SEPARATOR, Rule, matches_tool, split_glob
 from aish.shell.command import Command, Form
 from aish.shell.connecting import (
     connect,

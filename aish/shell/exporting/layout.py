@@ -6,7 +6,7 @@ from typing import Any
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
 from aish.output.formats.text import yaml_text
-from aish.policy.suggest_yaml import rules_yaml
+from aish.policy.rule_yaml import rules_yaml
 from aish.shell.exporting.pipeline import Draft
 from aish.shell.exporting.steps import Step
 

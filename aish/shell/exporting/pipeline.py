@@ -7,8 +7,7 @@ from typing import Any
 from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.policy.suggest import Suggestion, suggestion
-from aish.policy.suggest_rules import Made
+from aish.policy.suggest import Made, Suggestion, suggestion
 from aish.shell.exporting.deeds import Deeds, Line
 from aish.shell.exporting.servers import models_of, servers_of
 from aish.shell.exporting.steps import Step, Told, as_run, steps_of

@@ -19,10 +19,9 @@ from aish.engine.run_folder import RunFolder
 from aish.features.recording.session import CassetteChoice, CassetteSession
 from aish.features.suggest.calls import made_of_events
 from aish.policy.decide import Ruling, decide
-from aish.policy.digest import canonical
+from aish.policy.gate import canonical
 from aish.policy.rules import compile_policy
-from aish.policy.suggest import stand_in
-from aish.policy.suggest_rules import Made
+from aish.policy.suggest import Made, stand_in
 from aish.shell.exporting.deeds import Deeds
 from aish.shell.exporting.matched import Matched
 from aish.shell.exporting.pipeline import Draft

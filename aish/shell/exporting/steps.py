@@ -11,7 +11,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
 from aish.engine.plan.uris import is_uri
 from aish.engine.resources.local_commands import command_arguments
-from aish.policy.suggest_rules import Made
+from aish.policy.suggest import Made
 from aish.shell.exporting.deeds import Line, Waited
 from aish.shell.exporting.servers import NotExportedError
 from aish.shell.local.handing import handed_over_template, literal

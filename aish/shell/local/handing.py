@@ -8,7 +8,7 @@ import json
 
 from aish.agent.wording import NO_OUTPUT
 from aish.core.text import safe_utf8
-from aish.templates.plain import is_template
+from aish.templates.values import is_template
 
 INTERRUPTED = "[aish] interrupted"
 

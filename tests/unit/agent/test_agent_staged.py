@@ -12,9 +12,8 @@ from aish.core.events import Event, Place, ToolDecided, ToolFinished
 from aish.core.json import JsonObject
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Tool, ToolResult
-from aish.policy.gate import Gate
+from aish.policy.gate import NOT_KEPT, STAGED, Gate
 from aish.policy.rules import compile_policy
-from aish.policy.staging import NOT_KEPT, STAGED
 
 PLACE = Place(step="one", turn=2, call="c1")
 LOOK = tool("look", {"type": "object", "required": ["path"]})

@@ -10,7 +10,7 @@ from aish.core.deltas import Usage
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.expectations.check import check_all
 from aish.engine.expectations.subject import Subject
-from aish.templates.context import ProjectNames
+from aish.templates.values import ProjectNames
 
 NOTES: JsonValue = {
     "markdown": "# Notes\n\nFixed the door.\n",

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from aish.items.counting import count_of
 from aish.items.items import from_file
-from aish.items.source import ItemsError
-from aish.items.values import digest_of
+from aish.items.source import ItemsError, digest_of
 
 pytestmark = pytest.mark.requirement("F5")
 

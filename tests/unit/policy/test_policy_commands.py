@@ -6,9 +6,8 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Tool, ToolName
-from aish.policy.commands import has_metacharacter
 from aish.policy.decide import decide
-from aish.policy.rules import compile_policy
+from aish.policy.rules import compile_policy, has_metacharacter
 
 SHELL = Tool(ToolName("shell", "run"), "shell__run", "", {}, trusted=True)
 

@@ -10,8 +10,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import decide, simple_fit
-from aish.policy.judge import judge
-from aish.policy.rules import Policy, compile_policy, unmatched_rules
+from aish.policy.rules import Policy, compile_policy, judge, unmatched_rules
 
 
 def tool(name: str, *, destructive: bool | None = None, trusted: bool = False) -> Tool:

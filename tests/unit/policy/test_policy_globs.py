@@ -8,8 +8,7 @@ from work import work_of
 
 from aish.core.errors import UsageError
 from aish.core.tools import ToolName
-from aish.policy.globs import is_exact, split_glob
-from aish.policy.rules import matches_tool
+from aish.policy.rules import is_exact, matches_tool, split_glob
 from aish.system.globs import matches_path, matches_word
 
 ALIAS = st.from_regex(r"[A-Za-z0-9](-?[A-Za-z0-9]){0,6}", fullmatch=True)

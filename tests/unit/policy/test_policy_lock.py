@@ -8,18 +8,22 @@ from hypothesis import strategies as st
 
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.lock import (
+    BadLockError,
     Difference,
     FieldChange,
     Lock,
     ServerPin,
     ToolPin,
+    can_be_kept,
     compare,
     definition_of,
     hash_of,
+    lock_of_data,
+    lock_schema,
+    lock_text,
     locked_tool,
     pin_of,
 )
-from aish.policy.lock_file import BadLockError, can_be_kept, lock_of_data, lock_schema, lock_text
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=8),

@@ -13,9 +13,8 @@ from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import decide, forbidden
 from aish.policy.explain import check_policy_tests, explain
-from aish.policy.gate import ApprovalError, Decision, Gate, Proposal
+from aish.policy.gate import STAGED, ApprovalError, Decision, Gate, Proposal
 from aish.policy.rules import compile_policy, unmatched_rules
-from aish.policy.staging import STAGED
 from aish.terminal.unattended import Unattended
 
 TOOL = Tool(ToolName("fs", "rm"), "fs__rm", "", {"type": "object"})

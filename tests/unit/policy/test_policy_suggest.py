@@ -15,10 +15,9 @@ from aish.core.rules import RuleEntry, RuleLists
 from aish.core.text import for_ci_log
 from aish.core.tools import ToolName
 from aish.policy.decide import decide
+from aish.policy.rule_yaml import rule_data, rule_flow, rules_yaml
 from aish.policy.rules import compile_policy
-from aish.policy.suggest import DENIED, stand_in, suggest, suggestion
-from aish.policy.suggest_rules import Made
-from aish.policy.suggest_yaml import rule_data, rule_flow, rules_yaml
+from aish.policy.suggest import DENIED, Made, stand_in, suggest, suggestion
 
 READ = ToolName("repo", "file_read")
 SHELL = ToolName("shell", "run")

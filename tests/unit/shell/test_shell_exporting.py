@@ -9,7 +9,7 @@ from work import Work, work_of
 
 from aish.config.model import ServerEntry
 from aish.core.tools import ToolName
-from aish.policy.suggest_rules import Made
+from aish.policy.suggest import Made
 from aish.shell.exporting.deeds import Line, Waited, deeds_of
 from aish.shell.exporting.layout import layout
 from aish.shell.exporting.pipeline import Source, draft

@@ -15,9 +15,9 @@ from aish.shell.local.handing import (
     literal,
     not_run,
 )
-from aish.templates.context import ProjectNames
 from aish.templates.references import references
 from aish.templates.render import render
+from aish.templates.values import ProjectNames
 
 TEXTS = st.text(
     st.sampled_from("{}%#\"'\\\n\r\t \x00\x1bé雪\u2028\U0001f600[]") | st.characters(codec="utf-8"),

@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 
 from aish.core.errors import ExitCode
 from aish.core.json import JsonValue
-from aish.templates.context import ProjectNames
 from aish.templates.explain import TemplateError
-from aish.templates.plain import rendered
 from aish.templates.render import evaluate, render, render_tree, render_value
 from aish.templates.sandbox import compiled
+from aish.templates.values import ProjectNames, rendered
 
 NAMES: dict[str, JsonValue] = {
     "inputs": {

@@ -53,7 +53,7 @@ def read_lock(path: Path, pipeline: Path) -> Lock:
     Raises:
         LockFileError: there is none.
     """
-    from aish.policy.lock_file import BadLockError, lock_of_data
+    from aish.policy.lock import BadLockError, lock_of_data
 
     try:
         text = read_text(path, LIMIT)
@@ -84,7 +84,7 @@ def write_lock(path: Path, lock: Lock) -> None:
     Raises:
         UsageError: it cannot be written, or would be larger than can be read.
     """
-    from aish.policy.lock_file import lock_text
+    from aish.policy.lock import lock_text
     from aish.system.files import atomic_write
 
     data = lock_text(lock).encode()

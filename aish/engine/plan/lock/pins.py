@@ -10,17 +10,17 @@ from aish.core.json import JsonValue
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.packs.catalogue import OLDER_NAMES
-from aish.policy.digest import canonical
+from aish.policy.gate import canonical
 from aish.policy.lock import (
     Lock,
     ServerPin,
     ToolPin,
+    can_be_kept,
     definition_of,
     locked_tool,
     pin_of,
     pinned_name,
 )
-from aish.policy.lock_file import can_be_kept
 from aish.system.globs import matches_word
 from aish.system.secrets.secrets import Secrets
 

@@ -12,7 +12,7 @@ from aish.engine.plan.uris import is_uri
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.system.schema.check import SchemaProblem, check_schema, spell_path
 from aish.system.schema.subset import TYPES
-from aish.templates.plain import is_template
+from aish.templates.values import is_template
 
 
 def schema_complaints(pipeline: Pipeline) -> Iterator[Issue]:

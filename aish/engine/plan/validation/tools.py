@@ -21,14 +21,12 @@ from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.engine.plan.validation.names import RESERVED, alias_complaints
 from aish.models.pricing import has_list, is_priced
 from aish.packs.catalogue import OLDER_NAMES, PACKS
-from aish.policy.commands import is_command_tool
-from aish.policy.globs import is_exact, split_glob
 from aish.policy.lock import Lock, address_differences, stale_differences
-from aish.policy.rules import LOCAL_COMMAND, matches_tool
+from aish.policy.rules import LOCAL_COMMAND, is_command_tool, is_exact, matches_tool, split_glob
 from aish.system.globs import matches_word
 from aish.system.schema.walk import SchemaProblem, spell_path
 from aish.system.secrets.secrets import SHORTEST, Secrets
-from aish.templates.plain import is_template
+from aish.templates.values import is_template
 from aish.wire.chat_encode import answer_limit
 
 WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)

@@ -1,15 +1,82 @@
-"""A JSON file that is one array, read element by element: the file may be larger than memory."""
+"""A JSON file that is one array, read element by element: the file may be larger than memory.
+
+JSON Lines: a value a line, of any kind; empty lines are left out.
+
+The lines of a file as text: UTF-8 and nothing else, each with a cap (X6).
+"""
 
 import codecs
 import re
+from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
 from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import BinaryIO
 
 from aish.core.json import JsonValue
-from aish.items.lines import NO_UTF8
-from aish.items.source import LONGEST_ITEM, ItemsError, read
-from aish.items.values import value_at
+from aish.items.source import LONGEST_ITEM, ItemsError, read, value_at, value_of
+
+NO_UTF8 = "save the file as UTF-8"
+
+
+class Lines:
+    """Iterates over lines with their ends; `number` is that of the line that came last, from 1.
+
+    `taken` counts the bytes that came since somebody set it to 0.
+    """
+
+    def __init__(self, file: BinaryIO, name: str) -> None:
+        self.name = name
+        self.number = 0
+        self.taken = 0
+        self._file = file
+        self._offset = 0
+
+    def __iter__(self) -> Iterator[str]:
+        """Each line.
+
+        Raises:
+            ItemsError: a line is too long, or no UTF-8.
+        """
+        while line := self._line():
+            self.number += 1
+            size = len(line)
+            self.taken += size
+            if size > LONGEST_ITEM:
+                raise self.error(f"the line is longer than {LONGEST_ITEM} bytes")
+            yield self._text(line)
+            self._offset += size
+
+    def error(
+        self, message: str, *, line: int | None = None, hint: str | None = None
+    ) -> ItemsError:
+        """An error at `line`, or at the line that came last."""
+        return ItemsError(message, where=f"{self.name}:{line or self.number or 1}", hint=hint)
+
+    def _line(self) -> bytes:
+        try:
+            return self._file.readline(LONGEST_ITEM + 1)
+        except OSError as error:
+            raise self.error(f"the items cannot be read: {error.strerror}") from error
+
+    def _text(self, line: bytes) -> str:
+        offset = self._offset
+        if self.number == 1:
+            if line.startswith((BOM_UTF16_LE, BOM_UTF16_BE)):
+                raise self.error("the file is UTF-16, and only UTF-8 is read", hint=NO_UTF8)
+            if line.startswith(BOM_UTF8):
+                line = line[len(BOM_UTF8) :]
+                offset += len(BOM_UTF8)
+        try:
+            text = line.decode()
+        except UnicodeDecodeError as error:
+            place = offset + error.start
+            said = f"byte {place} of the file (0x{line[error.start]:02x}) is not UTF-8"
+            raise self.error(said, hint=NO_UTF8) from error
+        if "\0" in text:
+            place = offset + line.index(b"\0")
+            raise self.error(f"byte {place} of the file is a NUL, which no text has")
+        return text
+
 
 _CHUNK = 1 << 17
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -152,3 +219,23 @@ class _Text:
 def _end_of_space(text: str, place: int) -> int:
     found = _SPACE.match(text, place)
     return found.end() if found else place
+
+
+def json_lines(file: BinaryIO, name: str) -> Iterator[tuple[int, JsonValue]]:
+    """Each line's value, with the line.
+
+    Raises:
+        ItemsError: a line is no JSON, or too long.
+    """
+    lines = Lines(file, name)
+    for line in lines:
+        if line.isspace() or not line:
+            continue
+        try:
+            value = value_of(line)
+        except JSONDecodeError as error:
+            said = f"the line is no JSON: {error.msg} (column {error.colno})"
+            raise lines.error(said) from error
+        except ValueError as error:
+            raise lines.error(f"the line is no JSON that can be used: {error}") from error
+        yield lines.number, value
