@@ -15,7 +15,7 @@ from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.tools import Tool, ToolCall
-from aish.wire.call_ids import made_id
+from aish.wire.chat.tool_calls import made_id
 
 # Deeper than any real call, and far from where encoders and validators give up.
 _MAX_DEPTH = 64

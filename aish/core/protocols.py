@@ -41,7 +41,7 @@ class Received:
 
 
 class Growing(Protocol):
-    """An answer that grows: `wire.chat_decode.ChatDecoder`."""
+    """An answer that grows: `wire.chat.decode.ChatDecoder`."""
 
     @property
     def progress(self) -> int:

@@ -25,8 +25,8 @@ from aish.models.retry import MAX_HINT, Advice, RetryTiming, delay_before, is_ma
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.system.secrets.secrets import Secrets
-from aish.wire.chat_decode import ChatDecoder
-from aish.wire.chat_encode import Dialect, Encoder
+from aish.wire.chat.decode import ChatDecoder
+from aish.wire.chat.encode import Dialect, Encoder
 from aish.wire.errors import InBandError, MalformedToolCallError, StreamError
 
 # These take tool-call ids of nine letters and digits only (quirk 42).

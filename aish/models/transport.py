@@ -169,7 +169,7 @@ class BodyBuffer:
 
 
 class Reader(Protocol):
-    """Makes deltas of the bytes of an answer: `wire.chat_decode.ChatDecoder`."""
+    """Makes deltas of the bytes of an answer: `wire.chat.decode.ChatDecoder`."""
 
     @property
     def progress(self) -> int:

@@ -8,7 +8,7 @@ from aish.core.json import JsonValue
 from aish.core.messages import History, ToolTurn, Turn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, Tool, ToolCall, ToolName
-from aish.wire.chat_encode import Dialect, Encoder
+from aish.wire.chat.encode import Dialect, Encoder
 
 ORIGIN = "https://here.example"
 SCHEMA: Mapping[str, JsonValue] = {"type": "object", "properties": {"x": {"type": "integer"}}}

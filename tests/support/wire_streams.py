@@ -9,7 +9,7 @@ import pytest
 
 from aish.core.deltas import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
 from aish.core.events import Place
-from aish.wire.chat_decode import ChatDecoder
+from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import StreamError
 
 PLACE = Place(step="ask", turn=1)

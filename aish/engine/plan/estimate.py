@@ -18,7 +18,7 @@ from aish.engine.plan.template_context import template_context
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
 from aish.templates.references import references, references_of_expression
 from aish.templates.render import render, render_tree, render_value
-from aish.wire.chat_encode import answer_limit
+from aish.wire.chat.encode import answer_limit
 
 Context = Mapping[str, JsonValue]
 

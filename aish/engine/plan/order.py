@@ -25,7 +25,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 from aish.models.pricing import Rates, pricing_of
 from aish.templates.references import references, references_of_expression
-from aish.wire.chat_encode import answer_limit
+from aish.wire.chat.encode import answer_limit
 
 
 def sources(step: Step) -> Iterator[str]:

@@ -35,7 +35,7 @@ from aish.policy.rules import LOCAL_COMMAND
 from aish.templates.references import references
 from aish.templates.render import render
 from aish.templates.values import is_template
-from aish.wire.chat_encode import answer_limit
+from aish.wire.chat.encode import answer_limit
 
 Context = Mapping[str, JsonValue]
 Row = dict[str, JsonValue]

@@ -12,7 +12,7 @@ from aish.core.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject
 from aish.core.tools import ToolCall
-from aish.wire.chat_decode import ChatDecoder
+from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import StreamError
 
 _OK = 200

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from aish.agent.tool_calls import unique_ids
 from aish.core.events import Place
-from aish.wire.call_ids import made_id
+from aish.wire.chat.tool_calls import made_id
 
 PLACE = Place(step="one", item="row 7", turn=3)
 

@@ -18,7 +18,7 @@ from aish.core.messages import History
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall, ToolResult
 from aish.models.scripted import Scripted, ScriptedTurn
-from aish.wire.chat_encode import Dialect, Encoder
+from aish.wire.chat.encode import Dialect, Encoder
 
 TOOLS = (tool("look"), tool("rm"))
 

@@ -33,7 +33,7 @@ from aish.core.events import Notice, Place, TextDelta, TurnFinished, TurnStarted
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall, ToolResult
-from aish.wire.chat_encode import Dialect, Encoder
+from aish.wire.chat.encode import Dialect, Encoder
 
 LOOK = tool("look")
 STUB = "[aish] result of box__look left out (4,000 characters)"

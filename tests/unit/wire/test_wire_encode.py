@@ -11,7 +11,7 @@ from aish.core.json import JsonValue
 from aish.core.messages import History, SystemTurn, UserTurn
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.core.tools import Tool, ToolName
-from aish.wire.chat_encode import Encoder
+from aish.wire.chat.encode import Encoder
 
 
 @pytest.mark.requirement("L2", "L3")

@@ -23,8 +23,7 @@ from work import work_of
 
 from aish.core.deltas import Extras, StreamNotice, TextPiece
 from aish.core.tools import ToolCall
-from aish.wire.arguments import sent_once
-from aish.wire.call_ids import made_id
+from aish.wire.chat.tool_calls import made_id, sent_once
 from aish.wire.errors import (
     IncompleteStreamError,
     MalformedToolCallError,

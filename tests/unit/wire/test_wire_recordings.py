@@ -10,7 +10,7 @@ from wire_streams import LINE_ENDS, PLACE, decoded, finished
 
 from aish.core.deltas import Delta, Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
 from aish.core.tools import ToolCall
-from aish.wire.chat_decode import ChatDecoder
+from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import InBandError, StreamError
 
 FOLDER = Path(__file__).parents[2] / "data" / "wire" / "llamacpp"

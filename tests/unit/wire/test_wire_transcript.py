@@ -12,7 +12,7 @@ from work import work_of
 from aish.core.messages import AssistantTurn, History, SystemTurn, Turn, UserTurn
 from aish.core.protocols import ModelRequest
 from aish.core.tools import Media, ToolCall
-from aish.wire.chat_encode import Encoder
+from aish.wire.chat.encode import Encoder
 
 
 @pytest.mark.requirement("L12")

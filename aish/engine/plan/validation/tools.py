@@ -27,7 +27,7 @@ from aish.system.globs import matches_word
 from aish.system.schema.walk import SchemaProblem, spell_path
 from aish.system.secrets.secrets import SHORTEST, Secrets
 from aish.templates.values import is_template
-from aish.wire.chat_encode import answer_limit
+from aish.wire.chat.encode import answer_limit
 
 WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"

@@ -1,21 +1,21 @@
 """The answer of `/chat/completions`: bytes in, deltas out (L3, L5; quirks 1 to 60).
 
-What comes is looked at, not its label: an event stream, one JSON completion, or neither. Calls,
-extras and the finish come from `close` alone, once the answer is known to be whole.
+Lines in a stream that are none of its fields are a proxy's page or a crashed server's last words.
 """
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final, Literal
 
 from aish.core.deltas import Delta
 from aish.core.events import Place
-from aish.wire.answer import Answer, plain_text
-from aish.wire.ending import Setting, last_deltas
-from aish.wire.error_body import in_band_error
+from aish.wire.chat.answer import Answer, Setting, last_deltas, plain_text
+from aish.wire.chat.error_body import find_error, in_band_error
 from aish.wire.errors import (
     EmptyStreamError,
     IncompleteStreamError,
     LimitError,
+    StreamError,
     UnreadableStreamError,
 )
 from aish.wire.json_text import (
@@ -28,7 +28,56 @@ from aish.wire.json_text import (
     raw_decode,
 )
 from aish.wire.sse import MAX_EVENT, UNFRAMED, Frame, SseReader
-from aish.wire.stray_lines import StrayLines, is_cut_field, not_a_stream
+
+_MOST: Final = 4096
+# The standard asks for unknown fields to be ignored; an error is none.
+_UNKNOWN_FIELD: Final = re.compile(rb"(?!error:|fatal:)[a-z][a-z0-9_-]*:")
+_FIELDS: Final = (b"data", b"event", b"id", b"retry")
+
+
+class StrayLines:
+    """Gathers them, up to a size, and says in the end what they were (quirks 21, 22)."""
+
+    __slots__ = ("_lines", "_mask", "_odd", "_size")
+
+    def __init__(self, mask: Mask) -> None:
+        self._mask = mask
+        self._lines: list[bytes] = []
+        self._odd = False
+        self._size = 0
+
+    def add(self, line: bytes) -> None:
+        """Take a line."""
+        self._odd = self._odd or not _UNKNOWN_FIELD.match(line)
+        if self._size < _MOST:
+            self._lines.append(line[:_MOST])
+            self._size += len(line)
+
+    def error(self, *, begun: bool) -> StreamError | None:
+        """The error that the lines are; `begun` says that there was an answer around them."""
+        if not self._lines or (begun and not self._odd):
+            return None
+        text = b"\n".join(self._lines).decode("utf-8", "replace")
+        try:
+            for value in json_values(text):
+                if isinstance(value, dict) and (error := find_error(value, self._mask)):
+                    return error
+        except BrokenJsonError:
+            pass
+        if begun:
+            return UnreadableStreamError(f"text inside the stream: {excerpt(text, self._mask)}")
+        return not_a_stream(text, self._mask)
+
+
+def not_a_stream(text: str, mask: Mask) -> UnreadableStreamError:
+    """The error for a page or a text in place of an answer: most often the address is wrong."""
+    return UnreadableStreamError(f"not a chat completion: {excerpt(text, mask)}", retryable=False)
+
+
+def is_cut_field(line: bytes) -> bool:
+    """Whether a last line is the beginning of a field's name: the connection was cut there."""
+    return any(field.startswith(line) for field in _FIELDS)
+
 
 _BOM: Final = b"\xef\xbb\xbf"
 _PINGS: Final = frozenset({b"ping", b"heartbeat", b"keepalive", b"keep-alive"})

@@ -1,16 +1,118 @@
-"""Fragments of tool calls, put together (L5, quirks 36 to 49).
+"""Fragments of tool calls, put together (L5, L16, quirks 36 to 49); unknown fields (quirk 60)."""
 
-A slot is one call in the making. Which slot a fragment belongs to is the question here; what the
-finished calls are worth is decided by `ending` and the loop.
-"""
-
-from collections.abc import Collection
+import json
+import re
+from collections.abc import Collection, Container
 from dataclasses import field
 from typing import Any, Final
 
+from aish.core.events import Place
 from aish.core.frozen import frozen, slotted
-from aish.wire.arguments import as_text, canonical, is_whole, sent_once
-from aish.wire.extras import merge_field
+from aish.wire.json_text import dump, parsed_object, raw_decode
+
+NO_ARGUMENTS: Final = "{}"
+
+# Where a text of arguments may begin anew; most have no such place and need not be parsed.
+_BEGINS_ANEW: Final = re.compile(r'\}\s*\{|^\s*".*"\s*"', re.DOTALL)
+_SPACE: Final = re.compile(r"\s*")
+
+
+def is_whole(text: str) -> bool:
+    """Whether the text is a complete JSON object, or a JSON string that holds one (quirk 51)."""
+    return parsed_object(text) is not None or _inner(text) is not None
+
+
+def legal_arguments(text: str) -> str:
+    """The text where it is a JSON object, else the nearest that is one (quirk 49).
+
+    Some servers answer 500 to a history with anything else.
+    """
+    if parsed_object(text) is not None:
+        return text
+    return _inner(text) or NO_ARGUMENTS
+
+
+def as_text(value: object) -> str:
+    """Arguments as text: a string as it is, anything else serialised once (quirk 49)."""
+    return value if isinstance(value, str) else dump(value)
+
+
+def sent_once(text: str) -> str:
+    """The text without repetitions, where it is the same whole arguments again and again.
+
+    Gateways replay the last message after its pieces (quirk 41). Anything that is not the same as
+    JSON is left as it is, and no longer one value: such a call is never made (L17).
+    """
+    if _BEGINS_ANEW.search(text) is None:
+        return text
+    once, meaning, at = "", "", _after(text, 0)
+    while at < len(text):
+        # What is `once` again ends by itself, as an object or a string does.
+        if once and text[at : at + len(once)] == once:
+            at = _after(text, at + len(once))
+            continue
+        try:
+            value, end = raw_decode(text, at)
+        except (ValueError, RecursionError):
+            return text
+        if not once:
+            once, meaning = text[at:end], _spelled(value)
+            if not is_whole(once):
+                return text
+        elif _spelled(value) != meaning:
+            return text
+        at = _after(text, end)
+    return once
+
+
+def canonical(text: str) -> str:
+    """The text so that equal JSON is equal text; what is no JSON as it is."""
+    try:
+        return _spelled(json.loads(text))
+    except (ValueError, RecursionError):
+        return text
+
+
+def _after(text: str, at: int) -> int:
+    """Where the white space that begins at `at` ends."""
+    space = _SPACE.match(text, at)
+    assert space is not None, "it may be none"
+    return space.end()
+
+
+def _spelled(value: Any) -> str:
+    # Not `==` of the values, which takes `true` for 1.
+    return json.dumps(value, sort_keys=True)
+
+
+def _inner(text: str) -> str | None:
+    """The object text inside a JSON string."""
+    try:
+        inner = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return inner if isinstance(inner, str) and parsed_object(inner) is not None else None
+
+
+def merge_field(fields: dict[str, Any], name: str, value: Any) -> None:
+    """Add what a chunk says of a field to what the chunks before said.
+
+    Objects merge, lists and texts go on where they stopped (a text that only repeats adds
+    nothing), anything else is replaced. What is empty has nothing to give back.
+    """
+    if value is None or value in ("", [], {}):
+        return
+    known = fields.get(name)
+    if isinstance(known, dict) and isinstance(value, dict):
+        for inner, part in value.items():
+            merge_field(known, inner, part)
+    elif isinstance(known, list) and isinstance(value, list):
+        known.extend(value)
+    elif isinstance(known, str) and isinstance(value, str):
+        fields[name] = known if known == value else known + value
+    else:
+        fields[name] = value
+
 
 _KNOWN_FIELDS: Final = frozenset({"index", "id", "type", "function"})
 # How often the arguments of one slot are parsed to find out whether another call has begun:
@@ -212,3 +314,42 @@ def _index(value: Any) -> int | None:
 
 def _text(value: Any) -> str:
     return value if isinstance(value, str) else ""
+
+
+LENGTH: Final = 9
+"""Nine letters and digits: the strictest endpoint takes exactly that (quirk 42)."""
+
+
+def made_id(place: Place, index: int, taken: Container[str]) -> str:
+    """An id for the call at `index` of a turn that is not `taken`."""
+    source = (place.step or "", place.item or "", str(place.turn), str(index))
+    return _first_free("\0".join(source), taken)
+
+
+def short_id(original: str, taken: Container[str]) -> str:
+    """An id of nine letters and digits in place of another: itself, where it is one already."""
+    fits = len(original) == LENGTH and original.isascii() and original.isalnum()
+    return original if fits and original not in taken else _first_free(original, taken)
+
+
+def numbered_id(original: str, taken: Container[str]) -> str:
+    """The id itself, or with a number where a turn before has used it (quirk 39)."""
+    number, candidate = 1, original
+    while candidate in taken:
+        number += 1
+        candidate = f"{original}_{number}"
+    return candidate
+
+
+def _first_free(source: str, taken: Container[str]) -> str:
+    attempt, candidate = 0, _digest(source)
+    while candidate in taken:
+        attempt += 1
+        candidate = _digest(f"{source}\0{attempt}")
+    return candidate
+
+
+def _digest(source: str) -> str:
+    import hashlib  # most turns need no id of ours
+
+    return hashlib.sha256(source.encode("utf-8", "replace")).hexdigest()[:LENGTH]

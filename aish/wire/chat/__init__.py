@@ -1,0 +1,1 @@
+"""Chat completions: bytes and messages, pure."""

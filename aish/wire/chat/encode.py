@@ -1,0 +1,341 @@
+"""The body of a `/chat/completions` request: turns and tools in, bytes out (L2, L3, L12, L13).
+
+The messages of one history are kept encoded, so that only new turns are encoded.
+"""
+
+from collections import defaultdict, deque
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, assert_never
+from weakref import WeakKeyDictionary
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.protocols import AnswerSchema, ModelRequest
+from aish.core.tools import Media, Tool, ToolCall
+from aish.wire.chat.answer_text import REASONING_FIELDS
+from aish.wire.chat.tool_calls import legal_arguments, numbered_id, short_id
+from aish.wire.json_text import dump
+
+
+def fits_strict(schema: JsonValue) -> bool:
+    """Whether all object schemas in `schema` are closed and require every property."""
+    if isinstance(schema, Mapping):
+        return _is_closed(schema) and all(map(fits_strict, schema.values()))
+    if isinstance(schema, Sequence) and not isinstance(schema, str):
+        return all(map(fits_strict, schema))
+    return True
+
+
+def _is_closed(schema: Mapping[str, JsonValue]) -> bool:
+    kind = schema.get("type")
+    if kind != "object" and not (isinstance(kind, list | tuple) and "object" in kind):
+        return True
+    properties, required = schema.get("properties"), schema.get("required")
+    names = set(properties) if isinstance(properties, Mapping) else set()
+    listed = required if isinstance(required, list | tuple) else ()
+    return schema.get("additionalProperties") is False and all(name in listed for name in names)
+
+
+Message = dict[str, Any]
+
+_OWN_FIELDS: Final = frozenset({"role", "content", "tool_calls"})
+
+
+def text_message(role: str, text: str, media: Sequence[Media] = ()) -> Message:
+    """A message of text, or of parts where there is media."""
+    if not media:
+        return {"role": role, "content": text}
+    parts = [{"type": "text", "text": text}] if text else []
+    return {"role": role, "content": [*parts, *map(_media_part, media)]}
+
+
+def tool_message(id: str, content: str) -> Message:
+    """The reply to a call."""
+    return {"role": "tool", "tool_call_id": id, "content": content}
+
+
+def told_result(tool: str, content: str) -> str:
+    """The reply to a call as text of a user turn, for templates without a tool role (L13)."""
+    return f"[tool: {tool}]\n{content}"
+
+
+def assistant_message(turn: AssistantTurn, ids: Sequence[str], *, same_origin: bool) -> Message:
+    """What the model said, with a call for each of `ids`; none for the form of L13.
+
+    Content without text is `null` beside calls, as the documentation has it, and empty otherwise.
+    """
+    calls = [
+        _call(call, id, turn_extras=same_origin) for call, id in zip(turn.calls, ids, strict=False)
+    ]
+    message: Message = {"role": "assistant", "content": turn.text or (None if calls else "")}
+    if same_origin:
+        message |= {key: value for key, value in turn.extras.items() if key not in _OWN_FIELDS}
+    if calls:
+        message["tool_calls"] = calls
+    return message
+
+
+def _call(call: ToolCall, id: str, *, turn_extras: bool) -> Message:
+    extras = dict(call.extras) if turn_extras else {}
+    inner = extras.pop("function", None)
+    function = dict(inner) if isinstance(inner, Mapping) else {}
+    function |= {"name": call.name, "arguments": legal_arguments(call.arguments)}
+    return {**extras, "id": id, "type": "function", "function": function}
+
+
+def _media_part(media: Media) -> Message:
+    """An image as a data URL; anything else as a line that says what is missing."""
+    if not media.mime_type.startswith("image/"):
+        return {"type": "text", "text": f"[{media.mime_type} not sent]"}
+    import base64  # few turns have media
+
+    data = base64.b64encode(media.data).decode()
+    return {"type": "image_url", "image_url": {"url": f"data:{media.mime_type};base64,{data}"}}
+
+
+class Transcript:
+    """Encodes turns as they are added; `origin` is the endpoint that may see its own extras."""
+
+    __slots__ = (
+        "_chain", "_encoded", "_first", "_ids", "_last", "_origin", "_parts", "_short_ids",
+        "_shown", "_taken", "_told", "_tool_role", "_turns", "_vision",
+    )  # fmt: skip
+
+    def __init__(self, *, origin: str, tool_role: bool, vision: bool, short_ids: bool) -> None:
+        self._origin = origin
+        self._tool_role = tool_role
+        self._vision = vision
+        self._short_ids = short_ids
+        self._parts: list[bytes] = []
+        self._encoded = 0
+        self._turns: Sequence[Turn] = ()
+        self._first: Turn | None = None
+        self._last: Turn | None = None
+        self._taken: set[str] = set()
+        self._ids: defaultdict[str, deque[str]] = defaultdict(deque)
+        self._chain: list[tuple[int, Message]] = []
+        self._told: list[str] = []
+        self._shown: list[Media] = []
+
+    def fits(self, turns: Sequence[Turn]) -> bool:
+        """Whether `turns` begin with those already encoded.
+
+        They do not where they are in another list: a conversation that was shortened (L19).
+        """
+        count = self._encoded
+        return count == 0 or (
+            turns is self._turns
+            and len(turns) >= count
+            and turns[0] is self._first
+            and turns[count - 1] is self._last
+        )
+
+    def messages(self, turns: Sequence[Turn]) -> list[bytes]:
+        """The messages of all turns; all but the first begin with a comma."""
+        for turn in turns[self._encoded :]:
+            self._add(turn)
+        if turns:
+            self._turns = turns
+            self._encoded, self._first, self._last = len(turns), turns[0], turns[-1]
+        if self._told:
+            return [*self._parts, self._spelled(self._told_message())]
+        return self._parts
+
+    def _add(self, turn: Turn) -> None:
+        match turn:
+            case SystemTurn():
+                self._settle()
+                self._put(text_message("system", turn.text))
+            case UserTurn():
+                self._take_back_thinking()
+                self._put(self._told_message(turn))
+            case AssistantTurn():
+                self._settle()
+                self._add_assistant(turn)
+            case ToolTurn():
+                self._add_result(turn)
+            case _:
+                assert_never(turn)
+
+    def _add_assistant(self, turn: AssistantTurn) -> None:
+        ids = self._wire_ids(turn) if self._tool_role else ()
+        same_origin = bool(turn.origin) and turn.origin == self._origin
+        message = assistant_message(turn, ids, same_origin=same_origin)
+        if any(name in message for name in REASONING_FIELDS):
+            plain = {key: value for key, value in message.items() if key not in REASONING_FIELDS}
+            if ids:
+                self._chain.append((len(self._parts), plain))
+            else:
+                message = plain
+        self._put(message)
+
+    def _wire_ids(self, turn: AssistantTurn) -> tuple[str, ...]:
+        """An id for each call that no other call of the history has (quirks 39, 40, 42)."""
+        self._ids.clear()
+        ids = []
+        for call in turn.calls:
+            make = short_id if self._short_ids else numbered_id
+            id = make(call.id, self._taken)
+            self._taken.add(id)
+            self._ids[call.id].append(id)
+            ids.append(id)
+        return tuple(ids)
+
+    def _add_result(self, turn: ToolTurn) -> None:
+        if self._tool_role:
+            ids = self._ids.get(turn.call_id)
+            self._put(tool_message(ids.popleft() if ids else turn.call_id, turn.content))
+        else:
+            self._told.append(told_result(turn.tool, turn.content))
+        if self._vision and turn.media:
+            if self._tool_role:
+                self._told.append(f"[media from {turn.tool}]")
+            self._shown.extend(turn.media)
+
+    def _told_message(self, turn: UserTurn | None = None) -> Message:
+        """What tools told, and the user turn that follows: never two user messages in a row."""
+        if turn is None:
+            return text_message("user", "\n\n".join(self._told), self._shown)
+        text = "\n\n".join([*self._told, turn.text])
+        media = [*self._shown, *(turn.media if self._vision else ())]
+        self._told, self._shown = [], []
+        return text_message("user", text, media)
+
+    def _settle(self) -> None:
+        """Put what tools told where it belongs: their round is over."""
+        if self._told:
+            self._put(self._told_message())
+            self._told, self._shown = [], []
+
+    def _take_back_thinking(self) -> None:
+        for index, message in self._chain:
+            self._parts[index] = self._spelled(message, first=index == 0)
+        self._chain.clear()
+
+    def _put(self, message: Message) -> None:
+        self._parts.append(self._spelled(message, first=not self._parts))
+
+    @staticmethod
+    def _spelled(message: Message, *, first: bool = False) -> bytes:
+        text = dump(message).encode("utf-8", "replace")
+        return text if first else b"," + text
+
+
+# Decided here alone: a parameter of the same name would break the contract with the decoder, or
+# offer tools that no rule knows.
+_RESERVED: Final = frozenset({"messages", "stream", "tools"})
+# Endpoints refuse these where there are no tools.
+_NEEDS_TOOLS: Final = frozenset({"tool_choice", "parallel_tool_calls"})
+_MOST_TOOL_LISTS: Final = 32
+_MOST_TOKENS: Final = ("max_tokens", "max_completion_tokens")
+
+
+@frozen
+class Dialect:
+    """How one model entry wants to be spoken to.
+
+    `params` are merged into the body as they are. `usage` asks for token counts, `json_schema`
+    sends answer schemas, `tool_role` and `vision` are the entry's own. `origin` is what
+    `AssistantTurn.origin` says of turns whose extras may go to this endpoint. `short_ids` is for
+    endpoints that take tool-call ids of nine letters and digits only (quirk 42).
+    """
+
+    model: str
+    params: Mapping[str, JsonValue]
+    usage: bool
+    json_schema: bool
+    tool_role: bool
+    vision: bool
+    origin: str
+    short_ids: bool = False
+
+
+class Encoder:
+    """Encodes the requests of one model entry; what was encoded of a history is kept weakly."""
+
+    def __init__(self, dialect: Dialect) -> None:
+        self._dialect = dialect
+        self._transcripts: WeakKeyDictionary[History, Transcript] = WeakKeyDictionary()
+        self._tools: dict[int, tuple[tuple[Tool, ...], bytes]] = {}
+
+    def body(self, request: ModelRequest) -> bytes:
+        """The request's body, UTF-8 JSON."""
+        head = dump(self._head(request)).encode("utf-8", "replace")[:-1]
+        tools = self._tools_text(request.tools) if request.tools else b""
+        messages = self._transcript(request.history).messages(request.history.turns)
+        return b"".join([head, tools, b',"messages":[', *messages, b"]}"])
+
+    def max_tokens(self, request: ModelRequest) -> int | None:
+        """The most tokens that the endpoint is asked to answer; `None` if nothing is said."""
+        return answer_limit({**self._dialect.params, **request.params})
+
+    def _head(self, request: ModelRequest) -> dict[str, Any]:
+        """Everything but tools and messages."""
+        dialect = self._dialect
+        left_out = _RESERVED if request.tools else _RESERVED | _NEEDS_TOOLS
+        head: dict[str, Any] = {"model": dialect.model, "stream": True}
+        if dialect.usage:
+            head["stream_options"] = {"include_usage": True}
+        params = {**dialect.params, **request.params}
+        head |= {name: value for name, value in params.items() if name not in left_out}
+        if request.tools and request.tool_choice != "auto":
+            head["tool_choice"] = _tool_choice(request.tool_choice)
+        if request.schema and dialect.json_schema:
+            head["response_format"] = _response_format(request.schema)
+        return head
+
+    def _tools_text(self, tools: tuple[Tool, ...]) -> bytes:
+        """The `tools` field, encoded once for each tuple."""
+        kept = self._tools.get(id(tools))
+        if kept is None:
+            if len(self._tools) >= _MOST_TOOL_LISTS:
+                self._tools.clear()
+            text = b',"tools":' + dump([_tool(tool) for tool in tools]).encode("utf-8", "replace")
+            kept = self._tools[id(tools)] = (tools, text)  # holding it keeps its identity
+        return kept[1]
+
+    def _transcript(self, history: History) -> Transcript:
+        transcript = self._transcripts.get(history)
+        if transcript is None or not transcript.fits(history.turns):
+            dialect = self._dialect
+            transcript = self._transcripts[history] = Transcript(
+                origin=dialect.origin,
+                tool_role=dialect.tool_role,
+                vision=dialect.vision,
+                short_ids=dialect.short_ids,
+            )
+        return transcript
+
+
+def answer_limit(params: Mapping[str, JsonValue]) -> int | None:
+    """The most tokens of an answer that these parameters of a request allow."""
+    # Where both are there, which of them an endpoint goes by is its own affair.
+    said = [value for name in _MOST_TOKENS if type(value := params.get(name)) is int and value > 0]
+    return max(said, default=None)
+
+
+def _tool(tool: Tool) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "function": {
+            "name": tool.wire,
+            "description": tool.description,
+            "parameters": tool.input_schema,
+        },
+    }
+
+
+def _tool_choice(choice: str) -> JsonValue:
+    if choice in {"required", "none"}:
+        return choice
+    return {"type": "function", "function": {"name": choice}}
+
+
+def _response_format(schema: AnswerSchema) -> JsonValue:
+    described: dict[str, JsonValue] = {
+        "name": schema.name,
+        "strict": fits_strict(schema.schema),
+        "schema": schema.schema,
+    }
+    return {"type": "json_schema", "json_schema": described}
