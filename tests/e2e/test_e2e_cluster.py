@@ -573,10 +573,12 @@ def test_what_workers_sent_is_in_the_journal_too(
             prompt: "{{{{ item.id }}}} {long}"
         """)
 
-    done = project.run("--cluster", "local:2", "-q")
+    done = project.run("--cluster", "local:2", "--concurrency", "2", "-q")
     shown = project.aish("runs", "show", "latest", "--messages", "--format", "json")
 
     assert done.code == 0, done.stderr
     found = json.loads(shown.stdout)["requests"]
     told = {one["item"]: [message["text"] for message in one["messages"]] for one in found}
+    systems = list((project.run_folders[0] / "files").glob("*-system.txt"))
     assert told == {f"r{n}": [system, f"r{n} {long}"] for n in range(8)}
+    assert len(systems) == 1, "what all items begin with is kept once"

@@ -76,7 +76,6 @@ class _Worker:
     lost: bool = False
     busy: int = 0
     scenes: set[int] = field(default_factory=set)
-    taken: list[int] = field(default_factory=list)
     waits: set[anyio.CancelScope] = field(default_factory=set)
     telling: anyio.Lock = field(default_factory=anyio.Lock)
 
@@ -368,7 +367,6 @@ class Dispatcher:
 
     def _order(self, sent: _Handover, step: Step) -> Slice:
         ends, clock = self.stage.ends, self.stage.resources.runtime.clock
-        taken, sent.worker.taken = tuple(sent.worker.taken), []
         scopes = [item.stage.item for item in sent.items if item.stage.item is not None]
         used = [item.stage.spending.of(item.stage.place(step)) for item in sent.items]
         assert sent.lease is not None
@@ -379,7 +377,6 @@ class Dispatcher:
             used=tuple(used),
             lease=sent.lease,
             seconds=None if ends is None else max(0.0, ends - clock.monotonic()),
-            taken=taken,
         )
 
     def _submit(self, sent: _Handover, order: Slice | Renewal) -> None:
@@ -407,7 +404,6 @@ class Dispatcher:
             self._meter.take_back(lease, result.spent)
         await self._take(sent, step, result)
         if result.wanted is None:
-            sent.worker.taken.append(sent.number)
             self._tell_unfinished(sent, step)
         return result
 
@@ -467,6 +463,9 @@ class Dispatcher:
         """Put a file of a worker into the run's folder; a full disk costs the file, not the run."""
         try:
             self.folder.keep_as(name, data)
+        except FileExistsError:
+            # Named by what is in it: another item has brought the same.
+            return
         except OSError as error:
             said = f"{name} could not be kept: {error.strerror or error}"
             self._emit(Notice(NOWHERE, "warning", "not_kept", said))

@@ -64,8 +64,7 @@ class Scene:
 class Slice:
     """Items that a worker runs one after the other, within `lease` and `seconds`.
 
-    `used` is what each item has used before, on a worker that was lost. `taken` are the slices of
-    which the run has the results since the last slice that it gave to the same worker.
+    `used` is what each item has used before, on a worker that was lost.
     """
 
     number: int
@@ -74,7 +73,6 @@ class Slice:
     used: tuple[Used, ...]
     lease: Lease
     seconds: float | None
-    taken: tuple[int, ...]
 
 
 @frozen

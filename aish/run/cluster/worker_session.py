@@ -5,7 +5,6 @@ its tasks, by `Client.run`.
 """
 
 import asyncio
-import itertools
 import os
 import re
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from hashlib import sha256
 from typing import Any
 
 import anyio
@@ -89,15 +89,13 @@ class WorkerSession(threading.Thread):
         self.course = Cancellation()
         self.slices: dict[int, RunningSlice] = {}
         self.cancelled: set[int] = set()
-        self.long_texts: dict[str, str] = {}
+        self.long_texts: dict[str, None] = {}
         self.plan: Plan
         self.resources: Resources
         self.opening: Opening
         self._packed = opening
         self._notices: list[Event] = []
-        self._untaken: dict[int, dict[str, str]] = {}
         self._seen: dict[int, None] = {}
-        self._files = itertools.count(1)
         self._broken: str | None = None
         self._loop: Future[asyncio.AbstractEventLoop] = Future()
         self._tasks: TaskGroup
@@ -157,11 +155,6 @@ class WorkerSession(threading.Thread):
         """The run is over."""
         self._over.set()
         self._heard.set()
-
-    def keep(self, name: str) -> str:
-        """A name for a file of the run's folder, which no other worker chooses."""
-        tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
-        return f"{self.token}-{next(self._files):04d}-{tame}"
 
     def notices(self) -> tuple[Event, ...]:
         """What was said since this was asked last of what is open."""
@@ -231,7 +224,9 @@ class WorkerSession(threading.Thread):
             if order.number in self._seen:
                 # Dask runs no task twice that has its worker named; if it did, this is where.
                 return None
-            self._remember(order)
+            self._seen[order.number] = None
+            if len(self._seen) > _REMEMBERED:
+                del self._seen[next(iter(self._seen))]
             running = self.slices[order.number] = RunningSlice(self, order)
             self._tasks.start_soon(running.run)
         else:
@@ -245,19 +240,10 @@ class WorkerSession(threading.Thread):
         result = running.result()
         if running.ended:
             del self.slices[order.number]
-            self._untaken[order.number] = running.new_texts()
+            self.long_texts |= dict.fromkeys(running.long_texts)
+            while len(self.long_texts) > _REMEMBERED:
+                del self.long_texts[next(iter(self.long_texts))]
         return Packed(result)
-
-    def _remember(self, order: Slice) -> None:
-        """Long texts that are in the run's journal now need not be told again."""
-        self._seen[order.number] = None
-        for number in order.taken:
-            for digest, file in self._untaken.pop(number, {}).items():
-                self.long_texts[digest] = file or self.long_texts.get(digest, "")
-        while len(self._seen) > _REMEMBERED:
-            del self._seen[next(iter(self._seen))]
-        while len(self.long_texts) > _REMEMBERED:
-            del self.long_texts[next(iter(self.long_texts))]
 
 
 @dataclass(slots=True)
@@ -278,9 +264,9 @@ class RunningSlice:
 
     def __init__(self, session: WorkerSession, order: Slice) -> None:
         self.meter = LeasedMeter(order.lease, self._stir, self._has)
-        self.long_texts = dict(session.long_texts)
+        # Known texts go into a file; each slice brings it, for what another one has may be lost.
+        self.long_texts = dict.fromkeys(session.long_texts, "")
         self.ended = False
-        self._known_texts = dict(self.long_texts)
         self._session = session
         self._order = order
         self._scope = anyio.CancelScope()
@@ -306,11 +292,6 @@ class RunningSlice:
         finally:
             self.ended = True
             self._stir()
-
-    def new_texts(self) -> dict[str, str]:
-        """The long texts that the session did not know when it was begun."""
-        known = self._known_texts
-        return {text: file for text, file in self.long_texts.items() if known.get(text) != file}
 
     def cancel(self) -> None:
         """End it now, with what there is."""
@@ -402,7 +383,9 @@ class RunningSlice:
     def _keep(self, name: str, content: bytes) -> str | None:
         if not self._session.opening.keeps:
             return None
-        chosen = self._session.keep(name)
+        # No two workers choose a name for different files.
+        tame = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:60] or "file"
+        chosen = f"{sha256(content).hexdigest()[:16]}-{tame}"
         self._files.append((chosen, content))
         return f"files/{chosen}"
 
