@@ -78,3 +78,8 @@ def _whole(digits: str) -> int:
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite, parse_int=_whole
 )
+
+
+def canonical(value: JsonValue) -> str:
+    """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)

@@ -4,7 +4,6 @@ A digest ties an approval to one call (P6).
 """
 
 import hashlib
-import json
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import Literal, Protocol
@@ -13,7 +12,7 @@ import anyio
 
 from aish.core.events import Place, Verdict
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue, writable
+from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.protocols import Approver, Question
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
@@ -34,11 +33,6 @@ def call_digest(run: str, place: Place, tool: Tool, arguments: JsonObject) -> st
         "arguments": arguments,
     }
     return hashlib.sha256(canonical(subject).encode("ascii")).hexdigest()
-
-
-def canonical(value: JsonValue) -> str:
-    """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)
 
 
 STAGED = (

@@ -8,10 +8,9 @@ from functools import cache
 from typing import Literal, cast
 
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.text import for_terminal
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.policy.gate import canonical
 
 Transport = Literal["http", "stdio", "pack"]
 ADDRESS_KEYS: Mapping[Transport, str] = {"http": "url", "stdio": "command", "pack": "pack"}

@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.rules import RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.policy.decide import decide
-from aish.policy.gate import canonical
 from aish.policy.rules import (
     LOCAL_COMMAND,
     LONGEST,

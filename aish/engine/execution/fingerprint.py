@@ -11,13 +11,12 @@ from pathlib import Path
 
 from aish.config.model import Foreach, PromptStep
 from aish.core.errors import AishError
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, canonical
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import needs_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.engine.plan.uris import is_uri
-from aish.policy.gate import canonical
 from aish.system.computation import ComputationStoppedError
 from aish.templates.render import render
 

@@ -27,7 +27,7 @@ from aish.core.errors import (
 )
 from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, canonical
 from aish.core.protocols import Emit
 from aish.core.text import counted
 from aish.core.tools import Tool
@@ -52,7 +52,6 @@ from aish.engine.steps.tool_call import output_of, tool_record
 from aish.features.staging.file import StagedCall, pins_of
 from aish.features.staging.log import AppliedLog, State
 from aish.policy.decide import forbidden
-from aish.policy.gate import canonical
 from aish.policy.lock import address_difference
 from aish.policy.rules import Policy
 from aish.system.secrets.secrets import Secrets

@@ -14,11 +14,10 @@ from aish.config.documents import parse_json
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
+from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.json_text import json_text
 from aish.core.tools import ToolName
 from aish.engine.plan.lock.pins import declared
-from aish.policy.gate import canonical
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.file_lock import take

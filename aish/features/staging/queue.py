@@ -8,7 +8,7 @@ from aish.config.documents import parse_json
 from aish.config.model import Pipeline
 from aish.core.event_json import rfc3339
 from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
-from aish.core.json import JsonObject
+from aish.core.json import JsonObject, canonical
 from aish.core.json_text import json_text
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
@@ -23,7 +23,6 @@ from aish.features.staging.file import (
     pins_of,
     sealed,
 )
-from aish.policy.gate import canonical
 from aish.policy.lock import ServerPin, can_be_kept
 from aish.system.secrets.secrets import Secrets
 

@@ -11,6 +11,7 @@ from aish.cassettes.places import Places
 from aish.config.model import Pipeline
 from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
 from aish.core.frozen import frozen
+from aish.core.json import canonical
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
@@ -19,7 +20,6 @@ from aish.engine.run_folder import RunFolder
 from aish.features.recording.session import CassetteChoice, CassetteSession
 from aish.features.suggest.calls import made_of_events
 from aish.policy.decide import Ruling, decide
-from aish.policy.gate import canonical
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import Made, stand_in
 from aish.shell.exporting.deeds import Deeds

@@ -6,11 +6,10 @@ from hashlib import sha256
 from typing import Protocol
 
 from aish.config.model import Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
-from aish.core.json import JsonValue
+from aish.core.json import JsonValue, canonical
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.packs.catalogue import OLDER_NAMES
-from aish.policy.gate import canonical
 from aish.policy.lock import (
     Lock,
     ServerPin,
