@@ -11,12 +11,12 @@ from aish.core.errors import UsageError
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
+from aish.features.cluster.address import cluster_address
+from aish.features.cluster.connection import require_dask
+from aish.features.cluster.failure_policy import ToolRules
 from aish.features.resume.unknown_calls import RepeatableTools
 from aish.features.staging.enabled import stages
 from aish.policy.gate import Staging
-from aish.run.cluster.address import cluster_address
-from aish.run.cluster.connection import require_dask
-from aish.run.cluster.failure_policy import ToolRules
 
 
 def cluster_of(
@@ -49,7 +49,7 @@ def cluster_of(
 
     def opened(folder: RunFolder) -> OpenCarrier:
         def carrier(stage: StepContext) -> AbstractAsyncContextManager[Carrier]:
-            from aish.run.cluster.dispatcher import open_carrier
+            from aish.features.cluster.dispatcher import open_carrier
 
             staging: Callable[[Plan, str], Staging] | None = None
             if stages(stage.plan):

@@ -100,7 +100,7 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     assert not [
         name
         for name in modules
-        if name.startswith(("aish.items", "aish.reports", "aish.run.cluster", "genai_prices"))
+        if name.startswith(("aish.items", "aish.reports", "aish.features.cluster", "genai_prices"))
     ]
     others = {"engine.execution.foreach", "engine.resume_state"}
     others |= {"engine.execution.sub_pipeline", "engine.steps.expect", "engine.expectations.check"}

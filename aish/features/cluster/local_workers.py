@@ -2,7 +2,7 @@
 
 All of it speaks TLS with a certificate made for this run: other users of the machine can reach the
 port, and a scheduler runs whatever it is sent. A worker is a process of this module:
-`python -m aish.run.cluster.local_workers < settings.json`.
+`python -m aish.features.cluster.local_workers < settings.json`.
 """
 
 import asyncio
@@ -21,7 +21,7 @@ from distributed import Scheduler, Security, Worker
 
 from aish.core.errors import UnavailableError
 from aish.engine.cancellation import together
-from aish.run.cluster.connection import ended_in_order, quiet
+from aish.features.cluster.connection import ended_in_order, quiet
 from aish.system.process.group import Process, start_process
 from aish.system.process.reaper import Reaper
 
@@ -108,7 +108,7 @@ def _start(cluster: LocalCluster, number: int, logs: Path | None, reaper: Reaper
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         stack.callback(os.close, out)
         # -P: what lies in the current folder is not to be imported.
-        argv = [sys.executable, "-P", "-m", "aish.run.cluster.local_workers"]
+        argv = [sys.executable, "-P", "-m", "aish.features.cluster.local_workers"]
         streams = (reading, out, out)
         return start_process(argv, cwd=Path.cwd(), env=os.environ, streams=streams, reaper=reaper)
 

@@ -49,8 +49,8 @@ from aish.engine.resources.resources import (
 )
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import Inner, ItemScope, StepContext
-from aish.run.cluster.leased_meter import LeasedMeter, SliceMeters
-from aish.run.cluster.protocol import (
+from aish.features.cluster.leased_meter import LeasedMeter, SliceMeters
+from aish.features.cluster.protocol import (
     ItemResult,
     Opening,
     Packed,

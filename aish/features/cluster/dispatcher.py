@@ -34,13 +34,12 @@ from aish.engine.steps.context import (
     Carrier,
     StepContext,
 )
-from aish.policy.gate import Decision
-from aish.run.cluster.address import ClusterAddress
-from aish.run.cluster.connection import ended_in_order, quiet
-from aish.run.cluster.failure_policy import LOST, ToolRules, after_loss, unrepeatable
-from aish.run.cluster.local_workers import local_cluster
-from aish.run.cluster.protocol import Opening, Packed, Renewal, Scene, Slice, SliceResult
-from aish.run.cluster.worker_session import (
+from aish.features.cluster.address import ClusterAddress
+from aish.features.cluster.connection import ended_in_order, quiet
+from aish.features.cluster.failure_policy import LOST, ToolRules, after_loss, unrepeatable
+from aish.features.cluster.local_workers import local_cluster
+from aish.features.cluster.protocol import Opening, Packed, Renewal, Scene, Slice, SliceResult
+from aish.features.cluster.worker_session import (
     add_scene,
     attend,
     cancel_slice,
@@ -48,6 +47,7 @@ from aish.run.cluster.worker_session import (
     open_session,
     run_slice,
 )
+from aish.policy.gate import Decision
 
 _SLICE_SECONDS = 0.1
 _LARGEST_SLICE = 32

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from aish.core.errors import UsageError
-from aish.run.cluster.address import Certificates, ClusterAddress, cluster_address
-from aish.run.cluster.connection import require_dask
+from aish.features.cluster.address import Certificates, ClusterAddress, cluster_address
+from aish.features.cluster.connection import require_dask
 
 
 @pytest.fixture

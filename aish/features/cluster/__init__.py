@@ -1,0 +1,1 @@
+"""`--cluster`: items in slices on the workers of Dask."""

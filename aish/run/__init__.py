@@ -1,1 +1,0 @@
-"""From a pipeline to a finished run: plan, resources, steps, result."""
