@@ -1,44 +1,417 @@
 """A cassette as the conversation that it is: who said what, in the order of the run (C10).
 
-How a model's stream is put together is the wire's business: `read_answer` is given.
+Requests to models as messages and what is new in each, and messages to and from tool servers in
+words. How a model's stream is put together is the wire's business: `read_answer` is given. Texts
+are untrusted.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
+from urllib.parse import urlsplit
 
-from aish.cassettes.conversation_parts import (
-    Answer,
-    Handshake,
-    LocalCommand,
-    ModelTurn,
-    OtherExchange,
-    Part,
-    ServerExchange,
-)
 from aish.cassettes.edits import text_of
-from aish.cassettes.interaction import Interaction, Response
-from aish.cassettes.json_body import at, json_object, json_or_text, word
-from aish.cassettes.model_requests import (
-    Conversations,
-    chat_request,
-    endpoint_of,
-    messages_of,
-    tool_names,
-)
-from aish.cassettes.server_messages import (
-    arguments_of,
-    is_to_server,
-    left_or_broken,
-    message_of,
-    opening_event,
-    opens,
-    reply_to,
-    sampled_texts,
-    server_of,
-    trouble_of,
-)
+from aish.cassettes.interaction import Interaction, Request, Response
+from aish.cassettes.json_body import at, items, json_messages, json_object, json_or_text, word
+from aish.core.deltas import Usage
+from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.text import counted
+
+
+@frozen
+class AskedCall:
+    """A tool call that a model asked for; `arguments` is the JSON text as it was sent."""
+
+    id: str
+    name: str
+    arguments: str
+
+
+@frozen
+class Message:
+    """A message in a request to a model; `call` is the id of the call that it replies to."""
+
+    role: str
+    text: str
+    calls: tuple[AskedCall, ...] = ()
+    call: str | None = None
+
+
+@frozen
+class Answer:
+    """What a model answered, put together; `trouble` says why it is no whole answer.
+
+    `cost_usd` is what the endpoint says of it.
+    """
+
+    text: str = ""
+    thoughts: str = ""
+    calls: tuple[AskedCall, ...] = ()
+    finish: str = ""
+    usage: Usage = Usage()
+    trouble: str | None = None
+    cost_usd: float | None = None
+
+
+@frozen
+class ModelTurn:
+    """A request to a model and its answer.
+
+    `news` are the messages that the conversation did not have before; `follows` is the number of
+    the exchange that it goes on from, `again` that of the same request, sent before. `sampled` says
+    that a tool server asked for it.
+    """
+
+    number: int
+    endpoint: str
+    model: str
+    news: tuple[Message, ...]
+    tools: tuple[str, ...]
+    answer: Answer
+    follows: int | None = None
+    again: int | None = None
+    sampled: bool = False
+    seconds: float | None = None
+
+
+@frozen
+class ServerExchange:
+    """A message to a tool server and what came back; `name` is a tool's, for `tools/call`.
+
+    `beside` are the other things that the server said meanwhile.
+    """
+
+    number: int
+    server: str
+    method: str
+    name: str
+    arguments: JsonValue
+    text: str
+    failed: bool = False
+    trouble: str | None = None
+    beside: tuple[str, ...] = ()
+    seconds: float | None = None
+
+
+@frozen
+class Handshake:
+    """What opened or closed a session with a tool server, in a few words each."""
+
+    number: int
+    server: str
+    events: tuple[str, ...]
+
+
+@frozen
+class LocalCommand:
+    """A command of a `run` step; `exit_code` is `None` where it is not known."""
+
+    number: int
+    step: str
+    command: tuple[str, ...] | str
+    exit_code: int | None
+    stdout: str
+    stderr: str
+    trouble: str | None = None
+
+
+@frozen
+class OtherExchange:
+    """Anything else, as plain vcrpy records it."""
+
+    number: int
+    method: str
+    uri: str
+    status: int
+    reason: str
+    body: str
+    trouble: str | None = None
+
+
+Part = ModelTurn | ServerExchange | Handshake | LocalCommand | OtherExchange
+
+
+_PLACE = "/chat/completions"
+
+
+def chat_request(request: Request) -> JsonObject | None:
+    """The body of a request to a model; nothing if it is no such request."""
+    path = request.uri.partition("?")[0]
+    if request.method.upper() != "POST" or not path.endswith(_PLACE):
+        return None
+    body = json_object(request.body.decode("utf-8", "replace"))
+    return body if body is not None and isinstance(body.get("messages"), list) else None
+
+
+def endpoint_of(request: Request) -> str:
+    """Where a model is, as a file names it: without a user and a query."""
+    scheme, _, rest = request.uri.partition("?")[0].removesuffix(_PLACE).partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}"
+
+
+def tool_names(body: JsonObject) -> tuple[str, ...]:
+    """The tools that a model is shown."""
+    names = (at(tool, "function", "name") for tool in items(body.get("tools")))
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def messages_of(body: JsonObject) -> tuple[Message, ...]:
+    """The messages of a request."""
+    return tuple(_message(one) for one in items(body["messages"]) if isinstance(one, Mapping))
+
+
+@frozen
+class Heard:
+    """What is new in a request; `follows` is the exchange before it in the same conversation."""
+
+    news: tuple[Message, ...]
+    follows: int | None = None
+    again: int | None = None
+
+
+class Conversations:
+    """Remembers every conversation so far, to tell what a request adds to one."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, int] = {}
+
+    def hear(self, number: int, model: str, messages: Sequence[Message]) -> Heard:
+        """What request `number` says that no request before it did."""
+        # Each message is hashed once, with all that stands before it.
+        chain = hash(model)
+        shared, before = 0, None
+        for length, message in enumerate(messages, 1):
+            chain = hash((chain, message))
+            if chain in self._known:
+                shared, before = length, self._known[chain]
+        self._known[chain] = number
+        if before is not None and shared == len(messages):
+            return Heard((), again=before)
+        news = tuple(messages[shared:])
+        # The answer to the request before is shown there.
+        if before is not None and news[0].role == "assistant":
+            news = news[1:]
+        return Heard(news, follows=before)
+
+
+def _message(value: JsonObject) -> Message:
+    role = value.get("role")
+    call = value.get("tool_call_id")
+    return Message(
+        role if isinstance(role, str) else "?",
+        content_text(value.get("content")),
+        tuple(_call(one) for one in items(value.get("tool_calls"))),
+        call if isinstance(call, str) else None,
+    )
+
+
+def _call(value: JsonValue) -> AskedCall:
+    return AskedCall(
+        word(at(value, "id")),
+        word(at(value, "function", "name")),
+        word(at(value, "function", "arguments")),
+    )
+
+
+def content_text(content: JsonValue) -> str:
+    """The text of a content; of a part that is none, its type."""
+    if not isinstance(content, list):
+        return word(at(content, "text")) if isinstance(content, Mapping) else word(content)
+    return "\n".join(_part(part) for part in content)
+
+
+def _part(part: JsonValue) -> str:
+    text = at(part, "text")
+    if isinstance(text, str):
+        return text
+    if isinstance(part, str):
+        return part
+    kind = word(at(part, "type")) or "unknown"
+    data = at(part, "data") or at(part, "image_url", "url")
+    size = f", {len(data)} characters" if isinstance(data, str) else ""
+    about = word(at(part, "mimeType")) or word(at(part, "uri"))
+    return f"[{kind}{' ' if about else ''}{about}{size}]"
+
+
+_OPENING = {
+    "initialize", "server/discover", "notifications/initialized", "tools/list", "ping",
+    "logging/setLevel", "subscriptions/listen",
+}  # fmt: skip
+_REFUSALS = range(400, 500)
+_LEFT = "left"
+_SAMPLING = "sampling/createMessage"
+_MCP_HEADERS = {"mcp-session-id", "mcp-protocol-version"}
+
+
+@frozen
+class Reply:
+    """The answer to a message, in words; `beside` are the other things that came with it."""
+
+    text: str
+    failed: bool
+    beside: tuple[str, ...]
+    found: JsonObject | None
+
+
+def is_to_server(request: Request) -> bool:
+    """Whether a request is one of MCP."""
+    if request.uri.startswith("mcp+"):
+        return True
+    if b'"jsonrpc"' in request.body:
+        return message_of(request) is not None
+    names = {name.lower() for name, _ in request.headers}
+    return request.method.upper() in {"GET", "DELETE"} and bool(names & _MCP_HEADERS)
+
+
+def message_of(request: Request) -> JsonObject | None:
+    """The JSON-RPC message that a request is."""
+    found = json_object(text_of(request.body))
+    return found if found is not None and "jsonrpc" in found else None
+
+
+def server_of(uri: str) -> str:
+    """An alias where the uri has one, else host and path; never a user or a query."""
+    try:
+        parts = urlsplit(uri)
+    except ValueError:
+        return uri.partition("?")[0]
+    if parts.scheme.startswith("mcp+"):
+        return parts.netloc or parts.path
+    return parts.netloc.rpartition("@")[2] + parts.path
+
+
+def opens(request: Request) -> bool:
+    """Whether a request belongs to the opening or the end of a session."""
+    message = message_of(request)
+    if message is None:
+        return request.method.upper() in {"GET", "DELETE"}
+    return message.get("method") in _OPENING
+
+
+def opening_event(interaction: Interaction) -> str | None:
+    """What an exchange of the opening came to; nothing where there is nothing to say."""
+    request, response = interaction.request, interaction.response
+    message = message_of(request)
+    if message is None:
+        what = "session ended" if request.method.upper() == "DELETE" else "listened"
+        return what if response.status < 400 else f"{what}: HTTP {response.status}"  # ruff: ignore[magic-value-comparison] - HTTP errors begin here
+    method = word(message.get("method"))
+    reply = reply_to(message, interaction)
+    result = at(reply.found, "result")
+    if method == "subscriptions/listen" and not reply.failed:
+        # It ends with the run, which leaves, or where the server has no more to say.
+        trouble = None if response.broken == _LEFT else trouble_of(interaction)
+        return ": ".join(("listened", *filter(None, (trouble or ", ".join(reply.beside),))))
+    if method == "server/discover" and (reply.failed or response.status in _REFUSALS):
+        return "knows no server/discover"
+    if reply.failed or (reply.found is None and method != "notifications/initialized"):
+        return f"{method}: {trouble_of(interaction) or reply.text or 'no answer'}"
+    return _opened(method, result)
+
+
+def _opened(method: str, result: JsonValue) -> str | None:
+    match method:
+        case "initialize" | "server/discover":
+            name = word(at(result, "serverInfo", "name"))
+            version = word(at(result, "serverInfo", "version"))
+            protocol = word(at(result, "protocolVersion"))
+            return " ".join(part for part in (method, name, version, protocol) if part)
+        case "tools/list":
+            return counted(len(items(at(result, "tools"))), "tool")
+        case _:
+            return None
+
+
+def trouble_of(interaction: Interaction) -> str | None:
+    """How an exchange went wrong below the messages, in words."""
+    response = interaction.response
+    if response.broken is not None:
+        return left_or_broken(response.broken)
+    if response.status >= 400:  # ruff: ignore[magic-value-comparison] - HTTP errors begin here
+        return f"HTTP {response.status} {response.reason}".rstrip()
+    return None
+
+
+def left_or_broken(broken: str) -> str:
+    """`Response.broken`, in words."""
+    return "left before the end" if broken == _LEFT else f"broken off: {broken}"
+
+
+def reply_to(message: JsonObject, interaction: Interaction) -> Reply:
+    """What came back for a message."""
+    found: JsonObject | None = None
+    beside: list[JsonObject] = []
+    for one in json_messages(text_of(interaction.response.body)):
+        if "method" not in one and ("result" in one or "error" in one):
+            found = found if found is not None and not _answers(one, message) else one
+        elif "method" in one:
+            beside.append(one)
+    told = tuple(_told(beside))
+    if found is None:
+        return Reply("", failed=False, beside=told, found=None)
+    if "error" in found:
+        code, said = at(found, "error", "code"), word(at(found, "error", "message"))
+        return Reply(f"error {word(code)}: {said}", failed=True, beside=told, found=found)
+    failed = at(found, "result", "isError") is True
+    return Reply(_result_text(found), failed=failed, beside=told, found=found)
+
+
+def sampled_texts(response: Response) -> Iterator[str]:
+    """The last texts of what a server asks the model to answer."""
+    if _SAMPLING.encode() not in response.body:
+        return
+    for message in json_messages(text_of(response.body)):
+        waiting: list[JsonValue] = [message]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, Mapping):
+                if value.get("method") == _SAMPLING:
+                    said = items(at(value, "params", "messages"))
+                    yield content_text(at(said[-1], "content")) if said else ""
+                waiting.extend(value.values())
+            elif isinstance(value, list):
+                waiting.extend(value)
+
+
+def _answers(one: JsonObject, message: JsonObject) -> bool:
+    return str(one.get("id")) == str(message.get("id"))
+
+
+def _result_text(found: JsonObject) -> str:
+    result = found.get("result")
+    content = at(result, "content")
+    if isinstance(content, list) and content:
+        return content_text(content)
+    structured = at(result, "structuredContent")
+    return word(structured if structured is not None else result)
+
+
+def _told(beside: Sequence[JsonObject]) -> Iterator[str]:
+    """What a server said meanwhile; reports of progress are counted only."""
+    progress = 0
+    for one in beside:
+        method = word(one.get("method"))
+        if method == "notifications/progress":
+            progress += 1
+        elif "id" in one:
+            yield f"the server asks: {method}"
+        elif method == "notifications/message":
+            level, data = word(at(one, "params", "level")), word(at(one, "params", "data"))
+            yield f"log {level}: {data}"
+        else:
+            yield method
+    if progress:
+        yield f"{progress} reports of progress"
+
+
+def arguments_of(message: JsonObject) -> JsonObject:
+    """The parameters of a message, without what a protocol adds of its own."""
+    params = message.get("params")
+    if not isinstance(params, Mapping):
+        return {}
+    return {name: value for name, value in params.items() if name != "_meta"}
+
 
 ReadAnswer = Callable[[JsonObject, Response], Answer]
 """What a model answered to the request whose body is given."""

@@ -2,13 +2,13 @@
 
 from dataclasses import replace
 
-from aish.cassettes.assembled import replaced
 from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.interaction import Interaction
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.stream_text import replaced
 
 
-def hidden(interaction: Interaction, places: Places) -> Interaction:
+def hidden(interaction: Interaction, places: PathPlaceholders) -> Interaction:
     """The interaction with the folders' names in place of their paths, as it is written."""
     if not places:
         return interaction

@@ -2,6 +2,8 @@
 
 While recording, bytes reach the caller as they arrive; in replay nothing is opened, and the chunks
 come as they were cut. What is asked for, and what goes live, is the tape's decision.
+
+Failures of connections as words in a cassette, and back as the same failures.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -11,11 +13,39 @@ import httpx
 from anyio.lowlevel import checkpoint
 
 from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.http_failure import failure_of, in_words
+from aish.cassettes.exchange import Exchange
 from aish.cassettes.interaction import NO_ANSWER, NO_ANSWER_REASON, Headers, Request, Response
+from aish.cassettes.recorder import LEFT, CassetteRecorder, Kind
 from aish.cassettes.rpc import Said, peek
-from aish.cassettes.take import Take
-from aish.cassettes.tape import LEFT, Kind, Tape
+
+_KINDS: tuple[type[httpx.TransportError], ...] = (
+    httpx.CloseError,
+    httpx.ConnectError,
+    httpx.ConnectTimeout,
+    httpx.LocalProtocolError,
+    httpx.PoolTimeout,
+    httpx.ProxyError,
+    httpx.ReadError,
+    httpx.ReadTimeout,
+    httpx.RemoteProtocolError,
+    httpx.UnsupportedProtocol,
+    httpx.WriteError,
+    httpx.WriteTimeout,
+)
+_KNOWN = {kind.__name__: kind for kind in _KINDS}
+
+
+def in_words(error: httpx.HTTPError) -> str:
+    """The failure as it stands in a cassette, such as `ConnectError: no route`."""
+    return f"{type(error).__name__}: {error}"
+
+
+def failure_of(words: str) -> httpx.TransportError:
+    """The failure that the words are of; a broken connection where nothing else is said."""
+    name, _, text = words.partition(": ")
+    kind = _KNOWN.get(name)
+    return httpx.ReadError(words) if kind is None else kind(text)
+
 
 MakeTransport = Callable[[], httpx.AsyncBaseTransport]
 Cue = Callable[[], int]
@@ -32,7 +62,7 @@ _JSON = (("content-type", "application/json"),)
 
 
 def taped(
-    tape: Tape, kind: Kind, make: MakeTransport, *, origin: str | None = None
+    tape: CassetteRecorder, kind: Kind, make: MakeTransport, *, origin: str | None = None
 ) -> httpx.AsyncBaseTransport:
     """A transport that plays from a tape, records to it, or both.
 
@@ -45,14 +75,16 @@ def taped(
 
 
 class _Taped(httpx.AsyncBaseTransport):
-    def __init__(self, tape: Tape, kind: Kind, make: MakeTransport, origin: str | None) -> None:
+    def __init__(
+        self, tape: CassetteRecorder, kind: Kind, make: MakeTransport, origin: str | None
+    ) -> None:
         self._tape = tape
         self._kind = kind
         self._make = make
         self._origin = origin
         self._live: httpx.AsyncBaseTransport | None = None
         self._last_reply = 0
-        self._open: list[Take] = []
+        self._open: list[Exchange] = []
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         """Answer from the tape, or from the real transport."""
@@ -116,7 +148,7 @@ class _Taped(httpx.AsyncBaseTransport):
         response.stream = _Teed(response.stream, take, cue, request)
         return response
 
-    def _cue_of(self, take: Take, said: Said | None) -> Cue:
+    def _cue_of(self, take: Exchange, said: Said | None) -> Cue:
         """What has to be asked before the next piece of an answer can be played (`Chunk.after`).
 
         Before what a server says unasked: whatever was asked last. Before the rest of an answer:
@@ -136,7 +168,7 @@ class _Teed(httpx.AsyncByteStream):
     """A live body; each chunk is noted and handed on at once."""
 
     def __init__(
-        self, stream: httpx.AsyncByteStream, take: Take, cue: Cue, request: httpx.Request
+        self, stream: httpx.AsyncByteStream, take: Exchange, cue: Cue, request: httpx.Request
     ) -> None:
         self._stream = stream
         self._take = take
@@ -165,7 +197,7 @@ class _Player:
     """Plays one recorded answer."""
 
     def __init__(
-        self, found: Response, tape: Tape, request: httpx.Request, *, is_listening: bool
+        self, found: Response, tape: CassetteRecorder, request: httpx.Request, *, is_listening: bool
     ) -> None:
         self._found = found
         self._tape = tape

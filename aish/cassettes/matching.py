@@ -12,7 +12,7 @@ from urllib.parse import parse_qsl, urlsplit
 from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.ignored import Ignored
 from aish.cassettes.interaction import Request
-from aish.cassettes.places import NOWHERE, Places
+from aish.cassettes.path_placeholders import NOWHERE, PathPlaceholders
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 
@@ -49,7 +49,7 @@ class Canonical:
 class Matching:
     """The rules of a pipeline by which requests are compared."""
 
-    def __init__(self, *, ignore: Sequence[str] = (), places: Places = NOWHERE) -> None:
+    def __init__(self, *, ignore: Sequence[str] = (), places: PathPlaceholders = NOWHERE) -> None:
         """Read the rules.
 
         Raises:

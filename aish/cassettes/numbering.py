@@ -3,15 +3,17 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from aish.cassettes.exchange import Exchange
 from aish.cassettes.interaction import Interaction
-from aish.cassettes.take import Take
 
 
-def in_order(kept: Sequence[Interaction | Take | None]) -> tuple[Interaction, ...]:
+def in_order(kept: Sequence[Interaction | Exchange | None]) -> tuple[Interaction, ...]:
     """What there is, in order, with numbers of interactions as they are now."""
     there = [place for place, one in enumerate(kept) if one is not None]
     numbers = {place + 1: number for number, place in enumerate(there, 1)}
-    found = (one.interaction if isinstance(one, Take) else one for one in kept if one is not None)
+    found = (
+        one.interaction if isinstance(one, Exchange) else one for one in kept if one is not None
+    )
     if len(there) == len(kept):
         return tuple(found)
     return tuple(numbered(one, numbers) for one in found)

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
-from aish.cassettes.assembled import replaced
 from aish.cassettes.edits import bytes_of, text_of
 from aish.cassettes.interaction import Head, Headers, Interaction, Request, Response
 from aish.cassettes.repeated import Repeated, masked
+from aish.cassettes.stream_text import replaced
 from aish.system.secrets.secrets import Secrets
 
 SENSITIVE = frozenset(

@@ -127,7 +127,7 @@ class Store:
         return self._forms[index]
 
     def _miss(self, form: Canonical) -> CassetteMissError:
-        from aish.cassettes.miss import Recorded, explain
+        from aish.cassettes.mismatch import Recorded, explain
 
         recorded = [
             Recorded(index + 1, self._form(index), index in self._used)

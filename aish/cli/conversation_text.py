@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from aish.cassettes.conversation_parts import (
+from aish.cassettes.conversation import (
     AskedCall,
     Handshake,
     LocalCommand,

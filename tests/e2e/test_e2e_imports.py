@@ -12,19 +12,18 @@ HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata"
 
 # What prepares and writes a recording, and what people are shown of one.
 LATE = {
-    "assembled",
-    "comparison_text",
     "conversation",
     "hiding",
+    "refusal",
+    "json_body",
     "layout",
-    "miss",
+    "mismatch",
     "reading",
     "redact",
-    "refusal",
     "renumber",
     "scan",
+    "stream_text",
     "trajectory",
-    "tree",
 }
 
 _AT_END = """
@@ -138,7 +137,7 @@ def test_a_recording_imports_what_writes_it_only_after_its_first_byte(
     recording = imported(project, *arguments, "--record", "c.yaml", script=_AT_FIRST_BYTE)
 
     more = recording - plain
-    assert "aish.cassettes.tape" in more
+    assert "aish.cassettes.recorder" in more
     assert more & {*HEAVY, *(f"aish.cassettes.{name}" for name in LATE)} == set()
     assert [name for name in more if not name.startswith("aish.")] == []
 
@@ -158,4 +157,6 @@ def test_a_recording_and_a_replay_import_nothing_that_only_a_comparison_needs(
         assert "aish.cassettes.trajectory" not in modules
         assert "aish.cassettes.conversation" not in modules
     # A replay writes nothing, and one without a miss explains none.
-    assert replay & {"aish.cassettes.scan", "aish.cassettes.miss", "aish.cassettes.scrub"} == set()
+    assert (
+        replay & {"aish.cassettes.scan", "aish.cassettes.mismatch", "aish.cassettes.scrub"} == set()
+    )

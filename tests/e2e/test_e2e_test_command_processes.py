@@ -14,7 +14,7 @@ from model_endpoint import text_reply
 from aish.cassettes.file import load
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.layout import whole
-from aish.cassettes.tape import LEFT
+from aish.cassettes.recorder import LEFT
 
 TWO = """
 prompt: "Say {{ inputs.word }}"

@@ -10,9 +10,9 @@ from anyio.abc import SocketAttribute, SocketStream
 
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import NOWHERE, Places
+from aish.cassettes.path_placeholders import NOWHERE, PathPlaceholders
+from aish.cassettes.recorder import CassetteRecorder, Kind, RecorderRules, Way
 from aish.cassettes.recording import Recording
-from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.system.clock import SystemClock
 from aish.system.secrets.secrets import Secrets
 
@@ -42,14 +42,14 @@ def tape(
     paced: bool = False,
     lenient: bool = False,
     secrets: Secrets | None = None,
-    places: Places = NOWHERE,
+    places: PathPlaceholders = NOWHERE,
     recording: Recording | None = None,
     allow: tuple[str, ...] = (),
-) -> Tape:
+) -> CassetteRecorder:
     """A tape on which everything goes one way, but for `ways`."""
     all_ways: dict[Kind, Way] = {"model": way, "mcp": way, "exec": way, **(ways or {})}
-    return Tape(
-        TapeRules(all_ways, allow, paced=paced, lenient=lenient),
+    return CassetteRecorder(
+        RecorderRules(all_ways, allow, paced=paced, lenient=lenient),
         recorded,
         Matching(places=places),
         places=places,

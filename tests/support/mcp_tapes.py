@@ -14,9 +14,9 @@ from waits import longest_wait
 from aish.cassettes.file import load
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import NOWHERE
+from aish.cassettes.path_placeholders import NOWHERE
+from aish.cassettes.recorder import CassetteRecorder, Kind, RecorderRules, Way
 from aish.cassettes.recording import Recording
-from aish.cassettes.tape import Kind, Tape, TapeRules, Way
 from aish.core.events import ServerInfo
 from aish.core.protocols import Progress
 from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter
@@ -101,10 +101,10 @@ def _tape(
     *,
     paced: bool = False,
     lenient: bool = False,
-) -> Tape:
+) -> CassetteRecorder:
     ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
-    return Tape(
-        TapeRules(ways, (_PICTURE,), paced=paced, lenient=lenient),
+    return CassetteRecorder(
+        RecorderRules(ways, (_PICTURE,), paced=paced, lenient=lenient),
         held,
         Matching(),
         places=NOWHERE,
@@ -115,7 +115,10 @@ def _tape(
 
 
 def _run(
-    tape: Tape, act: Act, connections: Sequence[ServerConnection], options: dict[str, Any]
+    tape: CassetteRecorder,
+    act: Act,
+    connections: Sequence[ServerConnection],
+    options: dict[str, Any],
 ) -> tuple[Seen, float]:
     opened: Any = dynamic_registry if options.pop("live", False) else registry
 

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aish.cassettes.conversation import conversation
-from aish.cassettes.conversation_parts import Part
+from aish.cassettes.conversation import Part, conversation
 from aish.cassettes.file import load
 from aish.cassettes.interaction import Cassette
 from aish.cli.conversation_text import head_lines, part_lines

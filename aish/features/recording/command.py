@@ -11,7 +11,7 @@ import anyio
 
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Request, Response
-from aish.cassettes.tape import LEFT, Tape
+from aish.cassettes.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import ended, not_started
@@ -21,7 +21,7 @@ _VERB = "EXEC"
 
 
 async def through_tape(
-    tape: Tape,
+    tape: CassetteRecorder,
     step: str,
     arguments: JsonObject,
     run: Callable[[JsonObject], Awaitable[ToolResult]],

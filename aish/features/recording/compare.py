@@ -10,17 +10,18 @@ from dataclasses import replace
 from typing import Final
 
 from aish.agent.runtime import add_cost, add_usage
-from aish.cassettes.conversation import conversation
-from aish.cassettes.conversation_parts import (
+from aish.cassettes.conversation import (
     AskedCall,
     LocalCommand,
     ModelTurn,
     Part,
     ServerExchange,
+    chat_request,
+    conversation,
+    endpoint_of,
 )
 from aish.cassettes.interaction import Interaction, Request
 from aish.cassettes.json_body import at, items, json_or_text, word
-from aish.cassettes.model_requests import chat_request, endpoint_of
 from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
 from aish.config.model import ModelEntry
 from aish.core.deltas import Usage

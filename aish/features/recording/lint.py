@@ -10,16 +10,22 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from aish.cassettes.conversation import conversation
-from aish.cassettes.conversation_parts import Handshake, LocalCommand, ModelTurn, ServerExchange
+from aish.cassettes.conversation import (
+    Handshake,
+    LocalCommand,
+    ModelTurn,
+    ServerExchange,
+    conversation,
+    is_to_server,
+    server_of,
+)
 from aish.cassettes.edits import text_of
 from aish.cassettes.file import load, partial
 from aish.cassettes.interaction import Cassette, Headers, Interaction
 from aish.cassettes.json_body import at, items, json_messages
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
 from aish.cassettes.redact import SENSITIVE
 from aish.cassettes.scan import scan, scan_text
-from aish.cassettes.server_messages import is_to_server, server_of
 from aish.config.model import CallStep, CassetteSettings, Pipeline, Prompt, PromptStep, RunStep
 from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
@@ -62,7 +68,7 @@ class _Wanted:
 
 
 def stale_prompts(
-    steps: Iterable[PromptStep], turns: Iterable[ModelTurn], places: Places
+    steps: Iterable[PromptStep], turns: Iterable[ModelTurn], places: PathPlaceholders
 ) -> Iterator[tuple[str, bool]]:
     """A sentence for each prompt that was not sent as it stands, and whether it is certain.
 
@@ -96,7 +102,7 @@ def _opening(turn: ModelTurn) -> _Opening:
     return _Opening(system, "\n\n".join(one.text for one in turn.news if one.role == "user"))
 
 
-def _wanted(step: PromptStep, places: Places) -> _Wanted:
+def _wanted(step: PromptStep, places: PathPlaceholders) -> _Wanted:
     return _Wanted(
         step.id,
         tuple(chain.from_iterable(_literals(text, places) for text in systems_of(step))),
@@ -105,7 +111,7 @@ def _wanted(step: PromptStep, places: Places) -> _Wanted:
     )
 
 
-def _literals(source: str, places: Places) -> _Literals:
+def _literals(source: str, places: PathPlaceholders) -> _Literals:
     """The texts around what is put in; none where only running the template could tell."""
     if "{%" in source or "{#" in source:
         return ()
@@ -174,7 +180,7 @@ def staleness(pipeline: Pipeline, settings: CassetteSettings, cassette: Cassette
 
 
 def _prompts(plan: Plan, turns: Iterable[ModelTurn]) -> Iterator[tuple[str, bool]]:
-    places = Places(root=str(plan.pipeline.file.parent.resolve()))
+    places = PathPlaceholders(root=str(plan.pipeline.file.parent.resolve()))
     steps = [step for step in plan.steps if isinstance(step, PromptStep)]
     return stale_prompts(steps, turns, places)
 

@@ -2,12 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from aish.cassettes.conversation_parts import Answer, AskedCall
+from aish.cassettes.conversation import Answer, AskedCall, left_or_broken, tool_names
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Response
-from aish.cassettes.model_requests import tool_names
-from aish.cassettes.server_messages import left_or_broken
-from aish.cassettes.tape import LEFT
+from aish.cassettes.recorder import LEFT
 from aish.core.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject

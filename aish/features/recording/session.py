@@ -14,15 +14,15 @@ from pathlib import Path
 from anyio.lowlevel import checkpoint
 
 from aish.cassettes.errors import CassetteFileError
+from aish.cassettes.exchange import Exchange
 from aish.cassettes.file import failed, load, partial, shown
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Cassette, Head, Interaction, Request
 from aish.cassettes.matching import Matching
 from aish.cassettes.numbering import in_order
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.recorder import LEFT, CassetteRecorder, Kind, RecorderRules, Way, kind_of
 from aish.cassettes.recording import Recording, require_place
-from aish.cassettes.take import Take
-from aish.cassettes.tape import LEFT, Kind, Tape, TapeRules, Way, kind_of
 from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, CassetteInfo, CassetteMode, CassetteUse, Event, Level, Notice
@@ -143,7 +143,7 @@ class CassetteSession:
         return shown(self.choice.path)
 
 
-class RunRecorder(Tape):
+class RunRecorder(CassetteRecorder):
     """The tape of a run, with what its end needs to know."""
 
     session: CassetteSession
@@ -158,7 +158,7 @@ class RunRecorder(Tape):
         """For `run.started`."""
         return CassetteInfo(self.session.shown, self.session.mode)
 
-    def begin(self, kind: Kind, request: Request) -> Take | None:
+    def begin(self, kind: Kind, request: Request) -> Exchange | None:
         """See `Tape`."""
         if kind == "model" and self.session.choice.answers_only:
             request = replace(request, body=_NO_CONVERSATION)
@@ -173,8 +173,8 @@ class RunRecorder(Tape):
         self.settle()
         return in_order([self._known(one) for one in self._kept])
 
-    def _known(self, one: Interaction | Take | None) -> Interaction | None:
-        if not isinstance(one, Take):
+    def _known(self, one: Interaction | Exchange | None) -> Interaction | None:
+        if not isinstance(one, Exchange):
             return one
         if one.ended:
             return one.interaction
@@ -336,7 +336,7 @@ def open_recorder(
         UsageError: a path in `ignore` is of a kind that is not supported.
     """
     choice = session.choice
-    places = Places(
+    places = PathPlaceholders(
         root=str(plan.pipeline.file.parent.resolve()),
         run="" if folder.path is None else str(folder.path),
         home=options.environ.get("HOME", ""),
@@ -352,7 +352,7 @@ def open_recorder(
             opened = _Lasting(choice.path, replace(head, env={}))
             recording = stack.enter_context(opened)
         tape = RunRecorder(
-            TapeRules(
+            RecorderRules(
                 session.ways,
                 choice.allow,
                 paced=choice.paced,
@@ -418,8 +418,7 @@ def end_tape(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
 def _compared(tape: RunRecorder) -> str:
     """What the live model did otherwise than the recorded one (C7)."""
     # Only here: these take milliseconds, and hardly any run compares.
-    from aish.cassettes.comparison_text import comparison_lines
-    from aish.cassettes.trajectory import compare
+    from aish.cassettes.trajectory import compare, comparison_lines
     from aish.features.recording.compare import Following, asked_for
 
     following = tape.following

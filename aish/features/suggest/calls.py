@@ -6,13 +6,23 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from aish.cassettes.conversation import conversation
-from aish.cassettes.conversation_parts import AskedCall, LocalCommand, ModelTurn, ServerExchange
+from aish.cassettes.conversation import (
+    AskedCall,
+    LocalCommand,
+    ModelTurn,
+    ServerExchange,
+    chat_request,
+    conversation,
+    is_to_server,
+    message_of,
+    messages_of,
+    reply_to,
+    server_of,
+    tool_names,
+)
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.json_body import at, items, json_object, json_or_text
-from aish.cassettes.model_requests import chat_request, messages_of, tool_names
-from aish.cassettes.server_messages import is_to_server, message_of, reply_to, server_of
 from aish.config.loader import load_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError

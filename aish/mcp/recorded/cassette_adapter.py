@@ -18,11 +18,11 @@ import anyio
 from anyio.abc import TaskGroup
 
 from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.exchange import Exchange
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Request, Response
+from aish.cassettes.recorder import LEFT, CassetteRecorder
 from aish.cassettes.rpc import Said, message_of, peek
-from aish.cassettes.take import Take
-from aish.cassettes.tape import LEFT, Tape
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
 from aish.mcp.protocol import messages
@@ -100,7 +100,7 @@ PATIENCE = 2.0
 class _Running:
     """A request without its answer, while it is recorded."""
 
-    take: Take
+    take: Exchange
     method: str
 
 
@@ -113,7 +113,7 @@ class RecordedTransport:
 
     def __init__(
         self,
-        tape: Tape,
+        tape: CassetteRecorder,
         uri: str,
         make: Callable[[], Transport],
         tasks: TaskGroup,
@@ -129,7 +129,7 @@ class RecordedTransport:
         self._is_open = False
         self._opening = anyio.Lock()
         self._running: dict[int, _Running] = {}
-        self._last: Take | None = None
+        self._last: Exchange | None = None
         self._kept: list[bytes] = []
         self._asked_live: set[str | int] = set()
         self._newest = 0
@@ -215,7 +215,7 @@ class RecordedTransport:
                 self._is_open = True
         return self._inner
 
-    async def _record(self, take: Take, outgoing: Outgoing) -> Answer:
+    async def _record(self, take: Exchange, outgoing: Outgoing) -> Answer:
         number = outgoing.number
         self._running[number] = _Running(take, outgoing.method)
         self._newest = take.number
@@ -322,7 +322,7 @@ def _lines(held: Response) -> list[tuple[bytes, float]]:
     return [*found, (rest, seconds)] if rest.strip() else found
 
 
-def _break(take: Take | None, error: BaseException) -> None:
+def _break(take: Exchange | None, error: BaseException) -> None:
     """End an exchange that failed, or that we left."""
     if take is not None:
         take.end(broken=in_words(error) if isinstance(error, McpError) else LEFT)
@@ -343,7 +343,7 @@ _STDERR = "STDERR"
 class RunCassetteAdapter:
     """A tape as the adapter of this room."""
 
-    def __init__(self, tape: Tape) -> None:
+    def __init__(self, tape: CassetteRecorder) -> None:
         self._tape = tape
 
     @property

@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from aish.cassettes.conversation import conversation
-from aish.cassettes.conversation_parts import ModelTurn
+from aish.cassettes.conversation import ModelTurn, conversation
 from aish.cassettes.file import load, partial
 from aish.cassettes.interaction import Interaction
 from aish.cassettes.numbering import numbered
-from aish.cassettes.tape import kind_of
+from aish.cassettes.recorder import kind_of
 from aish.core.frozen import frozen
 from aish.features.recording.recorded_answer import read_answer
 from aish.shell.exporting.deeds import Deeds, Said

@@ -7,14 +7,14 @@ So each answer is given in its order, and the cassette holds the request that it
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from aish.cassettes.conversation import chat_request, messages_of
 from aish.cassettes.edits import edited_response, text_of
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.interaction import Cassette, Head, Interaction, Request, Response
 from aish.cassettes.matching import Matching
-from aish.cassettes.model_requests import chat_request, messages_of
 from aish.cassettes.numbering import numbered
-from aish.cassettes.places import Places
-from aish.cassettes.tape import Kind, TapeRules
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.recorder import Kind, RecorderRules
 from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
 from aish.shell.exporting.matched import Matched
 from aish.system.secrets.secrets import Secrets
@@ -28,12 +28,12 @@ class Rehearsal(RunRecorder):
         matched: Matched,
         head: Head,
         choice: CassetteChoice,
-        places: Places,
+        places: PathPlaceholders,
         secrets: Secrets,
         monotonic: Callable[[], float],
     ) -> None:
         super().__init__(
-            TapeRules({"model": "replay", "mcp": "replay", "exec": "replay"}),
+            RecorderRules({"model": "replay", "mcp": "replay", "exec": "replay"}),
             matched.others,
             Matching(places=places),
             places=places,

@@ -7,7 +7,7 @@ from pathlib import Path
 import anyio
 
 from aish.cassettes.interaction import Cassette, Head, Interaction
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
 from aish.config.model import Pipeline
 from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
 from aish.core.frozen import frozen
@@ -56,7 +56,7 @@ async def rehearse(
     head = Head(False, "", "", dict(opened.plan.variables))
     pipeline = load_checked(file, ())
     _require_unasked(pipeline, made)
-    places = Places(
+    places = PathPlaceholders(
         root=str(file.parent.resolve()), run="", home=opened.options.environ.get("HOME", "")
     )
     options = RunOptions(environ=opened.options.environ, lock="none")

@@ -30,7 +30,7 @@ from hypothesis import strategies as st
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Chunk, Interaction, Request, Response
-from aish.cassettes.tape import LEFT, Tape
+from aish.cassettes.recorder import LEFT, CassetteRecorder
 from aish.models.transport import beginning_of, body_of
 
 pytestmark = pytest.mark.anyio
@@ -141,7 +141,7 @@ async def test_two_tapes_at_the_same_time_do_not_mix() -> None:
     tapes = [tape("record"), tape("record")]
     async with endpoint([OK, chunk(b"x"), END]) as served, anyio.create_task_group() as tasks:
 
-        async def ask(one: Tape, name: bytes) -> None:
+        async def ask(one: CassetteRecorder, name: bytes) -> None:
             transport = taped(one, "model", httpx.AsyncHTTPTransport)
             for number in range(5):
                 response = await send(transport, served.url, b'{"%s": %d}' % (name, number))

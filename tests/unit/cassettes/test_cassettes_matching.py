@@ -9,7 +9,7 @@ from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.ignored import Ignored
 from aish.cassettes.interaction import Interaction, Request
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
 from aish.cassettes.store import Store
 from aish.core.errors import UsageError
 
@@ -118,8 +118,10 @@ def test_a_path_that_is_not_understood_is_refused(path: str) -> None:
 
 @pytest.mark.requirement("C4")
 def test_folders_of_another_machine_are_the_same_folders() -> None:
-    here = Places(root="/home/ann/project", run="/home/ann/project/.aish/run1", home="/home/ann")
-    there = Places(root="/srv/ci", run="/tmp/r2", home="/root")
+    here = PathPlaceholders(
+        root="/home/ann/project", run="/home/ann/project/.aish/run1", home="/home/ann"
+    )
+    there = PathPlaceholders(root="/srv/ci", run="/tmp/r2", home="/root")
     text = "read {root}/a.txt and {run}/log then {home}, not {root}-old"
     one = text.format(
         root="/home/ann/project", run="/home/ann/project/.aish/run1", home="/home/ann"
@@ -141,7 +143,7 @@ def test_folders_of_another_machine_are_the_same_folders() -> None:
 
 @pytest.mark.requirement("C4")
 def test_a_path_whose_slashes_are_escaped_is_found() -> None:
-    places = Places(root="/srv/work")
+    places = PathPlaceholders(root="/srv/work")
 
     assert places.hide('{"a": "\\/srv\\/work\\/x", "b": "/srv/work"}') == (
         '{"a": "<root>\\/x", "b": "<root>"}'
@@ -149,8 +151,8 @@ def test_a_path_whose_slashes_are_escaped_is_found() -> None:
 
 
 def test_places_that_are_not_given_change_nothing() -> None:
-    assert Places(root="/", home="").hide("/ and /etc") == "/ and /etc"
-    assert Places().show("<root>") == "<root>"
+    assert PathPlaceholders(root="/", home="").hide("/ and /etc") == "/ and /etc"
+    assert PathPlaceholders().show("<root>") == "<root>"
 
 
 @pytest.mark.requirement("C4")

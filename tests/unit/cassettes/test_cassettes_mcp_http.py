@@ -24,7 +24,7 @@ from cassette_tapes import (
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Chunk, Interaction, Request, Response
-from aish.cassettes.tape import LEFT, Tape
+from aish.cassettes.recorder import LEFT, CassetteRecorder
 
 pytestmark = pytest.mark.anyio
 URL = "http://127.0.0.1:9/mcp"
@@ -45,11 +45,11 @@ def event(body: bytes) -> bytes:
     return b"data: " + body + b"\n\n"
 
 
-def player(one: Tape) -> httpx.AsyncBaseTransport:
+def player(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
     return taped(one, "mcp", nothing)
 
 
-def recorder(one: Tape) -> httpx.AsyncBaseTransport:
+def recorder(one: CassetteRecorder) -> httpx.AsyncBaseTransport:
     return taped(one, "mcp", httpx.AsyncHTTPTransport)
 
 
@@ -134,7 +134,7 @@ async def until_heard(served: Endpoint, count: int) -> None:
         await anyio.lowlevel.checkpoint()
 
 
-async def record_a_listener(recording: Tape) -> str:
+async def record_a_listener(recording: CassetteRecorder) -> str:
     """A listener that hears something during the second of two calls."""
     said = anyio.Event()
     quiet, loud = [json_answer(reply(1))], [json_answer(reply(2))]

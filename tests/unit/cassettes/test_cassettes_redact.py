@@ -13,7 +13,7 @@ from work import work_of
 from aish.cassettes.edits import Edit, edited_response, text_of
 from aish.cassettes.hiding import hidden
 from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
 from aish.cassettes.redact import SENSITIVE, redact, redact_head
 from aish.cassettes.scan import scan, scan_text
 from aish.system.secrets.secrets import Secrets
@@ -150,7 +150,7 @@ def test_only_the_secret_in_a_json_body_changes(
 @pytest.mark.requirement("C4")
 @pytest.mark.parametrize("body", ODD)
 def test_only_the_folder_in_a_json_body_changes(body: str) -> None:
-    places = Places(root="/work/my project", home="/home/ann")
+    places = PathPlaceholders(root="/work/my project", home="/home/ann")
     said = body.replace("{}", "/work/my project/x")
     response = answer(said)
 

@@ -24,9 +24,9 @@ from aish.cassettes.errors import CassetteFileError, CassetteMissError
 from aish.cassettes.file import load, partial
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.recorder import LEFT, CassetteRecorder, Kind, Way
 from aish.cassettes.recording import Recording
-from aish.cassettes.tape import LEFT, Kind, Tape, Way
 from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'
@@ -39,7 +39,7 @@ def secrets() -> Secrets:
     return made
 
 
-def keep(one: Tape, request: Request, *pieces: bytes) -> None:
+def keep(one: CassetteRecorder, request: Request, *pieces: bytes) -> None:
     take = one.begin("model", request)
     assert take is not None
     for piece in pieces:
@@ -120,7 +120,7 @@ def test_a_live_secret_matches_the_tag_that_was_written_for_it() -> None:
 def test_a_secret_with_a_folders_name_in_it_is_still_a_secret() -> None:
     held = Secrets()
     held.add("KEY", "/home/ann/very-hidden")
-    recording = tape("record", secrets=held, places=Places(home="/home/ann"))
+    recording = tape("record", secrets=held, places=PathPlaceholders(home="/home/ann"))
     keep(recording, chat("see /home/ann/very-hidden and /home/ann/x"), b"ok")
 
     (kept,) = recording.finish(HEAD)
@@ -229,7 +229,7 @@ def test_only_a_tools_miss_can_be_forgiven() -> None:
 def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
     arguments = json.dumps({"path": f"{root}/x.txt"})
     spellings = [True, False]
-    here, there = Places(root=root), Places(root="/other/place")
+    here, there = PathPlaceholders(root=root), PathPlaceholders(root="/other/place")
     for ascii_only in spellings:
         call = {"role": "assistant", "tool_calls": [{"function": {"arguments": arguments}}]}
         body = {"messages": [{"content": f"in {root}, {root}/x"}, call]}
@@ -262,11 +262,13 @@ def test_a_folder_with_any_name_is_the_same_folder_elsewhere(root: str) -> None:
 
 @pytest.mark.requirement("C4")
 def test_a_folder_that_a_model_spells_in_pieces_is_found() -> None:
-    recording = tape("record", places=Places(root="/srv/work"))
+    recording = tape("record", places=PathPlaceholders(root="/srv/work"))
     keep(recording, chat("where"), delta("in /sr"), delta("v/wo"), delta("rk/x.txt"))
     (kept,) = recording.finish(HEAD)
 
-    again = tape("replay", kept, places=Places(root="/elsewhere")).recorded("model", chat("where"))
+    again = tape("replay", kept, places=PathPlaceholders(root="/elsewhere")).recorded(
+        "model", chat("where")
+    )
 
     assert again is not None
     pieces = [json.loads(piece[6:]) for piece, _ in again.pieces()]
@@ -289,7 +291,7 @@ def test_a_long_conversation_is_replayed_within_its_time() -> None:
         body = json.dumps({"model": "m", "messages": turns}).encode()
         requests.append(Request("POST", CHAT, body=body))
     assert len(requests[-1].body) > 180_000
-    places = Places(root="/srv/work", home="/home/ann")
+    places = PathPlaceholders(root="/srv/work", home="/home/ann")
     events = b"".join(delta(f"word {number}") for number in range(20))
     held = [Interaction(request, answer(events)) for request in requests]
 

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.comparison_text import comparison_lines
 from aish.cassettes.text_difference import changed_lines
 from aish.cassettes.trajectory import (
     Call,
@@ -16,6 +15,7 @@ from aish.cassettes.trajectory import (
     Totals,
     Trajectory,
     compare,
+    comparison_lines,
 )
 from aish.core.deltas import Usage
 from aish.core.json import JsonValue

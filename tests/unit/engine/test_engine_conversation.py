@@ -21,14 +21,14 @@ from recorded_runs import (
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.conversation import conversation
-from aish.cassettes.conversation_parts import (
+from aish.cassettes.conversation import (
     Handshake,
     LocalCommand,
     ModelTurn,
     OtherExchange,
     Part,
     ServerExchange,
+    conversation,
 )
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cli.conversation_text import head_lines, part_lines

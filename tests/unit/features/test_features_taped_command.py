@@ -10,9 +10,9 @@ from waits import longest_wait
 from aish.cassettes.errors import CassetteMissError
 from aish.cassettes.file import load
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.recorder import Kind, RecorderRules, Way
 from aish.cassettes.recording import Recording
-from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder
@@ -59,11 +59,11 @@ class Desk:
         paced: bool = False,
     ) -> RunRecorder:
         ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
-        places = Places(root=str(self.folder))
+        places = PathPlaceholders(root=str(self.folder))
         secrets = Secrets()
         secrets.add("KEY", SECRET)
         return RunRecorder(
-            TapeRules(ways, lenient=lenient, paced=paced),
+            RecorderRules(ways, lenient=lenient, paced=paced),
             () if way == "record" else load(self.path).interactions,
             Matching(places=places),
             places=places,

@@ -13,7 +13,7 @@ from mcp_scenes import Scene, command, stdio
 from mcp_tapes import Reel
 
 from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.tape import LEFT
+from aish.cassettes.recorder import LEFT
 from aish.config.model import ServerEntry
 from aish.core.json import JsonObject
 from aish.mcp.transports.settings import ServerConnection

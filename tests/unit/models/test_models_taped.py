@@ -9,7 +9,7 @@ from model_turns import Ticking, an_entry, text_of, turn
 
 from aish.cassettes.http import taped
 from aish.cassettes.interaction import Interaction
-from aish.cassettes.tape import Tape
+from aish.cassettes.recorder import CassetteRecorder
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError
 from aish.models.client import open_model
@@ -23,7 +23,7 @@ def limits(**seconds: float) -> ModelTimeout:
     return ModelTimeout(**({"connect": 30.0, "first_token": 30.0, "idle": 30.0} | seconds))
 
 
-async def outcome(entry: ModelEntry, one: Tape, *, live: bool) -> str:
+async def outcome(entry: ModelEntry, one: CassetteRecorder, *, live: bool) -> str:
     """What was said, or why nothing was."""
     make = (lambda: open_client(entry)) if live else nothing
     opened = open_model(

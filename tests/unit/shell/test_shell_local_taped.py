@@ -10,9 +10,9 @@ from shell_local_scenes import ENVIRON, Desk, Scene
 
 from aish.cassettes.file import load
 from aish.cassettes.matching import Matching
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.recorder import Kind, RecorderRules, Way
 from aish.cassettes.recording import Recording
-from aish.cassettes.tape import Kind, TapeRules, Way
 from aish.config.model import PLATFORM_SHELL
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import LocalCommands, command_arguments
@@ -27,9 +27,9 @@ from aish.system.secrets.secrets import Secrets
 
 def tape(folder: Path, way: Way, recording: Recording | None = None) -> RunRecorder:
     ways: dict[Kind, Way] = dict.fromkeys(("model", "mcp", "exec"), way)
-    places = Places(root=str(folder))
+    places = PathPlaceholders(root=str(folder))
     return RunRecorder(
-        TapeRules(ways),
+        RecorderRules(ways),
         () if way == "record" else load(folder / "tape.yaml").interactions,
         Matching(places=places),
         places=places,

@@ -18,7 +18,7 @@ _WHOLE = r"(?![\w-]|\.\w)"
 _NEAR = 4096
 
 
-class Places:
+class PathPlaceholders:
     """The pipeline's folder, the run's folder and the home folder, here and now.
 
     A folder that is not given, or is the root of the file system, has no name.
@@ -101,4 +101,4 @@ def _depth(text: str, place: int) -> int:
     return (slashes + 1).bit_length()
 
 
-NOWHERE = Places()
+NOWHERE = PathPlaceholders()

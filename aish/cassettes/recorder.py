@@ -14,15 +14,15 @@ import anyio
 
 from aish.cassettes.edits import edited_response, text_of
 from aish.cassettes.errors import CassetteFileError, CassetteMissError
+from aish.cassettes.exchange import Exchange
 from aish.cassettes.interaction import Head, Interaction, Request, Response
 from aish.cassettes.matching import Matching
 from aish.cassettes.numbering import in_order
-from aish.cassettes.places import Places
+from aish.cassettes.path_placeholders import PathPlaceholders
 from aish.cassettes.recording import Recording
 from aish.cassettes.repeated import Repeated
 from aish.cassettes.rpc import message_of, peek
 from aish.cassettes.store import Store
-from aish.cassettes.take import Take
 from aish.core.frozen import frozen
 from aish.system.secrets.secrets import Secrets
 
@@ -39,7 +39,7 @@ _SOON = 0.05
 
 
 @frozen
-class TapeRules:
+class RecorderRules:
     """What the file and the command line say about a tape.
 
     `paced` replays at the recorded pace; `lenient` makes a miss of a tool call that call's own
@@ -52,16 +52,16 @@ class TapeRules:
     lenient: bool = False
 
 
-class Tape:
+class CassetteRecorder:
     """The cassette of one run, played from, recorded to, or both."""
 
     def __init__(
         self,
-        rules: TapeRules,
+        rules: RecorderRules,
         recorded: Iterable[Interaction],
         matching: Matching,
         *,
-        places: Places,
+        places: PathPlaceholders,
         secrets: Secrets,
         monotonic: Callable[[], float],
         recording: Recording | None = None,
@@ -76,10 +76,10 @@ class Tape:
         self._recording = recording
         held = list(recorded)
         self._store = Store(held, matching, renewal)
-        self._kept: list[Interaction | Take | None] = [*held]
+        self._kept: list[Interaction | Exchange | None] = [*held]
         self._vacant: dict[bytes, deque[int]] = {}
-        self._unsettled: list[Take] = []
-        self._open: list[Take] = []
+        self._unsettled: list[Exchange] = []
+        self._open: list[Exchange] = []
         self._early: dict[int, tuple[Interaction, Interaction]] = {}
         self._is_stuck = False
         self._harmless: set[str] = set()
@@ -134,7 +134,7 @@ class Tape:
         """Whether there is an answer to a request that was not used yet."""
         return self._store.holds(self._as_held(request))
 
-    def begin(self, kind: Kind, request: Request) -> Take | None:
+    def begin(self, kind: Kind, request: Request) -> Exchange | None:
         """An exchange goes live now; its place in the order of the run is this one."""
         if self.way(kind) in {"live", "replay"}:
             return None
@@ -145,7 +145,7 @@ class Tape:
         if self._vacant:
             places = self._vacant.get(self._store.key(self._as_written(request)))
         place = places.popleft() if places else len(self._kept)
-        take = Take(request, place + 1, self._monotonic, self._settle_soon)
+        take = Exchange(request, place + 1, self._monotonic, self._settle_soon)
         self._kept[place : place + 1] = [take]
         self._open.append(take)
         self._pass(take.number)
@@ -183,7 +183,7 @@ class Tape:
             if played and not _is_volatile(one):
                 yield number, one
 
-    def _settle_soon(self, take: Take) -> None:
+    def _settle_soon(self, take: Exchange) -> None:
         """Make a take ready to be written, once those who wait for its answer have it.
 
         An answer may come whole: its last byte must not keep its first from being shown.
@@ -251,7 +251,7 @@ class Tape:
         from aish.cassettes.refusal import refuse_secrets
 
         for one in self._kept:
-            if isinstance(one, Take):
+            if isinstance(one, Exchange):
                 one.end(broken=LEFT)
         self.settle()
         done = in_order(self._kept)

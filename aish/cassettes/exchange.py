@@ -5,7 +5,7 @@ from collections.abc import Callable
 from aish.cassettes.interaction import Chunk, Headers, Interaction, Request, Response
 
 
-class Take:
+class Exchange:
     """One exchange while it is recorded; ending it twice is no harm.
 
     `number` is its place in the order of the run, counted from 1.
@@ -16,7 +16,7 @@ class Take:
         request: Request,
         number: int,
         now: Callable[[], float],
-        on_end: Callable[["Take"], None],
+        on_end: Callable[["Exchange"], None],
     ) -> None:
         self.number = number
         self.interaction = Interaction(request, Response())
