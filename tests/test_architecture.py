@@ -48,7 +48,7 @@ ALLOWED = {
     "reports/": set(),
     "reports/otel/sdk.py": {"opentelemetry", "requests"},
     "shell/": {"anyio"},
-    "shell/editor/": {"anyio", "prompt_toolkit"},
+    "shell/input/": {"anyio", "prompt_toolkit"},
     "journal/": set(),
     "output/": {"rich"},
     "output/markdown/": {"markdown_it"},

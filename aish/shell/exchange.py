@@ -1,7 +1,4 @@
-"""One question and its answer, with as many tool rounds as that takes (L15).
-
-However it ends, the conversation is legal afterwards, and the person is back at the prompt.
-"""
+"""One question and its answer, with as many tool rounds as that takes (L15), then its proposals."""
 
 from collections.abc import Sequence
 from itertools import takewhile
@@ -18,7 +15,7 @@ from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
 from aish.engine.final import failure_of
 from aish.engine.resources.resources import missing_server, require_lock
 from aish.engine.steps.context import EXIT_OF_STATUS
-from aish.shell.outgoing import Asked
+from aish.shell.pending_input import Asked
 from aish.shell.recording import settle
 from aish.shell.session import Session
 from aish.shell.steps import finish
@@ -204,3 +201,14 @@ def _finish(
     code = error.exit_code if error is not None else EXIT_OF_STATUS[answer.status]
     if code:
         session.note_failure(answer.status, failure, code)
+
+
+async def ask(session: Session, text: str) -> Answer:
+    """Ask `text`; the `CMD:` lines of the answer are proposed when it is whole."""
+    answer = await exchange(session, text)
+    if answer.status == "ok" and session.open.plan.pipeline.shell.cmd_lines:
+        # The last line of an answer that was cut off may be half a command.
+        whole = answer.text.rpartition("\n")[0] if answer.cut else answer.text
+        for ran in await session.open.local.propose(whole):
+            session.note_command(ran.record, typed=False)
+    return answer

@@ -1,28 +1,55 @@
-"""What there is before a session is: its folder, its journal, the prompt (S1, S6).
-
-Only what is quick to import: the rest comes while the person looks at the prompt.
-"""
+"""What there is before a session is: its file, its folder, its journal, the prompt (S1, S6, F8)."""
 
 import os
 import sys
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
+from aish.config.model import Pipeline
+from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.protocols import Clock
 from aish.engine.plan.options import RunOptions
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.output.event_log import Sink
-from aish.shell.late import Late
-from aish.shell.lines import Lines, PipedLines
-from aish.shell.outlets import Outlets, Told, open_outlets
-from aish.shell.piped import Lost
-from aish.shell.place import sessions_place
+from aish.shell.input.deferred_editor import Late
+from aish.shell.input.lines import Lines, PipedLines
+from aish.shell.outputs import Lost, Outlets, Told, open_outlets
 from aish.system.clock import SystemClock
-from aish.system.paths import state_folder
+from aish.system.paths import config_folder, state_folder
+from aish.system.secrets.secrets import Secrets
+
+NAME = "aish.yaml"
+SHELF = "sessions"
+
+
+def session_file(given: Path | None) -> Path:
+    """The file that was given, else `aish.yaml` here, else the person's own (F8).
+
+    Raises:
+        UsageError: there is none of them.
+    """
+    if given is not None:
+        return given
+    own = config_folder() / NAME
+    for place in (Path(NAME), own):
+        if place.exists():
+            return place
+    raise UsageError(
+        f"no pipeline file was given, and there is neither `./{NAME}` nor `{own}`",
+        hint="`aish init` writes one to begin with; `aish shell FILE` takes any other",
+    )
+
+
+def sessions_place(file: Path, wanted: Path | None) -> RunsPlace:
+    """Where sessions on `file` are kept: in its project, or in the platform's folder for state."""
+    if wanted is None and file.resolve().parent == config_folder().resolve():
+        return RunsPlace(file.parent, state_folder() / SHELF)
+    return RunsPlace(file.parent, wanted, SHELF)
 
 
 @frozen
@@ -91,7 +118,7 @@ def open_stage(
     place = sessions_place(plan.pipeline.file, wanted.run_dir)
     earlier: AnyEarlier | None = None
     if resume is not None:
-        from aish.shell.earlier import find_earlier
+        from aish.shell.resume import find_earlier
 
         earlier = find_earlier(plan.pipeline, place, resume, plan.secrets.mask, stack)
     folder = _folder(plan, place, clock, wanted) if earlier is None else earlier.folder
@@ -135,8 +162,8 @@ def _lines(
         yield PipedLines(_stdin(), late.notice)
         return
     from aish.output.style import look_of
-    from aish.shell.editor.opening import open_editor
-    from aish.shell.editor.settings import Settings
+    from aish.shell.input.editor import Settings
+    from aish.shell.input.open_editor import open_editor
 
     settings = Settings(
         words=late,
@@ -158,3 +185,29 @@ def _stdin() -> int | None:
     except (AttributeError, ValueError, OSError):
         # It was closed before we began.
         return None
+
+
+def session_plan(
+    pipeline: Pipeline, options: RunOptions, secrets: Secrets, model: str | None = None
+) -> Plan:
+    """What a session opens: the servers, the rules with those of `shell`, and one model.
+
+    Raises:
+        PipelineError: a variable that these need is not set.
+        UsageError: an option names what the file does not have.
+    """
+    rules = pipeline.rules
+    ours = replace(rules, auto_approve=rules.auto_approve + pipeline.shell.auto_approve)
+    bare = replace(pipeline, steps=(), outputs=None, rules=ours)
+    plan = _without_prompts(make_plan(bare, options, secrets=secrets))
+    alias = model or plan.default_model
+    if alias is None:
+        return plan
+    summary = pipeline.context.summary_model if pipeline.context.max_tokens else None
+    judges = (alias,) if summary is None else (alias, summary)
+    return _without_prompts(make_plan(bare, options, secrets=secrets, judges=judges))
+
+
+def _without_prompts(plan: Plan) -> Plan:
+    """A session has no steps, so what a lock pins of their prompts is not about it."""
+    return plan if plan.lock is None else replace(plan, lock=replace(plan.lock, prompts={}))

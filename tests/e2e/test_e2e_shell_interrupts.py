@@ -280,7 +280,7 @@ from pathlib import Path
 
 class Late:
     def find_spec(self, name, path=None, target=None):
-        if name == "aish.shell.desk":
+        if name == "aish.shell.bootstrap":
             Path("opens").read_bytes()
 
 sys.meta_path.insert(0, Late())

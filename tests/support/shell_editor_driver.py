@@ -19,9 +19,9 @@ import anyio
 from aish.engine.cancellation import Interrupt, interruptible
 from aish.output.screen import Screen
 from aish.output.style import Look
-from aish.shell.editor.opening import open_editor
-from aish.shell.editor.settings import Settings
-from aish.shell.lines import Lines
+from aish.shell.input.editor import Settings
+from aish.shell.input.lines import Lines
+from aish.shell.input.open_editor import open_editor
 from aish.terminal.tty import controlling_terminal
 
 

@@ -20,7 +20,7 @@ from aish.engine.resources.local_commands import LocalCommands
 from aish.engine.resources.toolbox import AllTools
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
-from aish.shell.local.deciding import Reaction, Said
+from aish.shell.local.approval import Reaction, Said
 from aish.shell.local.shell import LocalShell
 from aish.system.process.reaper import Reaper
 

@@ -28,10 +28,9 @@ from aish.cli.options import (
 from aish.core.frozen import frozen, slotted
 from aish.engine.plan.options import RunOptions
 from aish.output.event_log import Sink
-from aish.shell.outlets import Told
-from aish.shell.place import session_file
-from aish.shell.stage import Wanted
-from aish.shell.start import run_shell
+from aish.shell.app import run_shell
+from aish.shell.outputs import Told
+from aish.shell.stage import Wanted, session_file
 
 
 @frozen

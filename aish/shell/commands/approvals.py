@@ -11,7 +11,7 @@ from aish.core.tools import Tool
 from aish.engine.preview.tool_listing import view
 from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob
 from aish.shell.command import Command
-from aish.shell.known import known_tools, still_connecting
+from aish.shell.servers import known_tools, still_connecting
 from aish.shell.session import Session
 
 _MOST = 8

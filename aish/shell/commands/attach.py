@@ -12,7 +12,7 @@ from aish.core.text import counted, for_line
 from aish.engine.plan.uris import is_uri
 from aish.engine.steps.attachments import Attached, attachment, refuse_long
 from aish.shell.command import Command, Form
-from aish.shell.outgoing import Enclosure
+from aish.shell.pending_input import Enclosure
 from aish.shell.session import Session
 
 _FORM = "`:attach PATH`, `:attach RESOURCE` and `:attach ALIAS__PROMPT k=v …` are the forms"

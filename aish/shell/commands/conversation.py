@@ -7,7 +7,7 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import UserTurn
 from aish.core.text import counted, for_line
 from aish.shell.command import Command
-from aish.shell.known import known_tools, still_connecting
+from aish.shell.servers import known_tools, still_connecting
 from aish.shell.session import Session
 from aish.shell.steps import step
 

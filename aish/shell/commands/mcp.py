@@ -14,17 +14,19 @@ from aish.core.text import counted, for_line
 from aish.core.tools import Tool, ToolName
 from aish.engine.preview.tool_listing import ToolView, view
 from aish.policy.rules import SEPARATOR, Rule, matches_tool, split_glob
+from aish.shell.autonomous import RULE
 from aish.shell.command import Command, Form
-from aish.shell.connecting import (
+from aish.shell.servers import (
     connect,
     is_of_file,
     known_servers,
+    known_tools,
     server_of_command,
     server_of_url,
+    servers_known,
+    still_connecting,
     taken_aliases,
 )
-from aish.shell.known import known_tools, servers_known, still_connecting
-from aish.shell.norris import RULE
 from aish.shell.session import Session
 
 _SHORT = 72

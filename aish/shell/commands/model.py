@@ -9,10 +9,9 @@ from aish.core.errors import UsageError
 from aish.core.events import Notice
 from aish.core.text import counted
 from aish.engine.execution.run import model_name, origin
+from aish.shell.autonomous import STEPS
 from aish.shell.command import Command, Form
-from aish.shell.models import known_model
-from aish.shell.norris import STEPS
-from aish.shell.session import Session
+from aish.shell.session import Session, known_model
 
 _RULES = "`:approve GLOB`, or `mcp.auto_approve` in the file, approves without one"
 _MOST_STEPS = 10_000

@@ -11,9 +11,9 @@ from aish.core.deltas import Usage
 from aish.core.errors import AishError, UsageError
 from aish.core.text import counted, dollars, for_line
 from aish.shell.command import Command
+from aish.shell.resume import find_session, past_sessions
 from aish.shell.session import Session
-from aish.shell.shelf import find_session, past_sessions
-from aish.shell.totals import with_earlier
+from aish.shell.stats import with_earlier
 from aish.shell.transcript import title, transcript
 from aish.system.files import atomic_write
 
@@ -91,7 +91,7 @@ async def _resume(session: Session, rest: str) -> None:
     if not rest:
         raise UsageError("`:resume ID` is the form", hint="`:sessions` lists them")
     # All of it is read now: what cannot be gone on with is told here, and nothing has changed.
-    from aish.shell.earlier import find_earlier
+    from aish.shell.resume import find_earlier
 
     opened = session.open
     with ExitStack() as stack:

@@ -4,8 +4,8 @@ from aish.agent.compaction import last_question
 from aish.core.errors import UsageError
 from aish.core.messages import ToolTurn
 from aish.core.text import for_line
-from aish.shell.asking import ask
 from aish.shell.command import Command
+from aish.shell.exchange import ask
 from aish.shell.session import Session
 
 _NOTHING = "nothing was asked yet in this conversation"

@@ -1,8 +1,7 @@
-"""Local commands of a session, one after the other, each a step of its own (S1, S2, P10, L14).
+"""Local commands of a session, one after the other, each a step of its own (S1, S2, P10, L14)."""
 
-Never within a round of tool calls: whoever holds the conversation calls this between two answers.
-"""
-
+import codecs
+import json
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -13,6 +12,8 @@ from aish.agent.conversation import Buffer
 from aish.agent.dispatch import call_tool, propose
 from aish.agent.result_limit import cut
 from aish.agent.runtime import AgentRuntime, UsedCall
+from aish.agent.wording import NO_OUTPUT
+from aish.config.model import Pipeline
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     Event,
@@ -22,22 +23,145 @@ from aish.core.events import (
     StepStarted,
     StepStatus,
     ToolFinished,
+    ToolOutput,
     ToolStarted,
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.protocols import Answer, Clock, Emit
+from aish.core.text import safe_utf8
 from aish.core.tools import ResultKind, Tool
 from aish.engine.execution.graph import finished
 from aish.engine.execution.step import CUT_OFF
 from aish.engine.final import failure_of
 from aish.engine.records import StepRecord
-from aish.engine.resources.local_commands import SHELL_RUN, LocalCommands, command_arguments
+from aish.engine.resources.local_commands import (
+    OUTPUT_LIMIT,
+    SHELL_RUN,
+    LocalCommands,
+    command_arguments,
+)
 from aish.engine.resources.toolbox import AllTools
 from aish.engine.steps.tool_call import tool_record
-from aish.shell.local.deciding import PROPOSED, Asking, Said, settle
-from aish.shell.local.handing import INTERRUPTED, cut_short, handed_over, not_run
+from aish.shell.local.approval import PROPOSED, Asking, Said, settle
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many
-from aish.shell.local.running import Output
+from aish.system.process.child import CommandResult, Stream
+from aish.system.secrets.secrets import Secrets
+from aish.templates.values import is_template
+
+INTERRUPTED = "[aish] interrupted"
+
+_OUTPUT_TEMPLATE = (
+    "{% if ran.stdout %}{{ ran.stdout.rstrip('\\n') }}\n{% endif %}"
+    "{% if ran.stderr %}[stderr]\n{{ ran.stderr.rstrip('\\n') }}\n{% endif %}"
+    f"{{% if not ran.stdout and not ran.stderr %}}{NO_OUTPUT}\n{{% endif %}}"
+    "[exit code {{ ran.exit_code }}]"
+)
+
+
+def handed_over(command: str, exit_code: int, stdout: str, stderr: str) -> str:
+    """The command, all that it printed, and how it ended."""
+    return f"{_head(command)}\n{_printed(stdout, stderr)}[exit code {exit_code}]"
+
+
+def handed_over_template(step: str, command: str) -> str:
+    """The template that gives the text of `handed_over` from what `step` has printed."""
+    output = f"{{% set ran = steps['{step}'].output %}}"
+    return f"{output}{literal(_head(command))}\n{_OUTPUT_TEMPLATE}"
+
+
+def cut_short(command: str, stdout: str, stderr: str) -> str:
+    """The same of a command that was ended before it ended."""
+    return f"{_head(command)}\n{_printed(stdout, stderr)}{INTERRUPTED}"
+
+
+def not_run(command: str, why: str) -> str:
+    """The same of a command that was not run."""
+    return f"{_head(command)}\n{safe_utf8(why)}"
+
+
+def literal(text: str) -> str:
+    """The template that is rendered as `text`, whatever stands in it."""
+    if is_template(text) or "\r" in text or text.endswith("{"):
+        # Jinja2 makes every line end a LF, but not those that are spelled out.
+        return f"{{{{ {json.dumps(text, ensure_ascii=False)} }}}}"
+    return text
+
+
+def _head(command: str) -> str:
+    return f"[local command: {safe_utf8(command)}]"
+
+
+def _printed(stdout: str, stderr: str) -> str:
+    lines = ""
+    if stdout:
+        lines = stdout.rstrip("\n") + "\n"
+    if stderr:
+        lines += "[stderr]\n" + stderr.rstrip("\n") + "\n"
+    return lines or f"{NO_OUTPUT}\n"
+
+
+_MIB = 1024 * 1024
+
+
+def own_environment(
+    environ: Mapping[str, str], pipeline: Pipeline, secrets: Secrets
+) -> dict[str, str]:
+    """The person's own environment without what holds a secret of the file.
+
+    A command of one's own finds what it finds in any terminal, and no `env` that a model proposes
+    prints a key.
+    """
+    named = {model.key_env for model in pipeline.models.values()}
+    named |= {server.auth_env for server in pipeline.servers.values()}
+    return {
+        name: value
+        for name, value in environ.items()
+        if name not in named and secrets.mask(value) == value
+    }
+
+
+class Output:
+    """Tells what a command prints as it comes, and has it all at the end."""
+
+    def __init__(self, place: Place, emit: Emit) -> None:
+        self._place = place
+        self._emit = emit
+        self._texts: dict[Stream, list[str]] = {"stdout": [], "stderr": []}
+        # A character may come in two pieces.
+        decoder = codecs.getincrementaldecoder("utf-8")
+        self._decoders = {stream: decoder("replace") for stream in self._texts}
+
+    @property
+    def stdout(self) -> str:
+        """What has come so far."""
+        return "".join(self._texts["stdout"])
+
+    @property
+    def stderr(self) -> str:
+        """Likewise."""
+        return "".join(self._texts["stderr"])
+
+    def printed(self, stream: Stream, data: bytes) -> None:
+        """Some bytes of it."""
+        self._tell(stream, self._decoders[stream].decode(data))
+
+    def ended(self, result: CommandResult) -> None:
+        """It has ended by itself."""
+        self.close()
+        if result.truncated:
+            total = max(result.stdout_bytes, result.stderr_bytes)
+            text = f"the first {OUTPUT_LIMIT // _MIB} MiB of {total:,} bytes of output were kept"
+            self._emit(Notice(self._place, "warning", "output_cut", text))
+
+    def close(self) -> None:
+        """Nothing more comes: half a character is one that cannot be read."""
+        for stream, decoder in self._decoders.items():
+            self._tell(stream, decoder.decode(b"", final=True))
+
+    def _tell(self, stream: Stream, text: str) -> None:
+        if text:
+            self._texts[stream].append(text)
+            self._emit(ToolOutput(self._place, str(SHELL_RUN.name), text, stream))
 
 
 @frozen

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.core.errors import UsageError
-from aish.shell.connecting import server_of_url
+from aish.shell.servers import server_of_url
 
 pytestmark = pytest.mark.requirement("S5", "M4")
 

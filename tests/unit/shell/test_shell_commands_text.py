@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.shell.columns import columns, fold, width_of
-from aish.shell.routing import CommandLine, LocalLine, Question, Route, route
+from aish.shell.loop import CommandLine, LocalLine, Question, Route, route
 
 WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
 

@@ -10,11 +10,19 @@ from work import Work, work_of
 from aish.config.model import ServerEntry
 from aish.core.tools import ToolName
 from aish.policy.suggest import Made
-from aish.shell.exporting.deeds import Line, Waited, deeds_of
-from aish.shell.exporting.layout import layout
-from aish.shell.exporting.pipeline import Source, draft
-from aish.shell.exporting.servers import NotExportedError, models_of, moved, servers_of
-from aish.shell.exporting.steps import Told, as_run, steps_of
+from aish.shell.export.pipeline import (
+    NotExportedError,
+    Source,
+    Told,
+    as_run,
+    draft,
+    layout,
+    models_of,
+    moved,
+    servers_of,
+    steps_of,
+)
+from aish.shell.export.session_log import Line, Waited, deeds_of
 from aish.templates.render import render
 
 pytestmark = pytest.mark.requirement("S7")

@@ -3,7 +3,7 @@
 import pytest
 from syrupy.assertion import SnapshotAssertion
 
-from aish.shell.frame import frame
+from aish.shell.session import frame
 
 
 @pytest.mark.requirement("S3")

@@ -10,7 +10,7 @@ import pytest
 
 from aish.core.errors import ExitCode
 from aish.engine.cancellation import interruptible
-from aish.shell.interrupts import Interrupts
+from aish.shell.cancellation import Interrupts
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
 
@@ -124,7 +124,7 @@ async def test_a_key_that_stops_never_leaves() -> None:
 ENDING = """
 import os, signal, sys
 import anyio
-from aish.shell.interrupts import Interrupts
+from aish.shell.cancellation import Interrupts
 
 def restore():
     print("left at once", flush=True)

@@ -8,10 +8,10 @@ import pytest
 
 from aish.core.errors import UsageError
 from aish.core.events import Event
-from aish.shell.early import EarlyLines
-from aish.shell.keeper import beside, open_keeper
-from aish.shell.late import Late
-from aish.shell.lines import PipedLines
+from aish.shell.input.deferred_editor import Late
+from aish.shell.input.lines import PipedLines
+from aish.shell.input.typeahead import EarlyLines
+from aish.shell.resource_group import beside, open_keeper
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
 

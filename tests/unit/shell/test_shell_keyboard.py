@@ -12,7 +12,7 @@ from contextlib import suppress
 import anyio
 import pytest
 
-from aish.shell.editor.keyboard import Keyboard
+from aish.shell.input.keyboard import Keyboard
 
 pytestmark = [pytest.mark.anyio, pytest.mark.requirement("S1")]
 
@@ -109,8 +109,8 @@ async def test_ctrl_c_is_a_signal_wherever_no_message_waits_to_be_done(
 TWICE = """
 import os, pty, select, tty
 import anyio
-from aish.shell.editor.keyboard import Keyboard
-from aish.shell.interrupts import Interrupts
+from aish.shell.input.keyboard import Keyboard
+from aish.shell.cancellation import Interrupts
 
 async def main():
     person, ours = pty.openpty()

@@ -9,7 +9,7 @@ from prompt_toolkit.completion import CompleteEvent
 from prompt_toolkit.document import Document
 from shell_editor_driver import SomeWords
 
-from aish.shell.editor.completing import MOST_SHOWN, LineCompleter, paths_like
+from aish.shell.input.completion import MOST_SHOWN, LineCompleter, paths_like
 
 pytestmark = pytest.mark.requirement("S1")
 

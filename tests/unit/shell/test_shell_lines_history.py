@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aish.shell.editor.history import LONGEST_ENTRY, LONGEST_FILE, HistoryFile, Remembered
+from aish.shell.input.history import LONGEST_ENTRY, LONGEST_FILE, HistoryFile, Remembered
 
 pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X9")]
 

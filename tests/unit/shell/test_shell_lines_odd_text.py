@@ -9,7 +9,7 @@ from prompt_toolkit.layout.controls import BufferControl
 from prompt_toolkit.layout.processors import Transformation, TransformationInput
 
 from aish.core.text import for_terminal
-from aish.shell.editor.odd_text import OddText
+from aish.shell.input.editor import OddText
 
 pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X3")]
 

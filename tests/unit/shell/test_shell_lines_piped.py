@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.core.errors import UsageError
-from aish.shell.lines import LONGEST_LINE, PipedLines
+from aish.shell.input.lines import LONGEST_LINE, PipedLines
 
 pytestmark = [pytest.mark.requirement("S1"), pytest.mark.requirement("X6")]
 

@@ -26,8 +26,7 @@ from aish.core.events import (
 from aish.core.protocols import Hold
 from aish.core.rules import RuleEntry
 from aish.engine.resources.local_commands import OUTPUT_LIMIT
-from aish.shell.local.running import Output, own_environment
-from aish.shell.local.shell import LocalShell, Ran
+from aish.shell.local.shell import LocalShell, Output, Ran, own_environment
 from aish.system.secrets.secrets import Secrets
 
 

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aish.core.json import JsonValue
-from aish.shell.local.handing import (
+from aish.shell.local.shell import (
     cut_short,
     handed_over,
     handed_over_template,

@@ -17,8 +17,7 @@ from aish.config.model import PLATFORM_SHELL
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder
-from aish.shell.local.handing import handed_over
-from aish.shell.local.shell import LocalShell
+from aish.shell.local.shell import LocalShell, handed_over
 from aish.system.clock import SystemClock
 from aish.system.offline import offline
 from aish.system.process.reaper import Reaper

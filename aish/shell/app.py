@@ -1,0 +1,75 @@
+"""`aish shell` from its options to its exit: the prompt first, the session while it is read."""
+
+import gc
+from contextlib import ExitStack
+from importlib import import_module
+
+import anyio
+from anyio import to_thread
+
+from aish.config.model import Pipeline
+from aish.core.events import Exit
+from aish.engine.plan.options import RunOptions
+from aish.shell.cancellation import Interrupts
+from aish.shell.input.typeahead import EarlyLines
+from aish.shell.resource_group import beside
+from aish.shell.stage import Stage, Wanted, open_stage, session_plan
+from aish.system.secrets.secrets import Secrets
+
+
+def run_shell(pipeline: Pipeline, options: RunOptions, wanted: Wanted) -> Exit:
+    """A session on `pipeline`, and those that `:resume` goes on with after it.
+
+    With nobody there the end that weighs most is the end of it all.
+
+    Raises:
+        PipelineError: a variable that is needed is not set.
+        UsageError: the session cannot be begun.
+    """
+    plan = session_plan(pipeline, options, Secrets())
+    resume, lines = wanted.resume, None
+    ends: list[Exit] = []
+    while True:
+        with ExitStack() as stack:
+            stage = open_stage(plan, options, wanted, resume, stack, lines)
+            # What is there now stays for good; what the session makes is looked after again.
+            gc.freeze()
+            gc.enable()
+            end, resume = anyio.run(_session, stage)
+            lines = stage.lines
+        ends.append(end)
+        if resume is None:
+            return _whole(ends, attended=wanted.told.attended)
+
+
+async def _session(stage: Stage) -> tuple[Exit, str | None]:
+    lines = EarlyLines(stage.lines)
+    interrupts = Interrupts(
+        attended=stage.told.attended, restore=lines.restore, forget=lines.forget
+    )
+    with interrupts.taken():
+        end, resume = await _held(stage, lines, interrupts)
+    # A signal means all of it, also one that came while this part was closing.
+    return end, resume if interrupts.code is None else None
+
+
+async def _held(stage: Stage, lines: EarlyLines, interrupts: Interrupts) -> tuple[Exit, str | None]:
+    if not stage.told.attended:
+        from aish.shell.bootstrap import hold_session
+
+        return await hold_session(stage, lines, interrupts)
+    async with beside(lines.begin):
+        # In a thread, so that keys are echoed meanwhile.
+        await to_thread.run_sync(import_module, "aish.shell.bootstrap")
+        from aish.shell.bootstrap import hold_session
+
+        return await hold_session(stage, lines, interrupts)
+
+
+def _whole(ends: list[Exit], *, attended: bool) -> Exit:
+    """How it ended: for a person, who has seen the rest, as its last part did."""
+    if attended or len(ends) == 1:
+        return ends[-1]
+    from aish.engine.final import weightiest
+
+    return weightiest(ends)

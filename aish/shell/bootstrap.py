@@ -1,0 +1,310 @@
+"""From a loaded file to a session, and from its first event to its last: the composition root.
+
+Imported while the prompt is already there.
+"""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from aish.agent.conversation import Buffer
+from aish.agent.runtime import AgentRuntime
+from aish.agent.turn_recorder import TurnRecorder
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, InternalError
+from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
+from aish.core.frozen import frozen
+from aish.core.protocols import Approver, Emit
+from aish.engine.environment import Recorder, RunEnvironment
+from aish.engine.execution.run import run_started
+from aish.engine.final import FinalState, decide_exit, status_of
+from aish.engine.limits.meter import open_meter
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import Plan
+from aish.engine.resources.resources import Toolbox, open_toolbox
+from aish.engine.resources.servers import LiveServers, open_live_servers
+from aish.engine.resources.toolbox import Servers
+from aish.engine.run_folder import RunsPlace
+from aish.features.recording.session import CassetteChoice, load_session, open_recorder
+from aish.mcp.client.server_requests import Elicit
+from aish.shell.cancellation import Interrupts
+from aish.shell.commands.catalogue import COMMANDS
+from aish.shell.input.lines import Lines
+from aish.shell.local.approval import Asking, CommandAsking, Said
+from aish.shell.local.shell import LocalShell, own_environment
+from aish.shell.loop import take_lines
+from aish.shell.pending_input import SessionBuffer
+from aish.shell.recording import next_recording
+from aish.shell.resource_group import open_keeper
+from aish.shell.resume import Earlier
+from aish.shell.session import Models, Offers, Opened, Out, OutletsFor, PlanFor, Session, frame
+from aish.shell.stage import Stage, session_plan
+from aish.shell.stats import Following, with_earlier
+from aish.shell.status_line import shown
+from aish.system.process.reaper import Reaper
+from aish.terminal.approver import TerminalApprover
+from aish.terminal.elicitation import TerminalElicitor
+from aish.terminal.turns import Turns
+from aish.terminal.unattended import Unattended
+
+
+@frozen
+class Person:
+    """What asks the person; `Unattended`, and nothing else, where nobody is there."""
+
+    approver: Approver
+    asking: Asking | None = None
+    elicit: Elicit | None = None
+
+
+@frozen
+class Desk:
+    """What a session is given from outside; `around.approver` asks the person, if one is there.
+
+    `hold` is told of the session once it is there: completion and the prompt look at it.
+    """
+
+    plan: Plan
+    options: RunOptions
+    environment: RunEnvironment
+    lines: Lines
+    out: Out
+    attended: bool
+    plan_for: PlanFor
+    hold: Callable[[Session], None]
+    interrupts: Interrupts
+    place: RunsPlace
+    outlets_for: OutletsFor
+    person: Person
+    earlier: Earlier | None = None
+
+
+async def run_session(desk: Desk) -> Exit:
+    """Take lines until the person leaves, the input ends, or a signal comes; then say how it ended.
+
+    The stream of events begins with `run.started` and ends with `run.finished` (B12).
+    """
+    following = Following(desk.environment.emit)
+    said = Said(desk.environment.approver)
+    environment = replace(desk.environment, emit=following, approver=said)
+    begun = environment.clock.monotonic()
+    state = FinalState(())
+    sessions: list[Session] = []
+    try:
+        with desk.interrupts.session():
+            async with _opened(desk, environment, following, said) as session:
+                sessions.append(session)
+                desk.hold(session)
+                await take_lines(session)
+    except AishError as error:
+        state = replace(state, error=error)
+    except Exception as error:
+        state = replace(state, error=InternalError(f"{type(error).__name__}: {error}"))
+        _finish(desk, environment, following, state, begun)
+        raise
+    for session in () if desk.attended else sessions:
+        # With nobody there who has seen it, what went wrong on the way decides.
+        state = replace(state, records=tuple(session.records), others=tuple(session.errors))
+    state = replace(state, signal=desk.interrupts.code)
+    return _finish(desk, environment, following, state, begun)
+
+
+@asynccontextmanager
+async def _opened(
+    desk: Desk, environment: RunEnvironment, following: Following, said: Said
+) -> AsyncGenerator[Session]:
+    plan = desk.plan
+    meter = open_meter(plan, environment.carried)
+    live: list[LiveServers] = []
+
+    @asynccontextmanager
+    async def servers(
+        plan: Plan, environment: RunEnvironment, reaper: Reaper
+    ) -> AsyncGenerator[Servers]:
+        settled = _Settled(environment.emit, desk.lines)
+        async with open_live_servers(
+            plan, environment, reaper, desk.person.elicit, settled
+        ) as opened:
+            live.append(opened)
+            yield opened.dynamic_registry.registry
+
+    async with (
+        open_toolbox(plan, environment, meter, servers=servers) as box,
+        open_keeper() as keeper,
+    ):
+        ours = replace(box, runtime=_runtime(box.runtime, plan))
+        buffer = SessionBuffer(following)
+        opened = Opened(
+            plan=plan,
+            options=desk.options,
+            environment=environment,
+            box=ours,
+            servers=live[0],
+            models=Models(keeper, ours, environment, meter, desk.plan_for),
+            lines=desk.lines,
+            out=desk.out,
+            interrupts=desk.interrupts,
+            local=_local(desk, ours, said, buffer),
+            meter=meter,
+            frame=frame(cmd_lines=plan.pipeline.shell.cmd_lines),
+            attended=desk.attended,
+            commands=COMMANDS,
+            place=desk.place,
+            outlets_for=desk.outlets_for,
+            offers=Offers(live[0].dynamic_registry.registry, keeper.aside, desk.lines.refresh),
+            carried=environment.carried,
+        )
+        heard = TurnRecorder(following, environment.folder.keep, NOWHERE)
+        session = Session(opened, following, heard, buffer)
+        ours.runtime.gate.autonomy = session.norris.approves
+        live[0].dynamic_registry.begin([live[0].connection(server) for server in plan.servers])
+        _begin(session)
+        if desk.earlier is not None:
+            desk.earlier.carry_into(session)
+        if session.model is not None:
+            session.choose(session.model)
+        yield session
+
+
+def _begin(session: Session) -> None:
+    """Say what the session is made of, and begin its conversation."""
+    opened = session.open
+    bare = replace(opened.environment, tape=None)
+    infos = opened.servers.dynamic_registry.registry.servers
+    session.emit(run_started(opened.plan, opened.options, infos, bare))
+    session.begin()
+    if session.model is None and session.open.plan.pipeline.models:
+        text = "no model is chosen: `:model` lists them"
+        session.emit(Notice(NOWHERE, "info", "no_model", text))
+
+
+def _runtime(runtime: AgentRuntime, plan: Plan) -> AgentRuntime:
+    """The file's own bounds; a denial is told to the model, who goes on (P3)."""
+    on_denied = plan.pipeline.on_denied or "continue"
+    return replace(runtime, limits=plan.pipeline.loop, on_denied=on_denied)
+
+
+def _local(desk: Desk, box: Toolbox, said: Said, buffer: Buffer) -> LocalShell:
+    plan, environ = desk.plan, desk.options.environ
+    shell = plan.pipeline.shell
+    return LocalShell(
+        box.runtime,
+        replace(box.tools.local, cwd=Path.cwd(), shell=shell.run),
+        said,
+        buffer,
+        environment=lambda: own_environment(environ, plan.pipeline, plan.secrets),
+        asking=desk.person.asking,
+        cmd_lines=shell.cmd_lines,
+        ran=0 if desk.earlier is None else desk.earlier.ran,
+    )
+
+
+@frozen
+class _Settled:
+    """Tells once of a server that did not come up, or that is lost for good (M5)."""
+
+    emit: Emit
+    lines: Lines
+
+    def __call__(self, server: ServerInfo) -> None:
+        if server.state == "failed":
+            again = f"`:mcp connect {server.alias}` tries again"
+            text = f"mcp server `{server.alias}` is missing ({again}): {server.error}"
+            self.emit(Notice(NOWHERE, "warning", "server_missing", text))
+        self.lines.refresh()
+
+
+def _finish(
+    desk: Desk, environment: RunEnvironment, following: Following, state: FinalState, begun: float
+) -> Exit:
+    if not following.begun:
+        # It ended before it could begin; the first event comes first all the same (B12).
+        environment.emit(run_started(desk.plan, desk.options, (), replace(environment, tape=None)))
+    if environment.tape is not None:
+        from aish.shell.recording import end_recording
+
+        end_recording(environment.tape, environment.emit)
+    end = decide_exit(state)
+    earlier = environment.carried
+    used = with_earlier(earlier, following.spending.whole)
+    environment.emit(
+        RunFinished(
+            status=status_of(end.code),
+            exit=end,
+            outputs=None,
+            usage=used.usage or Usage(),
+            cost_usd=used.cost_usd,
+            seconds=environment.clock.monotonic() - begun,
+            denials=(*(earlier.denials if earlier else ()), *following.denials),
+            folder=environment.folder.shown,
+        )
+    )
+    return end
+
+
+async def hold_session(
+    stage: Stage, lines: Lines, interrupts: Interrupts
+) -> tuple[Exit, str | None]:
+    """The session, and the one that the person goes on with after it."""
+    sessions: list[Session] = []
+
+    def hold(session: Session) -> None:
+        sessions.append(session)
+        stage.late.hold(shown(session))
+
+    end = await run_session(replace(_desk(stage, lines, interrupts), hold=hold))
+    return end, sessions[-1].resume if sessions else None
+
+
+def _desk(stage: Stage, lines: Lines, interrupts: Interrupts) -> Desk:
+    plan, options, outlets = stage.plan, stage.options, stage.outlets
+    earlier = stage.earlier
+    assert earlier is None or isinstance(earlier, Earlier), "`find_earlier` makes them"
+    person = _person(stage, lines)
+    return Desk(
+        plan=plan,
+        options=options,
+        environment=RunEnvironment(
+            emit=outlets.emit,
+            approver=person.approver,
+            clock=stage.clock,
+            folder=stage.folder,
+            environ=options.environ,
+            tape=_tape(stage),
+            carried=None if earlier is None else earlier.carried,
+        ),
+        lines=lines,
+        out=outlets.out,
+        attended=stage.told.attended,
+        plan_for=lambda alias: session_plan(plan.pipeline, options, plan.secrets, alias),
+        hold=lambda _: None,
+        interrupts=interrupts,
+        place=stage.place,
+        outlets_for=outlets.of_run,
+        person=person,
+        earlier=earlier,
+    )
+
+
+def _tape(stage: Stage) -> Recorder | None:
+    """What `:export` is made from later; a session that leaves nothing behind has none."""
+    if stage.folder.path is None:
+        return None
+    choice = CassetteChoice(next_recording(stage.folder.path), "all", answers_only=True)
+    session = load_session(choice)
+    opened = open_recorder(session, stage.plan, stage.options, stage.folder, stage.clock)
+    return stage.stack.enter_context(opened)
+
+
+def _person(stage: Stage, lines: Lines) -> Person:
+    """What asks the person, if one is there; one question at a time, whoever asks."""
+    if not stage.told.attended:
+        return Person(Unattended())
+    secrets = stage.plan.secrets
+    turns = Turns(pause=lambda: stage.outlets.asking(lines))
+    return Person(
+        TerminalApprover(turns=turns, secrets=secrets),
+        CommandAsking(lines, turns, secrets),
+        TerminalElicitor(turns, secrets=secrets),
+    )

@@ -1,1 +1,0 @@
-"""The line editors for terminals; prompt_toolkit is imported here and nowhere else."""

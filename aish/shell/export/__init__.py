@@ -1,0 +1,1 @@
+"""`:export`: a session as a pipeline that CI can run."""

@@ -1,0 +1,96 @@
+"""Which recorded exchange holds which answer, and which belong to no model (S7)."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+from aish.cassettes.conversation import ModelTurn, conversation
+from aish.cassettes.file import load, partial
+from aish.cassettes.interaction import Interaction
+from aish.cassettes.numbering import numbered
+from aish.cassettes.recorder import kind_of
+from aish.core.frozen import frozen
+from aish.features.recording.recorded_answer import read_answer
+from aish.shell.export.session_log import Deeds, Said
+
+_RAN = "exec://"
+
+
+@frozen
+class Matched:
+    """`answers` are those of the questions that are exported, in order; `steps` who asked each.
+
+    `missing` are steps with an answer that was not found. `others` is what went between us and
+    servers or local commands.
+    """
+
+    steps: tuple[str, ...]
+    answers: tuple[Interaction, ...]
+    others: tuple[Interaction, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def ran(self) -> frozenset[str]:
+        """The local commands that are recorded, each by its step."""
+        uris = (one.request.uri for one in self.others if not one.response.broken)
+        return frozenset(uri.removeprefix(_RAN) for uri in uris if uri.startswith(_RAN))
+
+
+def recorded(paths: Sequence[Path]) -> Iterator[tuple[Interaction, ...]]:
+    """The exchanges of each part of a session, those of one that was killed too.
+
+    Raises:
+        CassetteFileError: one is no cassette, or cannot be read.
+    """
+    for path in paths:
+        there = path if path.exists() else partial(path)
+        yield load(there, unfinished=True).interactions
+
+
+def match(parts: Iterable[tuple[Interaction, ...]], deeds: Deeds) -> Matched:
+    """Find the exchange of each answer: they are in the same order in both."""
+    held = _joined(parts)
+    models = [one for one in held if kind_of(one.request) == "model"]
+    turns = [part for part in conversation(models, read_answer) if isinstance(part, ModelTurn)]
+    found: list[tuple[str, Interaction]] = []
+    missing: list[str] = []
+    at = 0
+    for step, said in deeds.answers:
+        place = next((n for n in range(at, len(turns)) if _is_of(turns[n], said)), None)
+        if place is None:
+            missing.append(step)
+            continue
+        found.append((step, models[turns[place].number - 1]))
+        at = place + 1
+    kept = {line.id for line in deeds.kept()}
+    return Matched(
+        steps=tuple(step for step, _ in found if step in kept),
+        answers=tuple(one for step, one in found if step in kept),
+        others=_others(held),
+        missing=tuple(step for step in missing if step in kept),
+    )
+
+
+def _joined(parts: Iterable[tuple[Interaction, ...]]) -> tuple[Interaction, ...]:
+    """All of them as if it were one recording."""
+    found: list[Interaction] = []
+    for part in parts:
+        before = len(found)
+        numbers = {number: before + number for number in range(1, len(part) + 1)}
+        found += (numbered(one, numbers) for one in part)
+    return tuple(found)
+
+
+def _others(held: Sequence[Interaction]) -> tuple[Interaction, ...]:
+    kept = {n: one for n, one in enumerate(held, 1) if kind_of(one.request) != "model"}
+    numbers = {old: new for new, old in enumerate(kept, 1)}
+    return tuple(numbered(one, numbers) for one in kept.values())
+
+
+def _is_of(turn: ModelTurn, said: Said) -> bool:
+    answer = turn.answer
+    names = tuple(call.name for call in answer.calls)
+    return (
+        answer.trouble is None
+        and answer.text == said.text
+        and names == tuple(name for name, _ in said.calls)
+    )

@@ -1,0 +1,431 @@
+"""The session as the data and the YAML of a pipeline file (S7). Pure.
+
+Its questions as steps, the local commands whose output they took along, its servers and models.
+"""
+
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from aish.config.model import PLATFORM_SHELL, ServerEntry
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.text import for_line
+from aish.engine.plan.uris import is_uri
+from aish.engine.resources.local_commands import command_arguments
+from aish.output.formats.text import yaml_text
+from aish.policy.rule_yaml import rules_yaml
+from aish.policy.suggest import Made, Suggestion, suggestion
+from aish.shell.export.session_log import Deeds, Line, Waited
+from aish.shell.local.shell import handed_over_template, literal
+
+_FOLDERS = ("root", "cwd")
+
+
+class NotExportedError(AishError):
+    """The session cannot be said as a pipeline; nothing was written."""
+
+    code = "not_exported"
+
+
+def models_of(data: JsonObject, aliases: Sequence[str]) -> dict[str, Any]:
+    """The entries of models, and of what they fall back to, in the order of the file."""
+    declared: Any = data.get("models") or {}
+    found: set[str] = set()
+    waiting = list(aliases)
+    while waiting:
+        alias = waiting.pop()
+        if alias in declared and alias not in found:
+            found.add(alias)
+            waiting += declared[alias].get("fallback") or []
+    return {alias: entry for alias, entry in declared.items() if alias in found}
+
+
+def servers_of(
+    data: JsonObject,
+    connected: Mapping[str, ServerEntry],
+    shown: Collection[str],
+    folder: Path,
+    target: Path,
+) -> dict[str, Any]:
+    """The entries of the servers whose tools models were shown.
+
+    Raises:
+        NotExportedError: it is not known where one of them is.
+    """
+    mcp: Any = data.get("mcp") or {}
+    declared: Any = mcp.get("servers") or {}
+    entries = {
+        alias: moved(entry, folder, target) for alias, entry in declared.items() if alias in shown
+    }
+    entries |= {alias: _said(one, target) for alias, one in connected.items() if alias in shown}
+    unknown = sorted(set(shown) - set(entries))
+    if unknown:
+        raise NotExportedError(
+            f"where the server `{unknown[0]}` is, this part of the session does not know",
+            hint=f"`:mcp connect URL {unknown[0]}` connects to it again, then export",
+        )
+    return entries
+
+
+def moved(entry: Any, folder: Path, target: Path) -> Any:
+    """A server's entry with its folders said from `target`."""
+    if folder.resolve() == target.resolve():
+        return entry
+    found = dict(entry)
+    if "command" in found:
+        found.setdefault("cwd", ".")
+    for key in _FOLDERS:
+        # What a variable says is not known here; most are whole paths.
+        if key in found and "${" not in str(found[key]):
+            found[key] = _from(target, folder / str(found[key]))
+    return found
+
+
+def _from(target: Path, path: Path) -> str:
+    return os.path.relpath(path.resolve(), target.resolve())
+
+
+def _said(entry: ServerEntry, target: Path) -> dict[str, Any]:
+    if entry.command:
+        started: Any = {"command": list(entry.command)}
+        return dict(moved(started, entry.cwd or target, target))
+    said: dict[str, Any] = {"url": entry.url}
+    return said | ({"auth_env": entry.auth_env} if entry.auth_env else {})
+
+
+# The line of `agent.result_limit` in the place of what is left out.
+_CUT = re.compile(r"^\[aish\] \d+ of \d+ bytes left out here$", re.MULTILINE)
+_SHOWN = 60
+
+
+@frozen
+class Step:
+    """A step's data, and what a reader of the file is told of it."""
+
+    data: JsonObject
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """What it is called."""
+        return str(self.data["id"])
+
+
+@frozen
+class Told:
+    """What steps are made with.
+
+    `frame` is the system prompt, `shell` the words before a command line, `offered` what every
+    step is shown that says nothing of tools, `ran` the steps whose commands are recorded. `folder`
+    is where the file will stand, and `here` where the session's commands ran.
+    """
+
+    frame: str
+    shell: tuple[str, ...]
+    offered: Mapping[str, frozenset[str]]
+    ran: frozenset[str]
+    folder: Path
+    here: Path
+
+
+def steps_of(lines: Sequence[Line], told: Told) -> Iterator[Step]:
+    """A step for each question, which goes on from the one before it, and for what it needs."""
+    before: str | None = None
+    known: set[str] = set()
+    for line in lines:
+        attached, far = _attached(line, told.folder)
+        outputs = [_output(one, told) for one in line.waited] if not far else []
+        for one in outputs:
+            if one.run is not None and one.step not in known:
+                known.add(one.step)
+                needs = {"needs": [before]} if before else {}
+                yield Step({"id": one.step, "run": one.run, **needs})
+        data: dict[str, Any] = {"id": line.id}
+        data |= {"system": literal(told.frame)} if before is None else {"continues": before}
+        texts = [*(one.template for one in outputs), literal(line.text)]
+        # What is far is said as it was sent: no step could say it again.
+        data["prompt"] = _prompt(literal(line.sent) if far else "\n\n".join(texts))
+        data |= {"attach": attached} if attached and not far else {}
+        data |= {"model": line.model} if line.model != lines[0].model else {}
+        tools = _tools(line, told.offered)
+        data |= {"tools": tools} if tools is not None else {}
+        remarks = tuple(one.remark for one in outputs if one.remark)
+        yield Step(data, (*remarks, far) if far else remarks)
+        before = line.id
+
+
+def _prompt(text: str) -> JsonValue:
+    """The text itself, where it cannot be taken for the name of a prompt."""
+    return text if " " in text or "\n" in text else {"user": text}
+
+
+def as_run(made: Made, shell: tuple[str, ...]) -> Made:
+    """A call of the session as the exported file makes it."""
+    command = made.arguments.get("command")
+    if str(made.tool) != "shell__run" or shell == PLATFORM_SHELL or not isinstance(command, str):
+        return made
+    return Made(made.tool, command_arguments((*shell, command)), made.unknown)
+
+
+@frozen
+class _Output:
+    """What a local command printed, as a template; `run` is what runs it as `step`, if it can."""
+
+    template: str
+    step: str = ""
+    run: JsonValue = None
+    remark: str = ""
+
+
+def _output(waited: Waited, told: Told) -> _Output:
+    why = _why_not(waited, told)
+    if why is not None:
+        shown = for_line(waited.command[:_SHOWN]) + ("…" if len(waited.command) > _SHOWN else "")
+        remark = f"The output of `{shown}` stands as it was: {why}." if waited.command else ""
+        return _Output(literal(waited.text), remark=remark)
+    run: JsonValue = literal(waited.command)
+    if told.shell != PLATFORM_SHELL:
+        run = [literal(word) for word in (*told.shell, waited.command)]
+    return _Output(handed_over_template(waited.step, waited.command), waited.step, run)
+
+
+def _why_not(waited: Waited, told: Told) -> str | None:
+    """Why an output cannot be made again by a step."""
+    if not waited.command:
+        return ""
+    reasons = (
+        (_failed(waited), "the command did not succeed, and a step that fails ends a run"),
+        ("<secret:" in waited.command, "a secret stood in the command"),
+        (waited.step not in told.ran, "it is not in the recording of the session"),
+        (bool(_CUT.search(waited.text)), "it was too long to be sent whole"),
+        (told.here != told.folder, "steps run in the folder of this file, and it ran in another"),
+    )
+    return next((why for is_so, why in reasons if is_so), None)
+
+
+def _failed(waited: Waited) -> bool:
+    return not waited.text.endswith("[exit code 0]")
+
+
+def _attached(line: Line, folder: Path) -> tuple[list[JsonValue], str]:
+    """What a step can attach; or why it cannot.
+
+    Raises:
+        NotExportedError: a picture is among what cannot be attached.
+    """
+    found: list[JsonValue] = []
+    for name in line.attached:
+        path = Path(name).expanduser().absolute()
+        if is_uri(name) and not path.is_file():
+            found.append(literal(name))
+        elif path.is_file() and path.resolve().is_relative_to(folder):
+            found.append(literal(str(path.resolve().relative_to(folder))))
+        elif line.has_media:
+            raise NotExportedError(
+                f"a picture cannot go along: `{name}` is not in {folder}",
+                hint="`:export` into a folder that it is in",
+            )
+        else:
+            return [], f"`{for_line(name)}` stands as it was sent: it is no file of this folder."
+    return found, ""
+
+
+def _tools(line: Line, offered: Mapping[str, frozenset[str]]) -> list[JsonValue] | None:
+    """What a step says of its tools, if it must."""
+    shown = frozenset(line.tools)
+    if shown == frozenset().union(*offered.values()):
+        return None
+    found: list[JsonValue] = []
+    for alias, names in offered.items():
+        if names and names <= shown:
+            found.append(f"{alias}__*")
+        else:
+            found += [name for name in line.tools if name in names]
+    return found
+
+
+_RULES = ("ask", "deny", "stage", "parallel", "idempotent")
+_BOUNDS = ("max_tool_depth", "max_calls_per_turn", "result_limit")
+_OF_MODELS = ("env", "secrets")
+_OF_CONTEXT = ("max_tokens", "keep")
+
+
+@frozen
+class Source:
+    """What an exported file takes over from the session.
+
+    `data` is the session's own file, `folder` where that stands, and `here` where its commands
+    ran; `connected` are servers that a command has added, `tools` what each server offers now,
+    `frame` the system prompt, `shell` the words before a command line.
+    """
+
+    data: JsonObject
+    folder: Path
+    here: Path
+    connected: Mapping[str, ServerEntry]
+    tools: Mapping[str, tuple[str, ...]]
+    frame: str
+    shell: tuple[str, ...]
+
+
+@frozen
+class Draft:
+    """A pipeline in its parts; `made` are the calls that it makes when all goes as it did."""
+
+    head: Mapping[str, JsonObject]
+    mcp: JsonObject
+    steps: tuple[Step, ...]
+    tail: JsonObject
+    suggestion: Suggestion
+    made: tuple[Made, ...]
+
+
+def draft(source: Source, deeds: Deeds, ran: frozenset[str], file: Path, cassette: str) -> Draft:
+    """The pipeline of what a session did; `ran` are the local commands that are recorded.
+
+    Raises:
+        NotExportedError: something cannot be said in a pipeline.
+    """
+    lines, folder = deeds.kept(), file.parent.resolve()
+    offered = _offered(source, lines)
+    told = Told(source.frame, source.shell, offered, ran, folder, source.here)
+    steps = tuple(steps_of(lines, told))
+    calls = deeds.calls_of({step.id for step in steps})
+    made = tuple(as_run(one, source.shell) for one in calls.made)
+    answered = [line.model for line in lines]
+    head: dict[str, JsonObject] = {
+        "": {"aish": 1, "name": file.stem, "description": "Exported from a session"},
+        "models": {key: source.data[key] for key in _OF_MODELS if source.data.get(key)}
+        | {"models": models_of(source.data, answered), "model": answered[0]},
+        "bounds": _bounds(source, denied=any(_is_by_model(one) for one in calls.denied)),
+    }
+    servers = servers_of(source.data, source.connected, offered, source.folder, folder)
+    test: dict[str, Any] = {"name": "does what the session did"}
+    if made:
+        test["expect"] = [{"tool_sequence": [str(call.tool) for call in made]}]
+    tail: JsonObject = {"cassette": cassette, "tests": [test]}
+    mcp = _mcp(source, servers)
+    return Draft(head, mcp, steps, tail, suggestion(made, calls.denied), made)
+
+
+def _offered(source: Source, lines: Sequence[Line]) -> dict[str, frozenset[str]]:
+    """What each server offers that a model was shown something of."""
+    shown: dict[str, set[str]] = {}
+    for line in lines:
+        for name in line.tools:
+            shown.setdefault(name.partition("__")[0], set()).add(name)
+    return {
+        alias: frozenset(names.union(source.tools.get(alias, ()))) for alias, names in shown.items()
+    }
+
+
+def _is_by_model(denied: Made) -> bool:
+    return str(denied.tool) != "shell__run"
+
+
+def _bounds(source: Source, *, denied: bool) -> JsonObject:
+    found: dict[str, Any] = {}
+    if denied:
+        # The session went on after a denial.
+        found["on_denied"] = "continue"
+    if source.data.get("limits"):
+        found["limits"] = source.data["limits"]
+    context: Any = source.data.get("context") or {}
+    if kept := {key: context[key] for key in _OF_CONTEXT if key in context}:
+        found["context"] = kept
+    return found
+
+
+def _mcp(source: Source, servers: Mapping[str, Any]) -> JsonObject:
+    declared: Any = source.data.get("mcp") or {}
+    found: dict[str, Any] = {"servers": dict(servers)} if servers else {}
+    # A rule about a server that is not in the file is an error there.
+    for key in _RULES:
+        kept = [rule for rule in declared.get(key) or () if _is_about(rule, servers)]
+        if kept:
+            found[key] = kept
+    return found | {key: declared[key] for key in _BOUNDS if key in declared}
+
+
+def _is_about(rule: Any, servers: Mapping[str, Any]) -> bool:
+    glob = rule if isinstance(rule, str) else str(rule.get("tool", ""))
+    server = glob.partition("__")[0]
+    return server in servers or server == "shell" or "*" in server or "?" in server
+
+
+_WIDEST = 100
+_IN_LINE = frozenset({"needs", "tools", "attach", "run", "tool_sequence"})
+_HEADER = """\
+# Exported from a session of `aish shell`: each question is a step that goes on with the
+# conversation. `aish test {name}` replays it, `aish run {name}` does it all again.
+"""
+_RULE_LISTS = "  # The calls that were made, and no others.\n"
+
+
+def layout(draft: Draft, name: str) -> str:
+    """The file's text."""
+    parts = (
+        _HEADER.format(name=for_line(name)) + _block(draft.head[""]),
+        _block(draft.head["models"]),
+        _block(draft.head["bounds"]),
+        _mcp_text(draft),
+        "steps:\n" + "\n".join(map(_step, draft.steps)),
+        _block(draft.tail),
+    )
+    return "\n".join(part for part in parts if part)
+
+
+def _block(data: JsonObject, indent: int = 0) -> str:
+    return "".join(_lines(data, " " * indent))
+
+
+def _mcp_text(draft: Draft) -> str:
+    rules = draft.suggestion.rules
+    if not (draft.mcp or rules):
+        return ""
+    own = {key: value for key, value in draft.mcp.items() if key == "servers"}
+    rest = {key: value for key, value in draft.mcp.items() if key != "servers"}
+    text = "mcp:\n" + _block(own, 2)
+    if rules:
+        text += f"{_RULE_LISTS}  auto_approve:\n{rules_yaml(rules, 4)}"
+    return text + _block(rest, 2)
+
+
+def _step(step: Step) -> str:
+    remarks = "".join(f"  # {for_line(remark)}\n" for remark in step.remarks)
+    text = _block(step.data, 4)
+    return f"{remarks}  - {text[4:]}"
+
+
+def _lines(data: JsonObject, margin: str) -> Iterator[str]:
+    for key, value in data.items():
+        yield from _pair(key, value, margin)
+
+
+def _pair(key: str, value: JsonValue, margin: str) -> Iterator[str]:
+    if key in _IN_LINE and isinstance(value, Sequence) and not isinstance(value, str):
+        line = f"{margin}{key}: [{', '.join(yaml_text(one).strip() for one in value)}]\n"
+        if len(line) <= _WIDEST:
+            yield line
+            return
+    if key == "tests":
+        yield f"{margin}tests:\n"
+        yield from _tests(value, margin)
+        return
+    for line in yaml_text({key: value}).removesuffix("\n").split("\n"):
+        yield f"{margin}{line}\n" if line else "\n"
+
+
+def _tests(tests: Any, margin: str) -> Iterator[str]:
+    for test in tests:
+        yield f"{margin}  - name: {test['name']}\n"
+        if "expect" not in test:
+            continue
+        yield f"{margin}    expect:\n"
+        for one in test["expect"]:
+            text = _block(one, len(margin) + 8)
+            yield f"{margin}      - {text[len(margin) + 8 :]}"

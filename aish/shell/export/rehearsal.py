@@ -1,0 +1,221 @@
+"""The exported pipeline, run once on what was recorded: what it asks now is its cassette (S7)."""
+
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import anyio
+
+from aish.cassettes.conversation import chat_request, messages_of
+from aish.cassettes.edits import edited_response, text_of
+from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.interaction import Cassette, Head, Interaction, Request, Response
+from aish.cassettes.matching import Matching
+from aish.cassettes.numbering import numbered
+from aish.cassettes.path_placeholders import PathPlaceholders
+from aish.cassettes.recorder import Kind, RecorderRules
+from aish.config.model import Pipeline
+from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
+from aish.core.frozen import frozen
+from aish.core.json import canonical
+from aish.engine.environment import RunEnvironment
+from aish.engine.execution.run import execute
+from aish.engine.plan.options import RunOptions
+from aish.engine.plan.plan import load_checked, make_plan
+from aish.engine.run_folder import RunFolder
+from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
+from aish.features.suggest.calls import made_of_events
+from aish.policy.decide import Ruling, decide
+from aish.policy.rules import compile_policy
+from aish.policy.suggest import Made, stand_in
+from aish.shell.export.match_recordings import Matched
+from aish.shell.export.pipeline import Draft, NotExportedError
+from aish.shell.export.session_log import Deeds
+from aish.shell.session import Session
+from aish.system.secrets.secrets import Secrets
+from aish.terminal.unattended import Unattended
+
+
+class Rehearsal(RunRecorder):
+    """Gives each model's answer in its order, and everything else to the request that it is of."""
+
+    def __init__(
+        self,
+        matched: Matched,
+        head: Head,
+        choice: CassetteChoice,
+        places: PathPlaceholders,
+        secrets: Secrets,
+        monotonic: Callable[[], float],
+    ) -> None:
+        super().__init__(
+            RecorderRules({"model": "replay", "mcp": "replay", "exec": "replay"}),
+            matched.others,
+            Matching(places=places),
+            places=places,
+            secrets=secrets,
+            monotonic=monotonic,
+        )
+        self.session = CassetteSession(choice, Cassette(head, matched.others))
+        self.head = head
+        self._used: list[Interaction] = []
+        self._numbers: dict[int, int] = {}
+        self._asked: list[Request] = []
+        self._others: Sequence[Interaction] = matched.others
+        self._answers = deque(matched.answers)
+
+    @property
+    def offline(self) -> bool:
+        """Not guarded: what is open in the session goes on beside it."""
+        return False
+
+    @property
+    def used(self) -> tuple[Interaction, ...]:
+        """What was asked, in that order."""
+        return tuple(numbered(one, self._numbers) for one in self._used)
+
+    @property
+    def left(self) -> int:
+        """How many answers nobody has asked for."""
+        return len(self._answers)
+
+    def asked_with(self, number: int, text: str) -> bool:
+        """Whether the last message of a request for an answer, counted from 0, was `text`."""
+        body = chat_request(self._asked[number])
+        last = messages_of(body)[-1:] if body else ()
+        wanted = self._secrets.mask(text)
+        return any(self._secrets.mask(message.text) == wanted for message in last)
+
+    def recorded(self, kind: Kind, request: Request, *, fresh: bool = False) -> Response | None:
+        """The next answer, or what was recorded of this very request.
+
+        Raises:
+            CassetteMissError: there is none.
+        """
+        if kind != "model":
+            found = super().recorded(kind, request, fresh=fresh)
+            number = self._store.last_taken
+            self._used.append(self._others[number - 1])
+            self._numbers[number] = len(self._used)
+            return found
+        self._asked.append(request)
+        if not self._answers:
+            miss = CassetteMissError("the pipeline asks a model more often than the session did")
+            self.missed.append(miss)
+            raise miss
+        response = self._answers.popleft().response
+        self._used.append(self.clean(Interaction(request, response)))
+        return edited_response(response, self._places.showings(text_of(response.body)))
+
+
+HINT = "what the session did is in its journal, which `:log` names; nothing was written"
+_SECONDS = 120.0
+_SAME = "the pipeline would not do what the session did"
+
+
+@frozen
+class Rehearsed:
+    """What was asked and answered, and what differs from the session without harm."""
+
+    used: tuple[Interaction, ...]
+    notes: tuple[str, ...]
+
+
+async def rehearse(
+    session: Session, file: Path, deeds: Deeds, matched: Matched, made: Draft
+) -> Rehearsed:
+    """Run `file`; its cassette is what it asks.
+
+    Raises:
+        NotExportedError: it does something else than the session did.
+    """
+    opened, clock = session.open, session.open.environment.clock
+    choice = CassetteChoice(file)
+    head = Head(False, "", "", dict(opened.plan.variables))
+    pipeline = load_checked(file, ())
+    _require_unasked(pipeline, made)
+    places = PathPlaceholders(
+        root=str(file.parent.resolve()), run="", home=opened.options.environ.get("HOME", "")
+    )
+    options = RunOptions(environ=opened.options.environ, lock="none")
+    plan = make_plan(
+        pipeline, options, session=CassetteSession(choice, Cassette(head, matched.others))
+    )
+    tape = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
+    events: list[Event] = []
+
+    def hear(event: Event) -> None:
+        if isinstance(event, StepFinished | ToolDecided | ToolStarted):
+            events.append(event)
+
+    folder = RunFolder(id="", path=None, mask=plan.secrets.mask)
+    environment = RunEnvironment(hear, Unattended(), clock, folder, options.environ, tape)
+    end = None
+    with opened.interrupts.lent(), anyio.move_on_after(_SECONDS):
+        end = await execute(plan, options, environment)
+    if end is None:
+        raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
+    if end.code or tape.left:
+        _require_rules(made)
+        raise NotExportedError(_why(end, deeds, events), hint=HINT)
+    _require_same(made, made_of_events(events).made)
+    return Rehearsed(tape.used, tuple(_changed(deeds, matched, tape)))
+
+
+def _require_unasked(pipeline: Pipeline, made: Draft) -> None:
+    """Nobody answers where a file is run: what it asks about would be denied.
+
+    Raises:
+        NotExportedError: one of its own rules asks about a call that was approved by hand.
+    """
+    policy = compile_policy(pipeline.rules)
+    for call in made.made:
+        ruling: Ruling = decide(policy, stand_in(call.tool), call.arguments)
+        if ruling.rule and ruling.verdict != "auto":
+            raise NotExportedError(
+                f"`{call.tool}` was called, and the rule `{ruling.rule}` of the file says"
+                f" {ruling.verdict} to that: nobody is there to answer where the export is run",
+                hint="the export has a rule for the call once that rule is out of the file",
+            )
+
+
+def _require_rules(made: Draft) -> None:
+    for one in made.suggestion.left_out:
+        raise NotExportedError(
+            f"{_SAME}: no rule approves the call of `{one.call.tool}`: {one.why}",
+            hint="`:undo` and `:clear` leave questions out; nothing was written",
+        )
+
+
+def _require_same(made: Draft, calls: Sequence[Made]) -> None:
+    wanted, found = Counter(map(_key, made.made)), Counter(map(_key, calls))
+    for call in made.made:
+        if wanted[_key(call)] > found[_key(call)]:
+            _require_rules(made)
+            raise NotExportedError(f"{_SAME}: it does not call `{call.tool}`", hint=HINT)
+
+
+def _key(call: Made) -> str:
+    return f"{call.tool} {canonical([call.arguments])}"
+
+
+def _changed(deeds: Deeds, matched: Matched, tape: Rehearsal) -> Sequence[str]:
+    """Questions that are asked with another text now, as when a file has changed meanwhile."""
+    first = {step: number for number, step in reversed([*enumerate(matched.steps)])}
+    return [
+        f"`{line.id}` is asked with another text than in the session: what it takes along differs"
+        for line in deeds.kept()
+        if line.sent and not tape.asked_with(first[line.id], line.sent)
+    ]
+
+
+def _why(end: Exit, deeds: Deeds, events: Sequence[Event]) -> str:
+    """Where the pipeline does something else than the session did."""
+    ends = {event.place.step: event for event in events if isinstance(event, StepFinished)}
+    for line in deeds.kept():
+        found = ends.get(line.id)
+        if found is not None and found.status == "failed":
+            said = found.error.message if found.error is not None else found.status
+            return f"{_SAME}: `{line.id}`: {said}"
+    said = end.reason.partition("\n")[0] or "answers are left that it does not ask for"
+    return f"{_SAME}: {said}"

@@ -1,0 +1,161 @@
+"""From a session to files that `aish test` accepts: rehearsed, written, tested (S7)."""
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from aish.cassettes.file import partial
+from aish.cassettes.interaction import Head, Interaction
+from aish.cassettes.recording import Recording
+from aish.cassettes.redact import redact_head
+from aish.cassettes.refusal import refuse_secrets
+from aish.core.errors import ExitCode, UsageError
+from aish.core.frozen import frozen
+from aish.features.recording.session import recorder_of
+from aish.journal.reader import read_journal
+from aish.shell.export.match_recordings import Matched, match, recorded
+from aish.shell.export.pipeline import Draft, NotExportedError, Source, draft, layout
+from aish.shell.export.rehearsal import HINT, rehearse
+from aish.shell.export.session_log import Deeds, deeds_of
+from aish.shell.recording import recordings
+from aish.shell.session import Session
+from aish.system.files import write_private
+from aish.system.process.child import run_command
+from aish.system.process.reaper import Reaper
+
+_READABLE = 0o644
+_SECONDS = 120.0
+_PRINTED = 1 << 16
+
+
+@frozen
+class Exported:
+    """What was written, and what of the session is not in it."""
+
+    file: Path
+    cassette: Path
+    steps: int
+    rules: int
+    notes: tuple[str, ...]
+
+
+async def export(session: Session, file: Path) -> Exported:
+    """Write `file` and its cassette beside it, tested; where that fails, neither is there.
+
+    Raises:
+        UsageError: a file is in the way, or nothing was asked yet.
+        NotExportedError: the pipeline would not do what the session did.
+        CassetteFileError: the cassette would hold what looks like a secret.
+    """
+    cassette = file.with_name(f"{file.stem}.cassette.yaml")
+    for path in (file, cassette, partial(cassette)):
+        if path.exists() or path.is_symlink():
+            raise UsageError(f"`{path}` is there already", hint="take another name, or delete it")
+    deeds, matched = _done(session)
+    made = draft(_source(session), deeds, matched.ran, file, cassette.name)
+    text = layout(made, file.name)
+    if session.open.plan.secrets.mask(text) != text:
+        raise NotExportedError(
+            "a secret would stand in the file",
+            hint="a variable in the file of the session hides it",
+        )
+    _write(file, text)
+    try:
+        found = await rehearse(session, file, deeds, matched, made)
+        _keep(session, found.used, cassette)
+        await _test(session, file)
+    except BaseException:
+        for path in (file, cassette, partial(cassette)):
+            path.unlink(missing_ok=True)
+        raise
+    notes = (*_notes(deeds, made), *found.notes)
+    return Exported(file, cassette, len(deeds.kept()), len(made.suggestion.rules), notes)
+
+
+def _notes(deeds: Deeds, made: Draft) -> Sequence[str]:
+    notes = [
+        f"`{line.text[:60]}` has no whole answer, and is left out" for line in deeds.left_out()
+    ]
+    if deeds.shortened:
+        notes.append("the file sends the conversation in full, which the session had shortened")
+    return notes + [f"{one.call.tool}: {one.why}" for one in made.suggestion.left_out]
+
+
+def _done(session: Session) -> tuple[Deeds, Matched]:
+    """What the session did, and where it is recorded."""
+    environment = session.open.environment
+    folder = environment.folder.path
+    if folder is None or environment.tape is None:
+        raise UsageError(
+            "an ephemeral session is not recorded", hint="`aish shell` without `--ephemeral` is"
+        )
+    with read_journal(folder / "events.jsonl") as reading:
+        deeds = deeds_of(reading)
+    if not deeds.kept():
+        raise UsageError("there is nothing to export: no question has an answer yet")
+    tape = recorder_of(environment.tape)
+    earlier = [path for path in recordings(folder) if path != tape.session.choice.path]
+    matched = match([*recorded(earlier), tape.so_far()], deeds)
+    if matched.missing:
+        lines = ", ".join(dict.fromkeys(matched.missing))
+        raise NotExportedError(
+            f"the answers to {lines} are not in the recording of the session",
+            hint="a part of it that was killed, or held what looked like a secret, has none",
+        )
+    return deeds, matched
+
+
+def _source(session: Session) -> Source:
+    opened = session.open
+    tools: dict[str, list[str]] = {}
+    for tool in session.tools():
+        tools.setdefault(tool.name.server, []).append(str(tool.name))
+    pipeline = opened.plan.pipeline
+    return Source(
+        data=pipeline.data,
+        folder=pipeline.file.parent,
+        here=Path.cwd(),
+        connected=session.connected,
+        tools={alias: tuple(names) for alias, names in tools.items()},
+        frame=opened.frame,
+        shell=pipeline.shell.run,
+    )
+
+
+def _write(file: Path, text: str) -> None:
+    try:
+        write_private(file, text.encode())
+    except OSError as error:
+        raise NotExportedError(f"cannot write it: {error.strerror}", where=str(file)) from error
+    # A pipeline is no secret: whoever may read the folder may read it.
+    file.chmod(_READABLE)
+
+
+def _keep(session: Session, used: Sequence[Interaction], cassette: Path) -> None:
+    """Write the cassette of the rehearsal, if nothing in it looks like a secret."""
+    opened = session.open
+    secrets = opened.plan.secrets
+    whole = Head(True, opened.environment.folder.id, "", dict(opened.plan.variables))
+    head = redact_head(whole, secrets)
+    refuse_secrets(head, enumerate(used, 1))
+    with Recording(cassette, head) as recording:
+        recording.finish(head, used)
+
+
+async def _test(session: Session, file: Path) -> None:
+    """Have `aish test` say whether all of it holds together, in a process of its own."""
+    reaper = Reaper()
+    try:
+        result = await run_command(
+            [sys.executable, "-P", "-m", "aish", "test", f"./{file.name}"],
+            cwd=file.parent.resolve(),
+            env=dict(session.open.options.environ),
+            timeout=_SECONDS,
+            limit_bytes=_PRINTED,
+            reaper=reaper,
+        )
+    finally:
+        reaper.close()
+    if result.exit_code != ExitCode.OK:
+        said = (result.stdout + result.stderr).decode("utf-8", "replace").strip()
+        raise NotExportedError(f"`aish test` does not accept it:\n{said}", hint=HINT)

@@ -1,1 +1,0 @@
-"""`:export`: a session as a pipeline that CI can run (S7)."""

@@ -1,0 +1,65 @@
+"""What the editor asks of a session that is not there yet when the editor is made."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+from aish.core.events import NOWHERE, Notice
+from aish.core.frozen import frozen
+from aish.core.protocols import Emit
+from aish.shell.input.lines import Words
+
+
+@frozen
+class Shown:
+    """What is shown beside the line, each asked for when it is drawn."""
+
+    words: Words
+    prompt: Callable[[], str]
+    toolbar: Callable[[], str]
+
+
+class Late:
+    """`lines.Words`, the prompt and the toolbar of a session, once it is held."""
+
+    def __init__(self, model: str | None) -> None:
+        self.emit: Emit | None = None
+        self._model = model
+        self._shown: Shown | None = None
+        self._waiting: list[str] = []
+
+    def hold(self, shown: Shown) -> None:
+        """The session is there, and has told that it has begun."""
+        self._shown = shown
+        for text in self._waiting:
+            self.notice(text)
+        self._waiting.clear()
+
+    def notice(self, text: str) -> None:
+        """Tell something that is no reason to end."""
+        if self.emit is None or self._shown is None:
+            self._waiting.append(text)
+        else:
+            self.emit(Notice(NOWHERE, "warning", "input", text))
+
+    def prompt(self) -> str:
+        """The name before the line: the model's alias."""
+        return self._shown.prompt() if self._shown is not None else self._model or "aish"
+
+    def toolbar(self) -> str:
+        """What is connecting or missing, and whether calls run unasked."""
+        return "" if self._shown is None else self._shown.toolbar()
+
+    def commands(self) -> Mapping[str, str]:
+        """See `Words`."""
+        return {} if self._shown is None else self._shown.words.commands()
+
+    def arguments(self, command: str) -> Sequence[str]:
+        """See `Words`."""
+        return () if self._shown is None else self._shown.words.arguments(command)
+
+    def paths(self, command: str) -> bool:
+        """See `Words`."""
+        return self._shown is not None and self._shown.words.paths(command)
+
+    def tools(self) -> Sequence[str]:
+        """See `Words`."""
+        return () if self._shown is None else self._shown.words.tools()

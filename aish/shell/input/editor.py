@@ -1,0 +1,323 @@
+"""The line editor of a session at a terminal, by prompt_toolkit (S1).
+
+Characters that would be invisible or steer the terminal are spelled out while a line is edited.
+"""
+
+import asyncio
+import os
+import signal
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TextIO, cast
+
+from prompt_toolkit.application import get_app
+from prompt_toolkit.filters import Condition
+from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.input.typeahead import clear_typeahead, get_typeahead, store_typeahead
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+from prompt_toolkit.keys import Keys
+from prompt_toolkit.layout.processors import Processor, Transformation, TransformationInput
+from prompt_toolkit.layout.utils import explode_text_fragments
+from prompt_toolkit.output import ColorDepth
+from prompt_toolkit.shortcuts.prompt import PromptSession
+from prompt_toolkit.styles import Style
+
+from aish.core.frozen import frozen
+from aish.core.text import for_line, for_terminal, safe_utf8
+from aish.shell.input.completion import LineCompleter
+from aish.shell.input.history import HistoryFile, Remembered
+from aish.shell.input.keyboard import Keyboard
+from aish.shell.input.lines import OnKey, Words
+from aish.shell.input.streams import AboveStream, Typing, Unasked
+
+
+def key_bindings() -> KeyBindings:
+    """Enter sends, Escape and Enter begin another line, Tab completes."""
+    keys = KeyBindings()
+
+    @keys.add("escape", "enter")
+    @keys.add("escape", "c-j")
+    def begin_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    @keys.add("enter", filter=_after_backslash)
+    def go_on(event: KeyPressEvent) -> None:
+        event.current_buffer.delete_before_cursor()
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+@Condition
+def _after_backslash() -> bool:
+    document = get_app().current_buffer.document
+    before = document.text_before_cursor
+    odd = (len(before) - len(before.rstrip("\\"))) % 2
+    return document.is_cursor_at_the_end and bool(odd) and not before.startswith(":")
+
+
+_TAB = "    "
+_SELECTORS = frozenset("\ufe0e\ufe0f")
+
+
+class OddText(Processor):
+    """Shows what `aish.core.text` would, one character at a time: the cursor stays right."""
+
+    def apply_transformation(  # ruff: ignore[no-self-use] - what prompt_toolkit calls
+        self, transformation_input: TransformationInput
+    ) -> Transformation:
+        """Spell out what is odd in one line."""
+        fragments = transformation_input.fragments
+        line = "".join(fragment[1] for fragment in fragments)
+        if "\t" not in line and for_terminal(line) == line:
+            return Transformation(fragments)
+        shown: StyleAndTextTuples = []
+        places = [0]
+        for fragment in explode_text_fragments(fragments):
+            text = _shown(fragment[1])
+            odd = "" if text == fragment[1] else " class:odd"
+            shown.append((fragment[0] + odd, text))
+            places.append(places[-1] + len(text))
+        places.append(places[-1] + 1)
+        return Transformation(
+            shown,
+            source_to_display=lambda at: places[min(at, len(places) - 1)],
+            display_to_source=lambda at: sum(1 for place in places[1:] if place <= at),
+        )
+
+
+def _shown(character: str) -> str:
+    if character == "\t":
+        return _TAB
+    # What makes an emoji of a symbol is only odd elsewhere, and one character cannot tell.
+    return character if character in _SELECTORS else for_terminal(character)
+
+
+def nothing() -> str:
+    """No text."""
+    return ""
+
+
+def as_it_is(text: str) -> str:
+    """The same text."""
+    return text
+
+
+@frozen
+class Settings:
+    """The callables are asked each time something is drawn, so they have to be quick.
+
+    `prompt` is the name before the line, `toolbar` what stands below it. `history` is a file,
+    which gets what `mask` makes of a line; `folder` is where paths begin. `notice` is told what
+    did not work but is no reason to end.
+    """
+
+    words: Words
+    prompt: Callable[[], str]
+    notice: Callable[[str], None]
+    toolbar: Callable[[], str] = nothing
+    history: Path | None = None
+    mask: Callable[[str], str] = as_it_is
+    folder: Path = Path()
+    color: bool = True
+
+
+_MENU = 8
+_BESIDE_MENU = 4
+_NO_UTF8 = "what was typed is not all UTF-8; the rest was replaced"
+_STYLE = Style.from_dict(
+    {
+        "prompt": "bold",
+        "bottom-toolbar": "noreverse dim",
+        "odd": "ansired",
+    }
+)
+
+
+class Editor:
+    """Reads messages from a person; see `Lines`.
+
+    Whoever else writes to the terminal writes to `out`, and whoever else reads from it does so
+    within `question`.
+    """
+
+    def __init__(
+        self, settings: Settings, stdin: TextIO, stdout: TextIO, environ: Mapping[str, str]
+    ) -> None:
+        self._settings = settings
+        self._label: str | None = None
+        self._aside = False
+        self._keyboard = Keyboard(stdin.fileno(), _writer(stdout), dumb=False)
+        self._input = Typing(stdin)
+        self._history = Remembered(HistoryFile(settings.history, settings.mask, settings.notice))
+        self._session = self._made(stdout, environ.get("TERM"))
+        self._app = self._session.app
+        self._app.terminal_size_polling_interval = None
+        self._app.before_render += self._lay_out
+        self._above = AboveStream(stdout, lambda: self._app.is_running, self.above)
+        self._keyboard.take()
+
+    @property
+    def out(self) -> TextIO:
+        """Stdout, above the line that is edited."""
+        return cast("TextIO", self._above)
+
+    async def next(self) -> str | None:
+        """The next message; Ctrl-C begins it anew, Ctrl-D on an empty line ends it all."""
+        self._input.put(bytes(self._keyboard.typed))
+        self._keyboard.typed.clear()
+        store_typeahead(self._input, self._input.read_keys())
+        while True:
+            try:
+                with self._keyboard.message():
+                    text = await self._edited("")
+            except KeyboardInterrupt:
+                continue
+            except EOFError:
+                return None
+            if text.strip():
+                return text
+
+    async def edit(self, text: str, label: str) -> str | None:
+        """A text as changed; Ctrl-C, Ctrl-D and emptying it give up.
+
+        What was typed before it was shown does not answer it, and waits.
+        """
+        waiting = get_typeahead(self._input)
+        self._label, self._history.listening = label, False
+        try:
+            return (await self._edited(text)).strip() or None
+        except (KeyboardInterrupt, EOFError):
+            return None
+        finally:
+            self._label, self._history.listening = None, True
+            store_typeahead(self._input, waiting)
+
+    @contextmanager
+    def busy(self, on_key: OnKey | None = None) -> Generator[None]:
+        """See `Lines`; Ctrl-C right behind the Enter was read with it, and is a signal too."""
+        waiting = get_typeahead(self._input)
+        for at, key in enumerate(waiting):
+            if key.key is Keys.ControlC:
+                signal.raise_signal(signal.SIGINT)
+                waiting = waiting[at + 1 :]
+                break
+        store_typeahead(self._input, waiting)
+        with self._keyboard.quiet(on_key):
+            yield
+
+    @contextmanager
+    def question(self) -> Generator[None]:
+        """See `Lines`; the line that is edited goes away meanwhile."""
+        if not self._app.is_running or self._aside:
+            read = "".join(key.data for key in get_typeahead(self._input))
+            self._keyboard.throw_away(self._settings.notice, read)
+            with self._keyboard.cooked():
+                yield
+            return
+        with self.above(), self._input.detach(), self._keyboard.cooked():
+            yield
+
+    @contextmanager
+    def above(self) -> Generator[None]:
+        """Take the line that is edited away, so that others can write whole lines to stdout."""
+        if not self._app.is_running or self._aside:
+            yield
+            return
+        self._app.renderer.erase()
+        self._stand_aside(aside=True)
+        try:
+            yield
+        finally:
+            self._stand_aside(aside=False)
+            self._app.renderer.reset()
+            self._app.invalidate()
+
+    def refresh(self) -> None:
+        """Draw again; from any thread."""
+        self._app.invalidate()
+
+    def forget(self) -> None:
+        """Drop what was typed ahead."""
+        self._keyboard.forget()
+        clear_typeahead(self._input)
+
+    def restore(self) -> None:
+        """See `Lines`."""
+        self._keyboard.restore()
+
+    def _made(self, stdout: TextIO, term: str | None) -> "PromptSession[str]":
+        settings = self._settings
+        return PromptSession(
+            self._prompt,
+            completer=LineCompleter(settings.words, settings.folder),
+            complete_while_typing=Condition(self._is_command),
+            history=self._history,
+            key_bindings=key_bindings(),
+            input_processors=[OddText()],
+            prompt_continuation=_continuation,
+            style=_STYLE,
+            include_default_pygments_style=False,
+            color_depth=None if settings.color else ColorDepth.DEPTH_1_BIT,
+            enable_suspend=True,
+            input=self._input,
+            output=Unasked.from_pty(stdout, term=term, enable_bell=False),
+        )
+
+    async def _edited(self, text: str) -> str:
+        loop = asyncio.get_running_loop()
+        before = loop.get_exception_handler()
+        loop.set_exception_handler(self._failed)
+        self._above.begin()
+        try:
+            typed = await self._session.prompt_async(
+                default=text, set_exception_handler=False, handle_sigint=False
+            )
+        finally:
+            loop.set_exception_handler(before)
+            self._above.release()
+        safe = safe_utf8(typed)
+        if safe != typed:
+            self._settings.notice(_NO_UTF8)
+        return safe
+
+    def _failed(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A bug in what is called while a line is edited ends the editing, not silently."""
+        error = context.get("exception")
+        waiting = self._app.future
+        if isinstance(error, Exception) and waiting is not None and not waiting.done():
+            waiting.set_exception(error)
+        else:
+            loop.default_exception_handler(context)
+
+    def _stand_aside(self, *, aside: bool) -> None:
+        self._aside = aside
+        self._app._running_in_terminal = aside  # ruff: ignore[private-member-access] - what `in_terminal` sets; that cannot be used where nothing can be awaited
+
+    def _prompt(self) -> StyleAndTextTuples:
+        label = self._label if self._label is not None else f"{self._settings.prompt()}> "
+        room = max(1, self._app.output.get_size().columns // 2)
+        shown = for_line(label)
+        return [("class:prompt", shown if len(shown) <= room else f"{shown[: room - 2]}> ")]
+
+    def _is_command(self) -> bool:
+        return self._label is None and self._session.default_buffer.text.startswith(":")
+
+    def _lay_out(self, _: object) -> None:
+        """Before it is drawn: a toolbar without text takes no row, a menu not all of them."""
+        rows = self._app.output.get_size().rows
+        self._session.reserve_space_for_menu = max(0, min(_MENU, rows - _BESIDE_MENU))
+        self._session.bottom_toolbar = for_line(self._settings.toolbar()) or None
+
+
+def _continuation(width: int, line: int, wrapped: int) -> str:  # ruff: ignore[unused-function-argument] - what prompt_toolkit calls it with
+    return "" if wrapped else " " * width
+
+
+def _writer(stdout: TextIO) -> Callable[[str], None]:
+    def write(text: str) -> None:
+        # Not through the buffer of the stream: a signal may come while somebody is in there.
+        os.write(stdout.fileno(), text.encode())
+
+    return write

@@ -1,0 +1,258 @@
+"""Who has the keyboard while no line is edited: nobody, who then types ahead, or a question."""
+
+import asyncio
+import os
+import select
+import signal
+import termios
+from collections.abc import Callable, Generator
+from contextlib import contextmanager, suppress
+from threading import current_thread, main_thread
+from typing import Any
+
+from aish.shell.input.lines import OnKey
+
+# What is typed ahead, at most; a paste of 5,000 long lines is less.
+_MOST = 1 << 22
+_PIECE = 1 << 16
+_PASTE = b"\x1b[200~"
+_PASTED = b"\x1b[201~"
+_INTERRUPT = b"\x03"
+_PASTE_ON = "\x1b[?2004h"
+_PASTE_OFF = "\x1b[?2004l"
+_ALL_OFF = f"{_PASTE_OFF}\x1b[?7h\x1b[?25h\x1b[0m"
+_INPUT, _LOCAL, _CHARACTERS = 0, 3, 6
+
+Attributes = list[Any]
+
+
+class Keyboard:
+    """The input side of a terminal; what was typed ahead is in `typed`.
+
+    From `take` to `restore` nothing is echoed but what an editor or a question shows, so that
+    no key garbles what is written meanwhile. `show` writes our own escape sequences, `dumb` says
+    that there are none. All of it runs in the event loop.
+    """
+
+    def __init__(self, descriptor: int, show: Callable[[str], None], *, dumb: bool) -> None:
+        self.typed = bytearray()
+        self._descriptor = descriptor
+        self._show = show
+        self._dumb = dumb
+        self._found: Attributes = termios.tcgetattr(descriptor)
+        self._listening = False
+        self._on_key: OnKey | None = None
+        self._dropped: bytes | None = None
+
+    def take(self) -> None:
+        """Have the terminal, quiet from now on."""
+        self._set(self._after(_quiet))
+
+    @contextmanager
+    def quiet(self, on_key: OnKey | None = None) -> Generator[None]:
+        """No echo, and each key is there at once; what is typed is kept in `typed`."""
+        self.take()
+        before, listened = self._on_key, self._listening
+        self._on_key = on_key
+        try:
+            with self._changed(_quiet), _continued(self._go_on):
+                self._listen()
+                try:
+                    yield
+                finally:
+                    if not listened:
+                        self._rest()
+                    if self._dropped is not None:
+                        # The rest of that paste comes as one, and not as keys.
+                        self._dropped = None
+                        self.typed[:0] = _PASTE
+        finally:
+            self._on_key = before
+
+    @contextmanager
+    def cooked(self) -> Generator[None]:
+        """As the terminal was found, for somebody who reads a line from it."""
+        listened = self._listening
+        if listened:
+            self._rest()
+        try:
+            with self._changed(_cooked):
+                yield
+        finally:
+            if listened:
+                self._listen()
+
+    @contextmanager
+    def lines(self) -> Generator[None]:
+        """Whole lines, edited by the system; Ctrl-C ends one as a line's end does."""
+        with self._changed(_lines):
+            yield
+
+    @contextmanager
+    def message(self) -> Generator[None]:
+        """While a message is typed.
+
+        Behind it Ctrl-C is a key, for `quiet` to find: until then nobody would hear a signal.
+        """
+        self._set(self._after(_without_signals))
+        try:
+            yield
+        except BaseException:
+            # There is no message.
+            self.take()
+            raise
+
+    def forget(self) -> None:
+        """Drop what was typed ahead."""
+        self.typed.clear()
+        with suppress(termios.error):
+            termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    def throw_away(self, notice: Callable[[str], None], read: str = "") -> None:
+        """Drop what was typed before a question, which it is no answer to, and say so (P2).
+
+        `read` are keys that somebody has taken from here already.
+        """
+        typed = self.typed.strip() or read.strip() or self._unread().strip()
+        self.forget()
+        if typed:
+            notice("what you typed before the question was thrown away")
+
+    def _unread(self) -> bytes:
+        """What the terminal has that nobody has read."""
+        with suppress(OSError):
+            if select.select([self._descriptor], [], [], 0)[0]:
+                return os.read(self._descriptor, _PIECE)
+        return b""
+
+    def restore(self) -> None:
+        """As the terminal was found."""
+        self._set(self._found)
+        if not self._dumb:
+            with suppress(OSError):
+                self._show(_ALL_OFF)
+
+    @contextmanager
+    def _changed(self, change: Callable[[Attributes], None]) -> Generator[None]:
+        before = self._get()
+        self._set(self._after(change))
+        try:
+            yield
+        finally:
+            self._set(before)
+
+    def _get(self) -> Attributes:
+        try:
+            return termios.tcgetattr(self._descriptor)
+        except termios.error:
+            return self._found
+
+    def _set(self, attributes: Attributes) -> None:
+        # A terminal that went away has no attributes.
+        with suppress(termios.error):
+            termios.tcsetattr(self._descriptor, termios.TCSANOW, attributes)
+
+    def _after(self, change: Callable[[Attributes], None]) -> Attributes:
+        changed = [*self._found]
+        changed[_CHARACTERS] = [*changed[_CHARACTERS]]
+        change(changed)
+        return changed
+
+    def _go_on(self) -> None:
+        """The shell that stopped us has put the terminal in its own order."""
+        if self._listening:
+            self.take()
+            if not self._dumb:
+                self._show(_PASTE_ON)
+
+    def _listen(self) -> None:
+        if not self._listening:
+            self._listening = True
+            asyncio.get_running_loop().add_reader(self._descriptor, self._read)
+            if not self._dumb:
+                # A paste is one message, in mid-answer too.
+                self._show(_PASTE_ON)
+
+    def _rest(self) -> None:
+        if self._listening:
+            self._listening = False
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            if not self._dumb:
+                with suppress(OSError):
+                    self._show(_PASTE_OFF)
+
+    def _read(self) -> None:
+        try:
+            if not select.select([self._descriptor], [], [], 0)[0]:
+                return
+            piece = os.read(self._descriptor, _PIECE)
+        except OSError:
+            piece = b""
+        if not piece:
+            # It went away; who reads next finds that out.
+            asyncio.get_running_loop().remove_reader(self._descriptor)
+            return
+        if _INTERRUPT in piece and self._dropped is None:
+            # Pressed while it was no signal yet, right behind the Enter.
+            piece = piece.rpartition(_INTERRUPT)[2]
+            self.typed.clear()
+            # It stops what runs; as a key it would do so twice, which is to leave at once.
+            self._on_key = None
+            signal.raise_signal(signal.SIGINT)
+        if self._on_key is not None:
+            on_key, self._on_key = self._on_key, None
+            begun = piece.rfind(_PASTE)
+            self._dropped = piece if begun >= 0 and piece.find(_PASTED, begun) < 0 else None
+            on_key()
+        else:
+            self.typed += self._after_dropped(piece)[: _MOST - len(self.typed)]
+
+    def _after_dropped(self, piece: bytes) -> bytes:
+        """Without the rest of a paste that was taken for a key."""
+        if self._dropped is None:
+            return piece
+        seen = self._dropped[-len(_PASTED) :] + piece
+        end = seen.find(_PASTED)
+        self._dropped = None if end >= 0 else seen
+        return seen[end + len(_PASTED) :] if end >= 0 else b""
+
+
+def _quiet(attributes: Attributes) -> None:
+    attributes[_LOCAL] &= ~(termios.ECHO | termios.ICANON | termios.IEXTEN)
+    attributes[_LOCAL] |= termios.ISIG | termios.NOFLSH
+    attributes[_INPUT] &= ~(
+        termios.IXON | termios.IXOFF | termios.ICRNL | termios.INLCR | termios.IGNCR
+    )
+    attributes[_CHARACTERS][termios.VMIN] = 1
+    attributes[_CHARACTERS][termios.VTIME] = 0
+
+
+def _without_signals(attributes: Attributes) -> None:
+    _quiet(attributes)
+    attributes[_LOCAL] &= ~termios.ISIG
+
+
+def _cooked(attributes: Attributes) -> None:
+    attributes[_LOCAL] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
+    attributes[_INPUT] |= termios.ICRNL
+
+
+def _lines(attributes: Attributes) -> None:
+    _cooked(attributes)
+    interrupt = attributes[_CHARACTERS][termios.VINTR]
+    attributes[_CHARACTERS][termios.VINTR] = b"\0"
+    attributes[_CHARACTERS][termios.VEOL] = interrupt
+
+
+@contextmanager
+def _continued(again: Callable[[], None]) -> Generator[None]:
+    """Call `again` when the process goes on after Ctrl-Z."""
+    if current_thread() is not main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGCONT, again)
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGCONT)

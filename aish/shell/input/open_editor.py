@@ -1,0 +1,59 @@
+"""The editor that fits a terminal, and the terminal as it was afterwards."""
+
+import signal
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from types import FrameType
+from typing import TextIO
+
+from aish.shell.input.dumb import DumbEditor
+from aish.shell.input.editor import Settings
+from aish.shell.input.lines import Lines
+
+_ENDS = (signal.SIGTERM, signal.SIGHUP)
+
+
+@contextmanager
+def open_editor(
+    settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO
+) -> Generator[Lines]:
+    """The lines of a person; both streams have to be terminals.
+
+    Meanwhile nothing that is typed is echoed, but by the editor and within `question`.
+    """
+    lines = _editor(settings, environ, stdin, stdout)
+    try:
+        with _restored_by_signals(lines):
+            yield lines
+    finally:
+        lines.restore()
+
+
+@contextmanager
+def _restored_by_signals(lines: Lines) -> Generator[None]:
+    """While no event loop has the signals, they must not leave a terminal without echo."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        del frame
+        lines.restore()
+        signal.signal(number, signal.SIG_DFL)
+        signal.raise_signal(number)
+
+    ours = [number for number in _ENDS if signal.getsignal(number) is signal.SIG_DFL]
+    try:
+        for number in ours:
+            signal.signal(number, end)
+        yield
+    finally:
+        for number in ours:
+            if signal.getsignal(number) is end:
+                signal.signal(number, signal.SIG_DFL)
+
+
+def _editor(settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO) -> Lines:
+    if environ.get("TERM", "") in {"", "dumb"}:
+        return DumbEditor(settings.prompt, settings.notice, stdin, stdout)
+    # Costs a tenth of a second, which a dumb terminal need not wait for.
+    from aish.shell.input.editor import Editor
+
+    return Editor(settings, stdin, stdout, environ)

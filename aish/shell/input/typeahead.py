@@ -1,0 +1,79 @@
+"""A prompt that stands before the session does: what opens one takes longer to import than to draw.
+
+The person can type meanwhile; what is typed is taken when the session is there. On a terminal that
+cannot move its cursor no prompt is early: what the session says first would stand behind it.
+"""
+
+from contextlib import AbstractContextManager
+from typing import TextIO
+
+import anyio
+
+from aish.shell.input.lines import Lines, OnKey
+
+
+class EarlyLines:
+    """`Lines` whose first message is waited for before anybody asks for it."""
+
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
+        self._first: list[str | None] = []
+        self._typed = anyio.Event()
+        self._asked = anyio.Event()
+        self._begun = False
+        self._failure: Exception | None = None
+
+    @property
+    def out(self) -> TextIO:
+        """See `Lines`."""
+        return self._lines.out
+
+    async def begin(self) -> None:
+        """Wait for the first message, or keep what is typed; `next` raises what goes wrong."""
+        from aish.shell.input.dumb import DumbEditor
+
+        self._begun = True
+        try:
+            if isinstance(self._lines, DumbEditor):
+                with self._lines.busy():
+                    await self._asked.wait()
+            else:
+                self._first.append(await self._lines.next())
+        except Exception as error:  # ruff: ignore[blind-except] - raised where the line is asked for
+            self._failure = error
+        finally:
+            self._typed.set()
+
+    async def next(self) -> str | None:
+        """The first message, and then those after it."""
+        self._asked.set()
+        if self._begun:
+            await self._typed.wait()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+        return self._first.pop() if self._first else await self._lines.next()
+
+    async def edit(self, text: str, label: str) -> str | None:
+        """See `Lines`."""
+        return await self._lines.edit(text, label)
+
+    def busy(self, on_key: OnKey | None = None) -> AbstractContextManager[None]:
+        """See `Lines`."""
+        return self._lines.busy(on_key)
+
+    def question(self) -> AbstractContextManager[None]:
+        """See `Lines`."""
+        return self._lines.question()
+
+    def forget(self) -> None:
+        """See `Lines`."""
+        self._lines.forget()
+
+    def refresh(self) -> None:
+        """See `Lines`."""
+        self._lines.refresh()
+
+    def restore(self) -> None:
+        """See `Lines`."""
+        self._lines.restore()

@@ -1,0 +1,104 @@
+"""Who says yes to a local command: the rules, the person who typed it, or the one asked (P10)."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Literal, Protocol
+
+from aish.core.events import Place
+from aish.core.frozen import frozen
+from aish.core.protocols import Answer, Approver, Question
+from aish.engine.resources.local_commands import SHELL_RUN, command_arguments
+from aish.policy.decide import decide
+from aish.policy.rules import Policy
+from aish.shell.input.lines import Lines
+from aish.system.secrets.secrets import Secrets
+from aish.terminal.command_question import ask_command
+from aish.terminal.turns import Turns
+
+PROPOSED = replace(SHELL_RUN, trusted=False)
+"""The tool as a stranger wants it: only rules about its command line approve it."""
+
+Reaction = Literal["no", "yes", "edit"]
+
+
+class Asking(Protocol):
+    """The person, asked about a command (S2)."""
+
+    async def ask(self, command: str) -> Reaction:
+        """The answer to `run '<command>'? [y/N/e]`."""
+        ...
+
+    async def edit(self, command: str) -> str | None:
+        """The command as the person makes it; `None` where it is given up."""
+        ...
+
+
+class Said:
+    """An approver that knows what the person has said of a local command already."""
+
+    def __init__(self, other: Approver) -> None:
+        self._other = other
+        self._said: tuple[Place, Answer] | None = None
+
+    @property
+    def attended(self) -> bool:
+        """Whether there is a person, or was one who has answered."""
+        return self._said is not None or self._other.attended
+
+    @contextmanager
+    def saying(self, place: Place, answer: Answer | None) -> Generator[None]:
+        """Meanwhile, `answer` is what the person says of the call at `place`."""
+        self._said = None if answer is None else (place, answer)
+        try:
+            yield
+        finally:
+            self._said = None
+
+    async def ask(self, question: Question) -> Answer:
+        """What was said of this very call; any other is asked about."""
+        if self._said is not None and self._said[0] == question.place:
+            return self._said[1]
+        return await self._other.ask(question) if self._other.attended else "no"
+
+
+@frozen
+class Settled:
+    """A proposal as it may have been edited, and what the person said, if that was asked."""
+
+    command: str
+    answer: Answer | None
+
+
+async def settle(command: str, policy: Policy, asking: Asking | None) -> Settled:
+    """Ask the person about a proposal where the rules say to; what is edited is decided again."""
+    while asking is not None and _is_asked(policy, command):
+        reaction = await asking.ask(command)
+        if reaction != "edit":
+            return Settled(command, reaction)
+        edited = (await asking.edit(command) or "").strip()
+        if not edited:
+            return Settled(command, "no")
+        command = edited
+    return Settled(command, None)
+
+
+def _is_asked(policy: Policy, command: str) -> bool:
+    return decide(policy, PROPOSED, command_arguments(command)).verdict == "ask"
+
+
+class CommandAsking:
+    """`local.deciding.Asking`: `run '<command>'? [y/N/e]`, and the editor for `e`."""
+
+    def __init__(self, lines: Lines, turns: Turns, secrets: Secrets) -> None:
+        self._lines = lines
+        self._turns = turns
+        self._secrets = secrets
+
+    async def ask(self, command: str) -> Reaction:
+        """The answer; anything but `y` and `e` is no."""
+        return await ask_command(command, self._turns, secrets=self._secrets)
+
+    async def edit(self, command: str) -> str | None:
+        """The command as the person makes it."""
+        return await self._lines.edit(command, "run: ")

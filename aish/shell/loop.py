@@ -1,0 +1,94 @@
+"""What a session does with each line: for the model, a command, or the local shell (S1)."""
+
+from aish.core.errors import AishError
+from aish.core.frozen import frozen
+from aish.shell.commands.catalogue import command_of
+from aish.shell.exchange import ask
+from aish.shell.recording import settle
+from aish.shell.session import Session
+
+
+@frozen
+class Question:
+    """For the model, as it was typed."""
+
+    text: str
+
+
+@frozen
+class CommandLine:
+    """`:name rest`; `name` may be empty."""
+
+    name: str
+    rest: str
+
+
+@frozen
+class LocalLine:
+    """`!command`, whose output goes to the model with the next turn, or `$command`."""
+
+    command: str
+    hand_over: bool
+
+
+Route = Question | CommandLine | LocalLine
+
+
+def route(line: str) -> Route | None:
+    """Where `line` goes; nowhere if there is nothing in it.
+
+    Only its first character counts: a line that begins with a blank is for the model, whatever
+    comes then. A command is one line; local commands may have several.
+    """
+    if not line.strip():
+        return None
+    first, rest = line[0], line[1:].strip()
+    if first == ":":
+        name, *after = rest.split(None, 1) or [""]
+        return CommandLine(name, after[0] if after else "")
+    if first in "!$":
+        return LocalLine(rest, hand_over=first == "!") if rest else None
+    return Question(line.strip())
+
+
+async def take_lines(session: Session) -> None:
+    """Take one line after the other until the person leaves, the input ends or the reader goes."""
+    lines = session.open.lines
+    while not (session.over or session.open.out.gone):
+        try:
+            line = await lines.next()
+        except AishError as error:
+            # One line that cannot be read; the next one may be.
+            session.tell_failure(error)
+            continue
+        if line is None:
+            return
+        await take(session, line)
+
+
+async def take(session: Session, line: str) -> None:
+    """Do what a line says; whatever fails is told, and the session goes on."""
+    interrupts, lines = session.open.interrupts, session.open.lines
+    with interrupts.running(), lines.busy(session.watch_keys()):
+        try:
+            await _do(session, line)
+        except AishError as error:
+            session.tell_failure(error)
+        finally:
+            settle(session.open.environment.tape)
+    if interrupts.stopped:
+        # Ctrl-C is a key, too.
+        session.halt()
+
+
+async def _do(session: Session, line: str) -> None:
+    match route(line):
+        case None:
+            return
+        case Question(text):
+            await ask(session, text)
+        case LocalLine(command, hand_over):
+            ran = await session.open.local.run_typed(command, hand_over=hand_over)
+            session.note_command(ran.record, typed=True)
+        case CommandLine(name, rest):
+            await command_of(name).take(session, rest)

@@ -1,0 +1,315 @@
+"""Where a session's events go, and where its commands speak: a terminal, or pipes (1.2, B12)."""
+
+import os
+import sys
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import BinaryIO, TextIO
+
+from aish.core.errors import AishError
+from aish.core.events import Event, RunFinished, Stamped, StepFinished, StepStarted
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.protocols import Clock, Emit
+from aish.core.text import for_ci_log, for_line, for_terminal
+from aish.engine.plan.plan import Plan
+from aish.engine.run_folder import RunFolder
+from aish.output.event_log import EventLog, Sink
+from aish.output.formats.text import DATA, FinalText, Manner, manner_of
+from aish.output.style import look_of
+from aish.shell.columns import columns, fold
+from aish.shell.input.lines import Lines
+from aish.system.clock import process_began
+from aish.system.secrets.secrets import Secrets
+
+_NARROWEST = 20
+
+
+class TerminalOut:
+    """`session.Out` at a terminal, between what events draw there."""
+
+    gone = False
+    """A terminal that goes away ends the session by itself."""
+
+    def __init__(
+        self,
+        line: Callable[[str], None],
+        paint: Callable[[str], str],
+        width: Callable[[], int],
+        mask: Callable[[str], str],
+    ) -> None:
+        self._line = line
+        self._paint = paint
+        self._width = width
+        self._mask = mask
+
+    def show(self, text: str) -> None:
+        """Line by line, folded between words."""
+        for line in self._mask(text).rstrip("\n").split("\n"):
+            for part in fold(for_terminal(line), self._room()):
+                self._line(part)
+
+    def rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """In columns that fit."""
+        cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
+        for line in columns(cells, self._room()):
+            self._line(line)
+
+    def error(self, error: AishError) -> None:
+        """In red, with its hint."""
+        for line in for_terminal(self._mask(f"error: {error}")).split("\n"):
+            for part in fold(line, self._room()):
+                self._line(self._paint(part))
+        if error.hint:
+            self.show(f"  hint: {error.hint}")
+
+    def _room(self) -> int:
+        # The last column stays free: terminals differ in what they do there.
+        return max(self._width() - 1, _NARROWEST)
+
+
+Lost = Callable[[Sink, OSError], None]
+"""Is told of a sink that cannot be written to."""
+Mask = Callable[[str], str]
+"""Makes secrets unreadable (X4)."""
+
+
+class Answers:
+    """Each answer to a stream that is no terminal: whole, when it is whole."""
+
+    name = "the answers"
+    deltas = False
+
+    def __init__(self, out: BinaryIO, manner: Manner) -> None:
+        self._out = out
+        self._manner = manner
+        self._kinds: dict[str | None, str] = {}
+        self.gone = False
+        """Whether nobody takes them any more."""
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Write the text of a line that was answered."""
+        event = stamped.event
+        match event:
+            case StepStarted(kind=kind):
+                self._kinds[event.place.step] = kind
+            case StepFinished() if self._kinds.pop(event.place.step, "") == "run":
+                self._printed(event.output)
+            case StepFinished(status="ok" | "budget", text=text) if text:
+                self.write(text)
+            case _:
+                pass
+
+    def _printed(self, output: JsonValue) -> None:
+        """What a local command has printed is shown (S1)."""
+        if not isinstance(output, Mapping):
+            return
+        if output.get("stdout"):
+            self.write(str(output["stdout"]))
+        if output.get("stderr"):
+            _to_stderr(str(output["stderr"]))
+
+    def write(self, text: str) -> None:
+        """Write lines.
+
+        Raises:
+            OSError: they cannot be written.
+        """
+        whole = text if text.endswith("\n") else f"{text}\n"
+        try:
+            self._out.write(self._manner.clean(whole).encode("utf-8", "replace"))
+            self._out.flush()
+        except OSError:
+            self.gone = True
+            raise
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class PipedOut:
+    """`session.Out` where nobody is at a terminal: answers of commands are data."""
+
+    def __init__(self, answers: Answers, lost: Lost, mask: Mask) -> None:
+        self._answers = answers
+        self._lost = lost
+        self._mask = mask
+        self.errors: set[str] = set()
+        """What went wrong and was told."""
+
+    @property
+    def gone(self) -> bool:
+        """Whether stdout takes no more."""
+        return self._answers.gone
+
+    def show(self, text: str) -> None:
+        """To stdout; one that takes no more is told of once."""
+        if self.gone:
+            return
+        try:
+            self._answers.write(self._mask(text))
+        except OSError as error:
+            self._lost(self._answers, error)
+
+    def rows(self, rows: Sequence[Sequence[str]]) -> None:
+        """A line each, for whoever reads them next."""
+        cells = [[for_line(self._mask(cell)) for cell in row] for row in rows]
+        for line in columns(cells, None):
+            self.show(line)
+
+    def error(self, error: AishError) -> None:
+        """To stderr."""
+        text = self._mask(str(error))
+        self.errors.add(text)
+        _complain(text, error.hint and self._mask(error.hint))
+
+
+class LastWords:
+    """Why a quiet session failed, on stderr, unless that was told when it happened."""
+
+    name = "the log"
+    deltas = False
+
+    def __init__(self, told: PipedOut) -> None:
+        self._told = told
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Speak at the end only."""
+        event = stamped.event
+        if isinstance(event, RunFinished) and event.exit.code:
+            end = event.exit
+            if end.reason not in self._told.errors:
+                _complain(end.reason, end.hint)
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+def _complain(text: str, hint: str | None) -> None:
+    more = f"\n  hint: {hint}" if hint else ""
+    _to_stderr(f"error: {text}{more}\n")
+
+
+def _to_stderr(text: str) -> None:
+    """For who reads there; the session goes on as well where nobody does any more."""
+    try:
+        sys.stderr.write(for_ci_log(text))
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        pass
+
+
+_USUAL = 80
+
+
+@frozen
+class Told:
+    """How a session is told."""
+
+    attended: bool
+    plain: bool = False
+    quiet: bool = False
+    verbose: bool = False
+
+
+@frozen
+class Outlets:
+    """What shows a session; `pause` is entered while somebody else has the terminal."""
+
+    log: EventLog
+    out: PipedOut | TerminalOut
+    pause: Callable[[], AbstractContextManager[object]]
+    visitor: Callable[[], Sink] | None
+    lost: Lost
+
+    @contextmanager
+    def asking(self, lines: Lines) -> Generator[None]:
+        """While a person is asked something at the terminal: nobody draws, and keys are echoed."""
+        with self.pause(), lines.question():
+            yield
+
+    def emit(self, event: Event) -> None:
+        """The `Emit` of the session."""
+        self.log.emit(event)
+
+    @contextmanager
+    def of_run(self, plan: Plan, folder: RunFolder, clock: Clock) -> Generator[Emit]:
+        """Where the events of a pipeline go that is run in the session (`:run`)."""
+        sinks: list[Sink] = []
+        if folder.path is not None:
+            from aish.journal.writer import open_journal
+
+            with folder.beginning():
+                sinks.append(open_journal(folder.path))
+        if self.visitor is not None:
+            sinks.append(self.visitor())
+        if isinstance(self.out, PipedOut):
+            outputs = plan.pipeline.outputs is not None
+            manner, last = _manner(os.environ), plan.steps[-1]
+            structured = plan.answers_in_a_schema(last)
+            out = sys.stdout.buffer
+            text = FinalText(out, last.id, manner, outputs=outputs, structured=structured)
+            sinks.append(text)
+        log = EventLog(sinks, clock=clock, secrets=plan.secrets, on_failure=self.lost)
+        try:
+            yield log.emit
+        finally:
+            log.close()
+
+
+def open_outlets(
+    told: Told,
+    stream: TextIO,
+    journal: Sink | None,
+    secrets: Secrets,
+    clock: Clock,
+    lost: Lost,
+    after: int = 0,
+) -> Outlets:
+    """The sinks of a session, whose journal is open already; people read at `stream`."""
+    shown: Sink | None
+    visitor: Callable[[], Sink] | None
+    out: PipedOut | TerminalOut
+    pause: Callable[[], AbstractContextManager[object]] = nullcontext
+    others: list[Sink] = []
+    mask = secrets.mask
+    if told.attended:
+        from aish.output.screen import Screen
+        from aish.output.terminal.chat import Chat
+
+        look = look_of(stream, os.environ)
+        talk = Chat(Screen(stream, look), plain=told.plain, verbose=told.verbose)
+        shown, pause, visitor = talk, talk.hold, talk.visitor
+        out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream), mask)
+    else:
+        from aish.output.formats.plain import Plain
+
+        answers = Answers(sys.stdout.buffer, _manner(os.environ))
+        others.append(answers)
+        out = piped = PipedOut(answers, lost, mask)
+        shown = LastWords(piped) if told.quiet else Plain(sys.stderr, process_began())
+        # It counts by itself what that run comes to.
+        visitor = None if told.quiet else lambda: Plain(sys.stderr)
+    sinks = [sink for sink in (journal, shown, *others) if sink is not None]
+    log = EventLog(sinks, clock=clock, secrets=secrets, on_failure=lost, after=after)
+    return Outlets(log, out, pause, visitor, lost)
+
+
+def _width(stream: TextIO) -> Callable[[], int]:
+    """How wide the terminal is, each time it is asked: a person may change it."""
+
+    def width() -> int:
+        try:
+            return os.get_terminal_size(stream.fileno()).columns or _USUAL
+        except (OSError, ValueError):
+            return _USUAL
+
+    return width
+
+
+def _manner(environ: Mapping[str, str]) -> Manner:
+    try:
+        mode, terminal = os.fstat(sys.stdout.fileno()).st_mode, sys.stdout.isatty()
+    except OSError:
+        return DATA
+    return manner_of(mode, environ, is_terminal=terminal)

@@ -1,0 +1,393 @@
+"""Sessions that are kept: found, told in a line each, and resumed exactly where they were (S6)."""
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from aish.agent.restore import Restorer
+from aish.config.model import Pipeline, ServerEntry
+from aish.core.deltas import Usage
+from aish.core.errors import AishError, UsageError, did_you_mean
+from aish.core.events import NOWHERE, Notice, ServerConnected
+from aish.core.frozen import frozen
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.core.rules import RuleEntry
+from aish.engine.resume_state import ResumeState
+from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder, tame_name
+from aish.features.history.run_store import RunStore, newest_first, open_project, open_store
+from aish.features.history.summary import began
+from aish.features.resume.scan import Spending
+from aish.journal.reader import JournalReading, event_of, read_journal, torn_tail
+from aish.journal.writer import HeldJournal, hold_journal
+from aish.output.event_log import Sink
+from aish.shell.pending_input import Asked, AskedBefore, Enclosure
+from aish.shell.session import Session
+from aish.system.file_lock import BeingWrittenError
+
+_SHORT = 60
+LATEST = "latest"
+_OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "run.finished"})
+"""What a session tells in which nobody did anything."""
+ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
+
+
+@frozen
+class PastSession:
+    """A session: when it began, how often its models were asked, and what it began with.
+
+    It is `empty` if nobody did anything in it.
+    """
+
+    id: str
+    began: float
+    questions: int
+    first: str
+    empty: bool = False
+
+
+def session_shelf(place: RunsPlace, stack: ExitStack) -> RunStore | None:
+    """The folder of sessions, if there is one.
+
+    Raises:
+        UsageError: it cannot be read, or a part of its path is a link.
+    """
+    try:
+        if place.wanted is None:
+            return stack.enter_context(open_project(place.project.resolve(), place.shelf))
+    except FileNotFoundError:
+        return None
+    if not place.wanted.is_dir():
+        return None
+    return stack.enter_context(open_store(place.wanted, place.wanted))
+
+
+def find_session(
+    place: RunsPlace, name: str, pipeline: str, stack: ExitStack
+) -> tuple[RunStore, str]:
+    """The session of this id, or of an id that ends so; `latest` is the newest on the pipeline.
+
+    One that was opened and left again is `latest` only where there is no other.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    shelf = session_shelf(place, stack)
+    ids = [] if shelf is None else [id for id, _ in newest_first([shelf])]
+    if name == LATEST:
+        ids = [id for id in ids if is_named(id, pipeline)]
+    if shelf is None or not ids:
+        raise UsageError("there are no sessions to go on with", hint=ANEW)
+    if name == LATEST:
+        ids = [next((id for id in ids if not _is_empty(shelf, id)), ids[0])]
+    fitting = ids if name == LATEST else [id for id in ids if id == name]
+    fitting = fitting or [id for id in ids if name and id.endswith(name)]
+    if len(fitting) > 1:
+        said = f"`{name}` may be any of {len(fitting)} sessions"
+        raise UsageError(said, hint="give the whole id; `:sessions` lists them")
+    if not fitting:
+        raise UsageError(f"there is no session `{name}`", hint=did_you_mean(name, ids) or ANEW)
+    return shelf, fitting[0]
+
+
+def is_named(id: str, pipeline: str) -> bool:
+    """Whether an id is that of a session on a pipeline."""
+    return id.partition("-")[2].rpartition("-")[0] == tame_name(pipeline)
+
+
+def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:
+    """Every session that is kept, the newest first."""
+    shelf = session_shelf(place, stack)
+    return [] if shelf is None else [_told(shelf, id) for id, _ in newest_first([shelf])]
+
+
+def _is_empty(shelf: RunStore, id: str) -> bool:
+    try:
+        with JournalReading(_open(shelf, id), id) as reading:
+            return all(record.get("type") in _OF_ITSELF for record in reading)
+    except (AishError, OSError):
+        # Whoever goes on with it is told what is wrong.
+        return False
+
+
+def _told(shelf: RunStore, id: str) -> PastSession:
+    found = PastSession(id, began(id), 0, "", empty=True)
+    try:
+        with JournalReading(_open(shelf, id), id) as reading:
+            for record in reading:
+                found = _with(found, record)
+    except (AishError, OSError) as error:
+        return replace(found, first=f"cannot be read: {error}", empty=False)
+    return found
+
+
+def _with(found: PastSession, record: Any) -> PastSession:
+    kind = record.get("type")
+    if kind in _OF_ITSELF:
+        return found
+    if kind == "question.asked" and not found.first:
+        return replace(found, first=_first_line(str(record.get("text"))), empty=False)
+    if kind == "turn.added" and _role(record) == "user":
+        return replace(found, questions=found.questions + 1, empty=False)
+    return replace(found, empty=False) if found.empty else found
+
+
+def _open(shelf: RunStore, id: str) -> BinaryIO:
+    return os.fdopen(shelf.open_journal(id), "rb", buffering=1 << 18)
+
+
+def _role(record: Any) -> object:
+    return record["added"].get("role")
+
+
+def _first_line(text: str) -> str:
+    first = next(iter(text.strip().splitlines()), "")
+    return first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"
+
+
+_SECRET = re.compile(r"<secret:[^<>]*>")
+_ENDED = "[aish] interrupted: the session had ended"
+_TAKEN_BACK = (
+    "the last question had no answer yet when the session ended: it is taken back, and `:retry`"
+    " asks it again"
+)
+
+
+@frozen
+class Earlier:
+    """What an earlier part of a session has left.
+
+    `outputs` of local commands (L14) and what is `attached` wait for the next question. `questions`
+    are those of the conversation, `taken_back` is one that was, and can be asked again. `model` is
+    the alias that was asked last, `seconds` how long answers took. `connected` are servers that a
+    command had added, as `:mcp connect` and `:export` know them. `last_seq` numbers the last
+    record of the journal. `denied` are globs that the person denied.
+    """
+
+    folder: RunFolder
+    carried: ResumeState
+    turns: tuple[Turn, ...]
+    outputs: tuple[str, ...]
+    attached: tuple[Enclosure, ...]
+    questions: tuple[tuple[UserTurn, Asked], ...]
+    taken_back: Asked | None
+    model: str | None
+    lines: int
+    ran: int
+    seconds: float
+    last_seq: int
+    journal: HeldJournal
+    denied: tuple[str, ...] = ()
+    connected: tuple[ServerEntry, ...] = ()
+    notices: tuple[str, ...] = ()
+
+    def go_on(self) -> Sink:
+        """The journal, to be appended to."""
+        return self.journal.go_on()
+
+    def carry_into(self, session: Session) -> None:
+        """Have a session go on from here; what did not come back is told."""
+        session.begin(self.turns, self.questions)
+        if self.taken_back is not None:
+            session.asked, session.stands = self.taken_back, False
+        for glob in self.denied:
+            # What was approved is asked about again; what was denied stays so (X1).
+            session.open.box.runtime.gate.add_rule("deny", RuleEntry(tool=glob))
+        of_file = {server.entry.alias for server in session.open.plan.servers}
+        session.connected |= {
+            entry.alias: entry for entry in self.connected if entry.alias not in of_file
+        }
+        session.lines, session.seconds = self.lines, self.seconds
+        if session.open.options.model is None:
+            self._choose(session)
+        for text in self.outputs:
+            session.buffer.restore(text)
+        session.attached.restore(self.attached)
+        for lost in self.notices:
+            session.emit(Notice(NOWHERE, "warning", "not_recalled", lost))
+        self._end_last(session)
+
+    def _choose(self, session: Session) -> None:
+        if self.model in session.open.plan.pipeline.models:
+            session.model = self.model
+        elif self.model is not None:
+            text = f"the model `{self.model}`, which was asked last, is not in the file any more"
+            session.emit(Notice(NOWHERE, "warning", "not_recalled", text))
+
+    def _end_last(self, session: Session) -> None:
+        """Let the conversation be one that can be gone on with: it may have been killed."""
+        last = self.turns[-1] if self.turns else None
+        if isinstance(last, UserTurn):
+            session.put_back(list(self.turns[:-1]), "taken back")
+            session.emit(Notice(NOWHERE, "warning", "not_recalled", _TAKEN_BACK))
+        elif isinstance(last, ToolTurn):
+            session.conversation().add(AssistantTurn(_ENDED))
+
+
+def find_earlier(
+    pipeline: Pipeline,
+    place: RunsPlace,
+    name: str,
+    mask: Callable[[str], str],
+    stack: ExitStack,
+) -> Earlier:
+    """The session of an id, or the newest; nobody else writes it from now on.
+
+    Raises:
+        UsageError: there is none, or another process writes it, or it is of another pipeline.
+        JournalError: its journal is not as it was written.
+    """
+    shelf, id = find_session(place, name, pipeline.name, stack)
+    path = (shelf.path / id).resolve()
+    try:
+        journal = stack.enter_context(hold_journal(path))
+    except BeingWrittenError as error:
+        said = f"this session is open elsewhere, by {error.writer}"
+        raise UsageError(said, where=id, hint=f"leave it there first; {ANEW}") from error
+    folder = reopen_folder(path, mask)
+    scan = _Scan(path, folder)
+    with read_journal(journal.path) as reading:
+        for record in reading:
+            scan.take(record)
+        if reading.torn is not None:
+            scan.lost(torn_tail(reading.torn))
+    if scan.pipeline != pipeline.name:
+        said = f"this is a session on `{scan.pipeline}`, not on `{pipeline.name}`"
+        hint = f"`aish shell FILE --resume {id}` with the file of `{scan.pipeline}` goes on with it"
+        raise UsageError(said, where=id, hint=hint)
+    return scan.earlier(id, journal)
+
+
+class _Scan:
+    """What is known of a session after the records so far."""
+
+    def __init__(self, path: Path, folder: RunFolder) -> None:
+        self.pipeline: object = None
+        self._path = path
+        self._folder = folder
+        self._recalling = Restorer(self._read)
+        self._asking = AskedBefore()
+        self._spending = Spending()
+        self._denials: list[str] = []
+        self._denied: list[str] = []
+        self._connected: dict[str, ServerEntry] = {}
+        self._model: str | None = None
+        self._lines = self._ran = self._seq = 0
+        self._seconds = 0.0
+        self._lost: list[str] = []
+        self._takes: Mapping[str, Callable[[Any], None]] = {
+            "run.started": self._started,
+            "step.started": self._step,
+            "step.finished": self._ended,
+            "model.chosen": self._chosen,
+            "turn.finished": self._answered,
+            "tool.decided": self._decided,
+            "tool.started": self._called,
+            "rule.added": self._ruled,
+            "server.connected": self._connected_to,
+            "pipeline.spent": self._ran_elsewhere,
+        }
+
+    def take(self, record: Any) -> None:
+        """One more record."""
+        self._seq = record["seq"]
+        self._spending.now(record["time"])
+        taken = self._takes.get(record.get("type"))
+        if taken is not None:
+            taken(record)
+        self._asking.take(record)
+        self._recalling.take(record)
+
+    def lost(self, said: str) -> None:
+        """Something did not come back; `said` is a sentence."""
+        self._lost.append(said)
+
+    def earlier(self, id: str, journal: HeldJournal) -> Earlier:
+        """All of it."""
+        recalled, asking = self._recalling.end(), self._asking
+        lost = dict.fromkeys((*self._lost, *recalled.lost))
+        attached = asking.attached(self._read, lost.setdefault)
+        turns = tuple(recalled.history.turns)
+        carried = ResumeState(id, spent=self._spending.spent(), denials=tuple(self._denials))
+        return Earlier(
+            folder=self._folder,
+            carried=carried,
+            turns=turns,
+            outputs=asking.outputs,
+            attached=attached,
+            questions=tuple(asking.questions(turns)),
+            taken_back=asking.taken_back,
+            model=self._model,
+            denied=tuple(dict.fromkeys(self._denied)),
+            connected=tuple(self._connected.values()),
+            lines=self._lines,
+            ran=self._ran,
+            seconds=self._seconds,
+            last_seq=self._seq,
+            journal=journal,
+            notices=tuple(lost),
+        )
+
+    def _started(self, record: Any) -> None:
+        self.pipeline = record.get("pipeline")
+        self._spending.begin()
+
+    def _step(self, record: Any) -> None:
+        kind, _, number = str(record.get("step")).rpartition("-")
+        if number.isdecimal():
+            if kind == "line":
+                self._lines = max(self._lines, int(number))
+            else:
+                self._ran = max(self._ran, int(number))
+
+    def _ended(self, record: Any) -> None:
+        if str(record.get("step")).startswith("line-"):
+            self._seconds += record.get("seconds") or 0.0
+
+    def _answered(self, record: Any) -> None:
+        self._spending.answer(str(record.get("step")), _usage(record), record.get("cost_usd"))
+
+    def _chosen(self, record: Any) -> None:
+        self._model = record.get("model")
+
+    def _decided(self, record: Any) -> None:
+        if record.get("verdict") in {"ask-no", "deny"}:
+            self._denials.append(str(record.get("tool")))
+
+    def _called(self, record: Any) -> None:
+        self._spending.call(str(record.get("step")))
+
+    def _ran_elsewhere(self, record: Any) -> None:
+        turns, calls = record.get("turns") or 0, record.get("tool_calls") or 0
+        self._spending.elsewhere(turns, calls, _usage(record), record.get("cost_usd"))
+
+    def _ruled(self, record: Any) -> None:
+        if record.get("list") == "deny":
+            self._denied.append(str(record.get("tool")))
+
+    def _connected_to(self, record: Any) -> None:
+        event = event_of(record)
+        if event is None or not isinstance(connected := event.event, ServerConnected):
+            return
+        self._connected.pop(connected.alias, None)
+        if _SECRET.search(" ".join((connected.url or "", *connected.command))) is None:
+            # Where a secret was, only its name is known.
+            self._connected[connected.alias] = ServerEntry(
+                alias=connected.alias,
+                url=connected.url,
+                command=connected.command,
+                cwd=None if connected.cwd is None else Path(connected.cwd),
+                auth_env=connected.auth_env,
+                required=False,
+            )
+
+    def _read(self, name: str) -> bytes | None:
+        return kept_file(self._path, name)
+
+
+def _usage(record: Any) -> Usage:
+    told: Any = record.get("usage") or {}
+    return Usage(told.get("input"), told.get("output"))

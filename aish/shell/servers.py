@@ -1,0 +1,200 @@
+"""Servers that are connected at run time: entry, alias, secret; the tools known so far (S5)."""
+
+import re
+import shlex
+from collections.abc import Container, Mapping
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+import anyio
+
+from aish.config.model import ServerEntry
+from aish.core.errors import UnavailableError, UsageError
+from aish.core.events import NOWHERE, ServerConnected, ServerInfo
+from aish.core.tools import Tool
+from aish.engine.plan.credentials import ResolvedServer, Resolver, Variables, finish, resolve_server
+from aish.shell.session import Session
+from aish.shell.url_keys import keys_in
+from aish.system.secrets.secrets import SHORTEST, Secrets
+
+_ALIAS = re.compile(r"(?!.*__)[A-Za-z0-9]([A-Za-z0-9_-]*[A-Za-z0-9])?\Z")
+_LONGEST_ALIAS = 64
+_NO_HOST = "server"
+_RESERVED = "shell"
+_TOKEN = "`auth_env=NAME` sends the value of a variable as the bearer token"  # ruff: ignore[hardcoded-password-string] - says how to give one
+_REFUSED = ("HTTP 401", "HTTP 403")
+
+
+def server_of_url(
+    url: str, alias: str | None, taken: Container[str], auth_env: str | None = None
+) -> ServerEntry:
+    """The entry of a server at `url`; without an alias it is called by its host's first label.
+
+    A number is added to that if it is taken.
+
+    Raises:
+        UsageError: the url or the alias is not one, or the alias is taken.
+    """
+    parts = _split(url)
+    if parts.username or parts.password:
+        raise UsageError("a URL with credentials in it would end up in logs", hint=_TOKEN)
+    if alias is None:
+        alias = _free(_label(parts.hostname or ""), taken)
+    else:
+        _check_alias(alias, taken)
+    return ServerEntry(alias=alias, url=url, auth_env=auth_env, required=False)
+
+
+def server_of_command(command: str, alias: str, taken: Container[str]) -> ServerEntry:
+    """The entry of a server that a command line starts, in the folder of the session.
+
+    Raises:
+        UsageError: the words or the alias are none, or the alias is taken.
+    """
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise UsageError(f"the command cannot be read: {error}") from None
+    if not words:
+        hint = "for example `:mcp connect clock -- uvx mcp-server-time`"
+        raise UsageError("there is no command behind `--`", hint=hint)
+    _check_alias(alias, taken)
+    return ServerEntry(alias=alias, command=tuple(words), cwd=Path.cwd(), required=False)
+
+
+def _check_alias(alias: str, taken: Container[str]) -> None:
+    """Raise a `UsageError` unless a server may be called so."""
+    if not _ALIAS.match(alias) or alias == _RESERVED or len(alias) > _LONGEST_ALIAS:
+        reserved = f"`{_RESERVED}` is the local shell; " if alias == _RESERVED else ""
+        hint = f"{reserved}letters, digits, `-` and single `_`"
+        raise UsageError(f"`{alias}` cannot be an alias", hint=hint)
+    if alias in taken:
+        hint = f"`:mcp disconnect {alias}` lets go of that server, or take another alias"
+        raise UsageError(f"the alias `{alias}` is taken", hint=hint)
+
+
+def _split(url: str) -> SplitResult:
+    hint = "for example `:mcp connect http://127.0.0.1:8080/mcp`"
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
+    except ValueError:
+        fine = False
+    if not fine:
+        raise UsageError("that is not the URL of a server", hint=hint)
+    return parts
+
+
+def _label(host: str) -> str:
+    """The first label of a host name; an address in brackets has none."""
+    if ":" in host:
+        return _NO_HOST
+    name = re.sub(r"[^A-Za-z0-9]+", "-", host.partition(".")[0]).strip("-")
+    return _NO_HOST if not name or name == _RESERVED else name
+
+
+def _free(name: str, taken: Container[str]) -> str:
+    between = "-" if name[-1].isdigit() else ""
+    number, found = 1, name
+    while found in taken:
+        number += 1
+        found = f"{name}{between}{number}"
+    return found
+
+
+def taken_aliases(session: Session) -> frozenset[str]:
+    """The aliases of servers that are there, or on their way; one that failed gives way."""
+    servers = session.open.servers.dynamic_registry.registry.servers
+    return frozenset(one.alias for one in servers if one.state != "failed")
+
+
+def known_servers(session: Session) -> Mapping[str, ServerEntry]:
+    """The servers of the file, and those that were connected here, by alias."""
+    return {entry.alias: entry for entry in _of_file(session)} | session.connected
+
+
+def _of_file(session: Session) -> list[ServerEntry]:
+    return [server.entry for server in session.open.plan.servers]
+
+
+async def connect(session: Session, entry: ServerEntry) -> ServerInfo:
+    """Connect to the server of an entry; it stays until it is disconnected.
+
+    Raises:
+        UnavailableError: it could not be reached or refused; nothing has changed.
+        UsageError: its token's variable is not set, its alias is taken, or one of its tools would
+            have the name of another.
+    """
+    resolved = _resolved(session, entry)
+    _hide(entry.url or "", session.open.plan.secrets)
+    servers = session.open.servers
+    try:
+        info = await servers.dynamic_registry.connect(servers.connection(resolved))
+    except UnavailableError as error:
+        if error.hint is not None:
+            raise
+        raise UnavailableError(error.message, where=error.where, hint=_hint(error, entry)) from None
+    if not is_of_file(session, entry):
+        session.connected[entry.alias] = entry
+        cwd = None if entry.cwd is None else str(entry.cwd)
+        session.emit(
+            ServerConnected(NOWHERE, entry.alias, entry.url, entry.command, cwd, entry.auth_env)
+        )
+    return info
+
+
+def is_of_file(session: Session, entry: ServerEntry) -> bool:
+    """Whether the session's file has this server, and no command has added it."""
+    return entry in _of_file(session)
+
+
+def _resolved(session: Session, entry: ServerEntry) -> ResolvedServer:
+    opened = session.open
+    for server in opened.plan.servers:
+        if server.entry == entry:
+            return server
+    environ = opened.options.environ
+    if entry.auth_env is not None and not environ.get(entry.auth_env):
+        said = f"the environment variable `{entry.auth_env}` is not set"
+        raise UsageError(said, hint="set it, and begin the session again: `aish shell --resume`")
+    resolver = Resolver(opened.plan.pipeline, Variables(environ), opened.plan.secrets)
+    resolved = resolve_server(entry, resolver)
+    finish([resolver])
+    return replace(resolved, entry=replace(resolved.entry, required=False))
+
+
+def _hide(url: str, secrets: Secrets) -> None:
+    """A key in a URL's query is masked wherever it would be shown."""
+    for name, value in keys_in(url):
+        if len(value) >= SHORTEST:
+            secrets.add(name, value)
+
+
+def _hint(error: UnavailableError, entry: ServerEntry) -> str:
+    if entry.auth_env is None and entry.url is not None and error.message.startswith(_REFUSED):
+        return _TOKEN
+    return "nothing has changed; `:mcp list` shows what is there"
+
+
+_SOON = 2.0
+"""Seconds that a person waits for servers that still connect before what there is is shown."""
+
+
+async def known_tools(session: Session) -> tuple[Tool, ...]:
+    """What servers offer; with nobody there, each of them is waited for."""
+    await servers_known(session)
+    return session.tools()
+
+
+async def servers_known(session: Session) -> None:
+    """Wait a moment for servers that still connect; with nobody there, for as long as it takes."""
+    with anyio.move_on_after(_SOON if session.open.attended else None):
+        await session.open.servers.dynamic_registry.settled()
+
+
+def still_connecting(session: Session) -> str:
+    """What is to be said of servers that may have more; empty where all are known."""
+    servers = session.open.servers.dynamic_registry.registry.servers
+    names = [one.alias for one in servers if one.state == "connecting"]
+    return f"still connecting: {', '.join(names)}" if names else ""
