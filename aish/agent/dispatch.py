@@ -14,7 +14,7 @@ import anyio
 from aish.agent import wording
 from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
 from aish.agent.runtime import AgentRuntime, UsedCall
-from aish.config.documents import parse_json
+from aish.agent.structured_content import STEP_OUTPUT, Structured, structured_to_event
 from aish.core.errors import BudgetError
 from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.core.frozen import frozen
@@ -25,10 +25,6 @@ from aish.core.tools import Media, ResultKind, Tool, ToolResult
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
 from aish.system.schema.walk import spell_path
-
-# What holds the structured content of a call, where it is no file.
-CONTENT = "content"
-STEP_OUTPUT = "output"
 
 CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
 """The calls of this task as they were asked for, for who has no result of it; `None` until told."""
@@ -191,14 +187,17 @@ async def dispatch(
         whole=result.content,
     )
     is_output = is_whole_step and result.kind in {"ok", "handler_error"}
-    return _end(used, runtime, proposal.place, is_output=is_output)
+    return _end(used, runtime, proposal.place, shown.whole, is_output=is_output)
 
 
 def _end(
-    used: UsedCall, runtime: AgentRuntime, place: Place, *, is_output: bool = False
+    used: UsedCall, runtime: AgentRuntime, place: Place, whole: str = "", *, is_output: bool = False
 ) -> UsedCall:
-    """Tell how a call ended; `is_output`: its structured content is the step's output."""
-    structured, elsewhere = _structured(used, runtime, place, is_output=is_output)
+    """Tell how a call ended; `is_output`: its structured content is the step's output.
+
+    `whole` is what the file has that is named by `used.full`.
+    """
+    structured = _structured(used, runtime, place, whole, is_output=is_output)
     runtime.emit(
         ToolFinished(
             place=place,
@@ -207,8 +206,9 @@ def _end(
             content=used.content,
             full=used.full,
             seconds=used.seconds,
-            structured=structured,
-            structured_in=elsewhere,
+            structured=structured.value,
+            structured_in=structured.place,
+            structured_spans=structured.spans,
         )
     )
     _note(place, used)
@@ -315,32 +315,25 @@ def _shown(
 
 
 def _structured(
-    used: UsedCall, runtime: AgentRuntime, place: Place, *, is_output: bool
-) -> tuple[JsonValue, str | None]:
-    """The structured content, or what else holds it: it is told once, a long one is a file."""
+    used: UsedCall, runtime: AgentRuntime, place: Place, whole: str, *, is_output: bool
+) -> Structured:
+    """How its structured content is told: once, a long one in a file."""
     if used.structured is None:
-        return None, None
+        return Structured()
     if is_output:
-        return None, STEP_OUTPUT
-    text = json.dumps(used.structured, ensure_ascii=False)
-    if used.full is None and _is_same(used.content, text):
-        return None, CONTENT
-    if len(text) <= runtime.limits.result_limit:
-        return used.structured, None
-    data = safe_utf8(text).encode()
-    return None, _kept(f"{_file_stem(place)}.json", data, runtime, place)
+        return Structured(place=STEP_OUTPUT)
 
+    def keep(data: bytes) -> str | None:
+        return _kept(f"{_file_stem(place)}.json", data, runtime, place)
 
-def _is_same(content: str, text: str) -> bool:
-    """Whether a text is the JSON of what `text` is, whatever the white space in it."""
-    if content == text:
-        return True
-    if content[:1] != text[:1]:
-        return False
-    try:
-        return json.dumps(parse_json(content), ensure_ascii=False) == text
-    except ValueError:
-        return False
+    return structured_to_event(
+        used.structured,
+        used.content if used.full is None else whole,
+        used.full,
+        limit=runtime.limits.result_limit,
+        keep=keep,
+        mask=runtime.mask,
+    )
 
 
 def _cut(text: str, keep: Callable[[bytes], str | None], runtime: AgentRuntime) -> Cut:

@@ -13,10 +13,14 @@ _CONTINUATION = range(0x80, 0xC0)
 
 @frozen
 class Cut:
-    """A text as the model sees it; `full` names the file with all of it, if one was kept."""
+    """A text as the model sees it; `full` names the file with all of it, if one was kept.
+
+    `whole` is what that file has.
+    """
 
     text: str
     full: str | None = None
+    whole: str = ""
 
 
 Spans = Callable[[str], Iterable[tuple[int, int, str]]]
@@ -60,7 +64,7 @@ def cut(
     tail = named.text[last:].encode()
     marker = _marker(len(data) - len(head) - len(tail), len(data))
     parts = (whole[: named.place(first)], marker if _ends_line(head) else f"\n{marker}")
-    return Cut("".join(parts) + (f"\n{whole[named.place(last) :]}" if tail else ""), full)
+    return Cut("".join(parts) + (f"\n{whole[named.place(last) :]}" if tail else ""), full, whole)
 
 
 class _Named:

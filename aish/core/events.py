@@ -490,11 +490,21 @@ class ToolOutput:
 
 
 @frozen
+class TextSpan:
+    """A part of a text, and the path of the value that it is the beginning of."""
+
+    path: tuple[str | int, ...]
+    start: int
+    end: int
+
+
+@frozen
 class ToolFinished:
     """`content` is cut as the model saw it; `full` names the file with the rest.
 
     `structured_in` says what else holds the structured content, where `structured` does not: the
-    `content` or the step's `output` as JSON, or a file.
+    `content` or the step's `output` as JSON, or a file. What `structured_spans` names of the
+    content, or of `full`, is left out of it.
     """
 
     place: Place
@@ -505,6 +515,7 @@ class ToolFinished:
     seconds: float
     structured: JsonValue = None
     structured_in: str | None = None
+    structured_spans: tuple[TextSpan, ...] = ()
 
 
 @frozen

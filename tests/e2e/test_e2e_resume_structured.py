@@ -58,9 +58,18 @@ def test_a_resumed_run_has_the_structured_results_of_calls(
     assert [item[0]["structured"] for item in seen["each"]] == [{"sum": 5}, {"sum": 6}]
     ends = {end["call"]: end for end in of_type(project.journal, "tool.finished")}
     assert ends["c1"]["structured"] == {"sum": 3}
-    assert ends["c2"]["structured"] is None
-    kept = (project.run_folders[0] / ends["c2"]["structured_in"]).read_text()
-    assert len(json.loads(kept)["stdout"]) == seen["stdout"] > 20_000
+    # The long text of a result is kept once.
+    (span,) = ends["c2"]["structured_spans"]
+    (kept,) = (project.run_folders[0] / "files").iterdir()
+    assert kept.name == ends["c2"]["full"].removeprefix("files/")
+    assert ends["c2"]["structured"] == {
+        "exit_code": 0,
+        "stdout": "\n",
+        "stderr": "",
+        "truncated": True,
+    }
+    assert (span["path"], span["start"]) == (["stdout"], 0)
+    assert len(kept.read_text()) > span["end"] == seen["stdout"] - 1 > 20_000
     assert (ends["ran-1"]["structured"], ends["ran-1"]["structured_in"]) == (None, "output")
 
 
@@ -84,3 +93,41 @@ def test_a_call_that_a_timeout_cuts_off_is_seen_in_the_run_as_when_it_is_resumed
 
     assert (call["tool"], call["kind"], call["structured"]) == ("shell__run", "timeout", None)
     assert "it had printed:\nhalf" in call["content"]
+
+
+@pytest.mark.requirement("B2", "B3", "F14")
+def test_a_text_that_a_result_has_twice_is_written_once_and_resumed_whole(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    calls = [
+        ("c1", "repo__file_read", '{"path": "a.md"}'),
+        ("c2", "repo__file_read", '{"path": "missing.md"}'),
+        ("c3", "repo__shell_run", '{"command": "sh prints.sh"}'),
+    ]
+    project.uses(model_endpoint([tool_reply(calls), text_reply("done")]))
+    project.aish.env["CLIENT_SECRET"] = "hush-hush-hush"
+    project.write("docs/a.md", "".join(f"hush-hush-hush in line {n} of text\n" for n in range(90)))
+    project.write("docs/prints.sh", "seq 100 199\nseq 200 299 >&2\nexit 3\n")
+    project.pipeline(f"""
+        models: {{m: {{base_url: "${{MODEL_URL}}", model: x, key_env: CLIENT_SECRET}}}}
+        mcp:
+          servers: {{s: {{command: {stdio()}}}, repo: {{pack: [fs, shell], root: docs}}}}
+          auto_approve: [repo__file_read, repo__shell_run, s__fail]
+        steps:
+          - {{id: c, prompt: Read}}
+          - id: last
+            needs: [c]
+            call: s__fail
+            with: {{text: "{{{{ steps.c.tool_calls | tojson }}}} "}}
+        """)
+
+    read, missing, printed = seen_twice(project)
+
+    assert read["structured"]["content"] == read["content"]
+    assert read["structured"]["content"].count("<secret:CLIENT_SECRET> in line") == 90
+    assert missing["structured"]["error"]["code"] == "not_found"
+    ends = {end["call"]: end for end in of_type(project.journal, "tool.finished")}
+    assert json.dumps(ends["c1"]).count("of text") == 90
+    assert printed["structured"]["stdout"].splitlines() == [str(n) for n in range(100, 200)]
+    assert printed["structured"]["stderr"].splitlines() == [str(n) for n in range(200, 300)]
+    assert json.dumps(ends["c3"]).count("\\n250") == 1

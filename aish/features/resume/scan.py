@@ -6,11 +6,10 @@ from sys import intern
 from time import strptime
 from typing import Any
 
-from aish.agent.dispatch import CONTENT, STEP_OUTPUT
 from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.agent.runtime import UsedCall
+from aish.agent.structured_content import structured_from_event
 from aish.agent.turn_json import ReadFile
-from aish.config.documents import parse_json
 from aish.core.deltas import Usage
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
@@ -118,25 +117,11 @@ class Calls:
             rule=call.rule,
             kind=finished.get("kind"),
             content=content,
-            structured=self._structured(finished, content, output),
+            structured=structured_from_event(finished, output, self._read_file),
             seconds=float(finished.get("seconds") or 0.0),
             full=None if full is None else str(full),
             whole=content,
         )
-
-    def _structured(self, finished: Any, content: str, output: JsonValue) -> JsonValue:
-        """The structured content; nothing where what holds it is gone, or a secret made it odd."""
-        place = finished.get("structured_in")
-        if place is None:
-            structured: JsonValue = finished.get("structured")
-            return structured
-        if place == STEP_OUTPUT:
-            return output
-        data = content.encode() if place == CONTENT else self._read_file(str(place))
-        try:
-            return None if data is None else parse_json(data.decode())
-        except ValueError:
-            return None
 
     def _key(self, record: JsonObject) -> _Key:
         return self._attempt, record.get("turn"), record.get("call")
