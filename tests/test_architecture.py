@@ -197,6 +197,17 @@ def test_the_spelling_of_vendors_is_pure() -> None:
     assert impure == []
 
 
+def test_the_map_names_files_that_are_there() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+
+    named = set(re.findall(r"(?<![\w/])(?:[a-z_0-9]+/)+[a-z_0-9]+\.py", text))
+
+    assert len(named) > 40
+    assert [
+        name for name in named if not any((top / name).exists() for top in (ROOT, PACKAGE))
+    ] == []
+
+
 def test_no_test_judges_by_a_clock() -> None:
     """Work is counted (`tests/support/work.py`), waits are watched (`tests/support/waits.py`)."""
     read = [
