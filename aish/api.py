@@ -23,7 +23,7 @@ from anyio import to_thread
 from aish.config.inputs import complete_inputs
 from aish.config.model import Pipeline
 from aish.config.quantities import duration
-from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
 from aish.core.event_json import to_object
 from aish.core.events import Exit, RunFinished, Stamped
 from aish.core.frozen import frozen
@@ -45,6 +45,18 @@ from aish.output.result import Fold
 from aish.system.clock import SystemClock
 from aish.system.guest import as_guest
 from aish.terminal.unattended import Unattended
+
+__all__ = [
+    "AishError",
+    "ExitCode",
+    "Options",
+    "PipelineError",
+    "Result",
+    "RunFailedError",
+    "UsageError",
+    "arun",
+    "run",
+]
 
 PathLike = str | os.PathLike[str]
 OnEvent = Callable[[JsonObject], None]

@@ -17,8 +17,7 @@ from e2e_project import ModelEndpoints, processes_in
 from jsonschema import Draft202012Validator
 from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
-from aish.api import Result, RunFailedError, arun, run
-from aish.core.errors import AishError, PipelineError, UsageError
+from aish.api import AishError, PipelineError, Result, RunFailedError, UsageError, arun, run
 
 ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = json.loads((ROOT / "schemas" / "result.schema.json").read_text("utf-8"))
