@@ -84,11 +84,11 @@ def test_memory_does_not_grow_with_the_items(name: str) -> None:
         feed(*of_item(index))
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    for index in range(1500, 3500):
+    for index in range(1500, 5500):
         feed(*of_item(index))
     grown = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     sink.close()
 
-    # Caches of a fixed size are renewed meanwhile.
-    assert grown < 120_000
+    # Caches of a fixed size are renewed meanwhile; the smallest object an item is 200,000 bytes.
+    assert grown < 180_000
