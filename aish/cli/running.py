@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 class Film(Played, Protocol):
-    """A cassette to be played or recorded, `run.taping.Reel`: its room is imported if needed."""
+    """A cassette to be played or recorded, a `CassetteSession`: imported if needed."""
 
     def opened(
         self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock

@@ -15,7 +15,7 @@ from aish.policy.gate import Staging
 
 
 class Book(Sink, Staging, Protocol):
-    """A `run.staging.StagedBook`: most files stage nothing, and import nothing of that room."""
+    """A `staging.StagingQueue`: most files stage nothing, and import nothing of that room."""
 
     @property
     def count(self) -> int:

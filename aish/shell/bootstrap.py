@@ -60,7 +60,7 @@ class Person:
 
 @frozen
 class Desk:
-    """What a session is given from outside; `around.approver` asks the person, if one is there.
+    """What a session is given from outside; `environment.approver` asks a person who is there.
 
     `hold` is told of the session once it is there: completion and the prompt look at it.
     """

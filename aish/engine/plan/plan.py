@@ -125,7 +125,7 @@ class Plan:
 
 
 class Played(Protocol):
-    """What a plan has to know of a cassette that is played: `run.taping.Reel`."""
+    """What a plan has to know of a cassette that is played: `recording.CassetteSession`."""
 
     @property
     def replays_models(self) -> bool:

@@ -145,7 +145,7 @@ def open_store(folder: Path, shown: Path) -> RunStore:
 
 
 def newest_first(stores: Sequence[RunStore]) -> list[tuple[str, RunStore]]:
-    """Every run and the shelf it is on."""
+    """Every run and the store that has it."""
     found = [(store.order(id), id, store) for store in stores for id in store.ids()]
     return [(id, store) for _, id, store in sorted(found, key=itemgetter(0), reverse=True)]
 

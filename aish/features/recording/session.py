@@ -134,7 +134,7 @@ class CassetteSession:
     def opened(
         self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
     ) -> AbstractContextManager["RunRecorder"]:
-        """`open_tape` for this reel."""
+        """`open_recorder` for this session."""
         return open_recorder(self, plan, options, folder, clock)
 
     @property
@@ -264,7 +264,7 @@ def _place(model: ResolvedModel) -> str:
 
 def recorder_of(recorder: Recorder) -> RunRecorder:
     """The recorder of a run with all that this room knows of it."""
-    assert isinstance(recorder, RunRecorder), "`open_tape` makes the recorders of runs"
+    assert isinstance(recorder, RunRecorder), "`open_recorder` makes the recorders of runs"
     return recorder
 
 

@@ -31,7 +31,7 @@ _MOST_REMEMBERED = 512
 
 
 class Worker(Protocol):
-    """What `check_any` asks where it may not answer itself: a `schema_client.SchemaWorker`."""
+    """What `check_any` asks where it may not answer itself: a `client.SchemaWorker`."""
 
     async def check(self, schema: Schema, value: JsonValue) -> tuple[SchemaProblem, ...]:
         """The problems of a value, in bounded time and without blocking."""
