@@ -12,7 +12,7 @@ import pytest
 from cli_process import clean_environment
 from terminal_window import Window
 
-DRIVER = Path(__file__).parents[1] / "support" / "shell_editor_driver.py"
+DRIVER = Path(__file__).parents[2] / "support" / "shell_editor_driver.py"
 CTRL_A, CTRL_C, CTRL_D, CTRL_R, CTRL_Z = "\x01", "\x03", "\x04", "\x12", "\x1a"
 ESC_ENTER = "\x1b\r"
 UP, LEFT = "\x1b[A", "\x1b[D"

@@ -49,7 +49,7 @@ def pytest_in(project: Project, *options: str) -> Done:
     done = subprocess.run(
         command,
         cwd=project.folder,
-        env=project.aish.env | {"PYTHONPATH": str(Path(__file__).parents[2])},
+        env=project.aish.env | {"PYTHONPATH": str(Path(__file__).parents[3])},
         capture_output=True,
         text=True,
         check=False,

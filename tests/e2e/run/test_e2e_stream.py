@@ -15,7 +15,7 @@ from aish.system.paths import schema_text
 
 pytestmark = pytest.mark.requirement("B12")
 
-BEFORE = Path(__file__).parents[1] / "data" / "contract"
+BEFORE = Path(__file__).parents[2] / "data" / "contract"
 DENIED = tool_reply([("call_1", "repo__file_read", '{"path": "p.yaml"}')])
 SERVERS = "mcp: {servers: {repo: {pack: [fs], root: .}}}"
 ASK = "steps: [{id: ask, prompt: Hello there}]"

@@ -31,7 +31,7 @@ from shell_terminal import (
 )
 from terminal_window import Window
 
-HOSTILE = Path(__file__).parents[1] / "support" / "mcp_hostile_server.py"
+HOSTILE = Path(__file__).parents[2] / "support" / "mcp_hostile_server.py"
 IMPATIENT = "models: {m: {base_url: '${MODEL_URL}', model: scripted, retry: {attempts: 1}}}\n"
 EVIL = "\x1b]0;title\x07\x1b[2J\x1b[H\u202eevil\u202c\rover\x08\x9b31m"
 ALL = "auto_approve: ['s__echo', 's__crash', 's__says', 's__fails', 's__refuses', 's__huge']"

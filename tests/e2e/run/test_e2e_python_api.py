@@ -19,7 +19,7 @@ from model_endpoint import Gate, Reply, hanging_reply, text_reply
 
 from aish.api import AishError, PipelineError, Result, RunFailedError, UsageError, arun, run
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 SCHEMA = json.loads((ROOT / "schemas" / "result.schema.json").read_text("utf-8"))
 EVENTS = json.loads((ROOT / "schemas" / "events.schema.json").read_text("utf-8"))
 SHELL = "mcp: {auto_approve: [shell__run]}\n"

@@ -12,7 +12,7 @@ from jsonschema import Draft4Validator, FormatChecker
 from model_endpoint import text_reply
 from syrupy.assertion import SnapshotAssertion
 
-SARIF = Path(__file__).parents[1] / "data" / "sarif" / "sarif-2.1.0-rtm.4.json"
+SARIF = Path(__file__).parents[2] / "data" / "sarif" / "sarif-2.1.0-rtm.4.json"
 FINDINGS = [
     {"file": "src/total.py", "line": 2, "severity": "high", "problem": "The first row is left out"},
     {

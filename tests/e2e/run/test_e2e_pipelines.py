@@ -17,7 +17,7 @@ from aish.cassettes.file import load
 from aish.cassettes.interaction import Interaction
 from aish.config.loader import load_pipeline
 
-TOP = Path(__file__).parents[2]
+TOP = Path(__file__).parents[3]
 PIPELINES = TOP / "pipelines"
 FILES = sorted(PIPELINES.glob("*.yaml"))
 CASSETTES = sorted((TOP / "tests" / "cassettes").glob("*.yaml"))
