@@ -6,8 +6,9 @@ from itertools import islice
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.status import seconds_text
 from aish.reports.github.commands import Spot, annotation
+from aish.reports.github.job import LIMIT
 from aish.reports.github.notes import MOST
-from aish.reports.github.page import LIMIT, Page, code, pre
+from aish.reports.github.page import Page, code, pre
 from aish.reports.markup import joined, tag
 
 _PARTS = 100

@@ -8,8 +8,9 @@ from typing import TextIO
 
 from aish.core.frozen import frozen
 from aish.reports.github.commands import in_github
-from aish.reports.github.page import LIMIT
 
+# A step may write 1024 KiB, and a summary over that is dropped whole.
+LIMIT = 1000 * 1024
 _VARIABLE = "GITHUB_STEP_SUMMARY"
 
 

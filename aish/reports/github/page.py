@@ -14,8 +14,6 @@ from aish.core.json_text import json_text
 from aish.core.text import for_line
 from aish.reports.markup import Markup, joined, tag
 
-# A step may write 1024 KiB, and a summary over that is dropped whole.
-LIMIT = 1000 * 1024
 _RESERVE = 1000
 _CELL = 300
 _TEXT = 20_000

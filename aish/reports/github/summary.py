@@ -9,7 +9,8 @@ from aish.core.text import counted
 from aish.output.result import LEVELS, place_text
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.gathered import FIRST, WELL, Gathered, Row
-from aish.reports.github.page import LIMIT, Page, code, pre, value, within
+from aish.reports.github.job import LIMIT
+from aish.reports.github.page import Page, code, pre, value, within
 from aish.reports.markup import Markup, joined, tag
 from aish.reports.verdicts import WORDS, Reason, State
 

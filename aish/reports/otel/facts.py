@@ -20,7 +20,7 @@ from aish.core.events import (
 )
 from aish.core.json import JsonValue
 from aish.core.json_text import json_text
-from aish.reports.otel import names
+from aish.reports.otel import conventions
 from aish.reports.otel.span import Value, told
 
 Facts = dict[str, Value]
@@ -31,10 +31,10 @@ def run_facts(run: str, event: RunStarted) -> Facts:
     """What is known of a run when it begins."""
     return told(
         {
-            names.OPERATION: names.WORKFLOW,
-            names.WORKFLOW_NAME: event.pipeline,
-            names.RUN: run,
-            names.PIPELINE_DIGEST: event.digest,
+            conventions.OPERATION: conventions.WORKFLOW,
+            conventions.WORKFLOW_NAME: event.pipeline,
+            conventions.RUN: run,
+            conventions.PIPELINE_DIGEST: event.digest,
         }
     )
 
@@ -43,11 +43,11 @@ def exit_facts(event: RunFinished) -> Facts:
     """How a run ended."""
     return told(
         {
-            names.STATUS: event.status,
-            names.EXIT_CODE: event.exit.code,
-            names.EXIT_NAME: event.exit.name,
-            names.COST: event.cost_usd,
-            names.ERROR_TYPE: event.exit.name if event.exit.code else None,
+            conventions.STATUS: event.status,
+            conventions.EXIT_CODE: event.exit.code,
+            conventions.EXIT_NAME: event.exit.name,
+            conventions.COST: event.cost_usd,
+            conventions.ERROR_TYPE: event.exit.name if event.exit.code else None,
         }
     )
 
@@ -57,21 +57,24 @@ def end_facts(event: StepFinished | ItemFinished) -> Facts:
     error = event.error.code if event.error is not None else event.status
     return told(
         {
-            names.STATUS: event.status,
-            names.COST: event.cost_usd,
-            names.ERROR_TYPE: None if event.status in {"ok", "skipped"} else error,
+            conventions.STATUS: event.status,
+            conventions.COST: event.cost_usd,
+            conventions.ERROR_TYPE: None if event.status in {"ok", "skipped"} else error,
         }
     )
 
 
 def chat_facts(model: ModelInfo | None, alias: str) -> Facts:
     """Which model is asked, and where."""
-    facts: dict[str, JsonValue] = {names.OPERATION: names.CHAT, names.MODEL_ALIAS: alias}
+    facts: dict[str, JsonValue] = {
+        conventions.OPERATION: conventions.CHAT,
+        conventions.MODEL_ALIAS: alias,
+    }
     if model is not None:
-        facts[names.REQUEST_MODEL] = model.model
+        facts[conventions.REQUEST_MODEL] = model.model
         host, port = _address(model.origin)
-        facts[names.PROVIDER] = names.PROVIDERS.get(host or "", host or model.origin)
-        facts[names.SERVER_ADDRESS], facts[names.SERVER_PORT] = host, port
+        facts[conventions.PROVIDER] = conventions.PROVIDERS.get(host or "", host or model.origin)
+        facts[conventions.SERVER_ADDRESS], facts[conventions.SERVER_PORT] = host, port
     return told(facts)
 
 
@@ -80,32 +83,32 @@ def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
     usage = event.usage
     return told(
         {
-            names.FINISH_REASONS: (event.finish,),
-            names.INPUT_TOKENS: usage.input,
-            names.OUTPUT_TOKENS: usage.output,
-            names.CACHED_TOKENS: usage.cached,
-            names.REASONING_TOKENS: usage.reasoning,
-            names.FIRST_CHUNK: event.first_token_seconds,
-            names.COST: event.cost_usd,
-            names.OUTPUT_MESSAGES: _said(event) if content else None,
+            conventions.FINISH_REASONS: (event.finish,),
+            conventions.INPUT_TOKENS: usage.input,
+            conventions.OUTPUT_TOKENS: usage.output,
+            conventions.CACHED_TOKENS: usage.cached,
+            conventions.REASONING_TOKENS: usage.reasoning,
+            conventions.FIRST_CHUNK: event.first_token_seconds,
+            conventions.COST: event.cost_usd,
+            conventions.OUTPUT_MESSAGES: _said(event) if content else None,
         }
     )
 
 
 def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
     """What is called, whether it may be, and over what."""
-    network = names.NETWORK.get(server.transport) if server is not None else None
+    network = conventions.NETWORK.get(server.transport) if server is not None else None
     return told(
         {
             **tool_facts(event.tool, event.place.call),
-            names.TOOL_NAME: event.name,
-            names.SERVER: event.server,
-            names.SERVER_KIND: server.transport if server is not None else None,
-            names.MCP_METHOD: names.TOOLS_CALL if network else None,
-            names.TRANSPORT: network,
-            names.VERDICT: event.verdict,
-            names.RULE: event.rule,
-            names.ARGUMENTS: json_text(event.arguments) if content else None,
+            conventions.TOOL_NAME: event.name,
+            conventions.SERVER: event.server,
+            conventions.SERVER_KIND: server.transport if server is not None else None,
+            conventions.MCP_METHOD: conventions.TOOLS_CALL if network else None,
+            conventions.TRANSPORT: network,
+            conventions.VERDICT: event.verdict,
+            conventions.RULE: event.rule,
+            conventions.ARGUMENTS: json_text(event.arguments) if content else None,
         }
     )
 
@@ -114,23 +117,23 @@ def tool_facts(tool: str, call: str | None) -> Facts:
     """What is known of any call."""
     return told(
         {
-            names.OPERATION: names.EXECUTE_TOOL,
-            names.TOOL_NAME: tool,
-            names.TOOL_TYPE: "function",
-            names.TOOL_CALL_ID: call,
-            names.TOOL: tool,
+            conventions.OPERATION: conventions.EXECUTE_TOOL,
+            conventions.TOOL_NAME: tool,
+            conventions.TOOL_TYPE: "function",
+            conventions.TOOL_CALL_ID: call,
+            conventions.TOOL: tool,
         }
     )
 
 
 def result_facts(event: ToolFinished, *, content: bool) -> Facts:
     """What came of a call."""
-    kinds = {"ok": None, "handler_error": names.TOOL_ERROR}
+    kinds = {"ok": None, "handler_error": conventions.TOOL_ERROR}
     return told(
         {
-            names.KIND: event.kind,
-            names.ERROR_TYPE: kinds.get(event.kind, event.kind),
-            names.RESULT: event.content if content else None,
+            conventions.KIND: event.kind,
+            conventions.ERROR_TYPE: kinds.get(event.kind, event.kind),
+            conventions.RESULT: event.content if content else None,
         }
     )
 
@@ -140,13 +143,13 @@ def remark(event: Remark, *, content: bool) -> tuple[str, Facts]:
     known: dict[str, JsonValue]
     match event:
         case Retry(attempt=attempt, delay=delay, reason=said):
-            name, known = names.RETRY, {"attempt": attempt, "delay": delay}
+            name, known = conventions.RETRY, {"attempt": attempt, "delay": delay}
         case Fallback(source=source, target=target, reason=said):
-            name, known = names.FALLBACK, {"from": source, "to": target}
+            name, known = conventions.FALLBACK, {"from": source, "to": target}
         case Notice(level=level, code=code, text=said):
-            name, known = names.NOTICE, {"code": code, "level": level}
+            name, known = conventions.NOTICE, {"code": code, "level": level}
         case ExpectChecked(kind=kind, ok=ok, message=said):
-            name, known = names.EXPECTATION, {"kind": kind, "ok": ok}
+            name, known = conventions.EXPECTATION, {"kind": kind, "ok": ok}
     known["message"] = said if content else None
     return name, told({f"{name}.{key}": value for key, value in known.items()})
 

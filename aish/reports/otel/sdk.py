@@ -6,7 +6,7 @@ from urllib.parse import unquote, urlsplit
 
 from aish import __version__
 from aish.core.errors import UsageError
-from aish.reports.otel import names
+from aish.reports.otel import conventions
 from aish.reports.otel.shipping import Exporter
 from aish.reports.otel.span import Span
 
@@ -62,8 +62,8 @@ class Converter:
             id_generator=self._ids,
         )
         provider.add_span_processor(self._ended)
-        scope = names.SCOPE
-        self._tracer = provider.get_tracer(scope, __version__, schema_url=names.SCHEMA_URL)
+        scope = conventions.SCOPE
+        self._tracer = provider.get_tracer(scope, __version__, schema_url=conventions.SCHEMA_URL)
 
     def convert(self, span: Span) -> Any:
         """The SDK's span; `None` where the environment switched the SDK off."""

@@ -27,7 +27,21 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.frozen import slotted
-from aish.reports.otel import facts, names
+from aish.reports.otel import conventions
+from aish.reports.otel.facts import (
+    Facts,
+    Remark,
+    answer_facts,
+    chat_facts,
+    decided_facts,
+    end_facts,
+    exit_facts,
+    remark,
+    result_facts,
+    run_facts,
+    tool_facts,
+    why,
+)
 from aish.reports.otel.span import (
     Attributes,
     Span,
@@ -40,7 +54,7 @@ from aish.reports.otel.span import (
 )
 
 _GONE = "it has no end"
-_CUT_OFF: Attributes = {names.ERROR_TYPE: "interrupted"}
+_CUT_OFF: Attributes = {conventions.ERROR_TYPE: "interrupted"}
 _WELL = frozenset({"ok", "skipped"})
 
 
@@ -53,7 +67,7 @@ class _Open:
     name: str
     kind: SpanKind
     start: float
-    facts: facts.Facts
+    facts: Facts
     events: list[SpanEvent] = field(default_factory=list)
 
 
@@ -83,8 +97,8 @@ class Spans:
             case RunFinished():
                 yield from self._run_finished(event)
             case StepStarted():
-                name = f"{names.STEP} {event.place.step}"
-                known = told({names.STEP_KIND: event.kind, names.ITEMS: event.count})
+                name = f"{conventions.STEP} {event.place.step}"
+                known = told({conventions.STEP_KIND: event.kind, conventions.ITEMS: event.count})
                 self._unit(stamped, event.place, name, known)
             case ItemStarted():
                 self._item_started(stamped, event)
@@ -111,8 +125,8 @@ class Spans:
 
     def _run_started(self, stamped: Stamped, event: RunStarted) -> None:
         self._started = event
-        name = f"{names.WORKFLOW} {event.pipeline}"
-        known = facts.run_facts(self._run, event)
+        name = f"{conventions.WORKFLOW} {event.pipeline}"
+        known = run_facts(self._run, event)
         self._root = self._new(stamped, None, name, known)
 
     def _run_finished(self, event: RunFinished) -> Iterator[Span]:
@@ -121,15 +135,18 @@ class Spans:
         if root is not None:
             reason = event.exit.reason if self._content else event.exit.name
             error = reason if event.exit.code else None
-            yield self._closed(root, self._last, facts.exit_facts(event), error)
+            yield self._closed(root, self._last, exit_facts(event), error)
 
     def _item_started(self, stamped: Stamped, event: ItemStarted) -> None:
-        known = {names.ITEM_INDEX: event.index, names.ITEM_KEY: self._if_content(event.key)}
-        name = f"{names.ITEM} {event.place.step}"
+        known = {
+            conventions.ITEM_INDEX: event.index,
+            conventions.ITEM_KEY: self._if_content(event.key),
+        }
+        name = f"{conventions.ITEM} {event.place.step}"
         self._unit(stamped, event.place, name, told(known))
 
-    def _unit(self, stamped: Stamped, place: Place, name: str, known: facts.Facts) -> _Open:
-        known = {**told({names.STEP_ID: place.step}), **known}
+    def _unit(self, stamped: Stamped, place: Place, name: str, known: Facts) -> _Open:
+        known = {**told({conventions.STEP_ID: place.step}), **known}
         opened = self._new(stamped, self._around(place), name, known)
         self._units[place] = opened
         return opened
@@ -141,29 +158,29 @@ class Spans:
         unit = self._units.get(place)
         if unit is None:
             # A step that was skipped never began.
-            unit = self._unit(stamped, place, f"{names.STEP} {place.step}", {})
+            unit = self._unit(stamped, place, f"{conventions.STEP} {place.step}", {})
         for inner in [one for one in self._inner if _within(one, place)]:
             yield self._closed(self._inner.pop(inner), self._last, _CUT_OFF, _GONE)
         del self._units[place]
         bad = event.status not in _WELL
-        error = facts.why(event.error, event.status, content=self._content) if bad else None
-        yield self._closed(unit, self._last, facts.end_facts(event), error)
+        error = why(event.error, event.status, content=self._content) if bad else None
+        yield self._closed(unit, self._last, end_facts(event), error)
 
     def _turn(self, stamped: Stamped, event: TurnStarted | TurnFinished) -> Iterator[Span]:
         place = event.place
         turn = self._inner.get(place)
         if turn is None or isinstance(event, TurnStarted):
-            known = {names.TURN: place.turn}
+            known = {conventions.TURN: place.turn}
             if isinstance(event, TurnStarted):
-                known[names.MESSAGES] = event.messages
-            turn = self._new(stamped, self._unit_of(place), names.CHAT, told(known), "client")
+                known[conventions.MESSAGES] = event.messages
+            turn = self._new(stamped, self._unit_of(place), conventions.CHAT, told(known), "client")
             self._inner[place] = turn
         if isinstance(event, TurnFinished):
             del self._inner[place]
             # Another model may have answered than was asked first.
             turn.name = self._about_model(turn, event)
             turn.start = min(turn.start, self._last)
-            yield self._closed(turn, self._last, facts.answer_facts(event, content=self._content))
+            yield self._closed(turn, self._last, answer_facts(event, content=self._content))
         else:
             turn.name = self._about_model(turn, event)
 
@@ -173,8 +190,8 @@ class Spans:
         within, cut, _ = (event.place.step or "").rpartition("/")
         known = {one.alias: one for one in models}
         model = known.get(within + cut + event.model, known.get(event.model))
-        turn.facts |= facts.chat_facts(model, event.model)
-        return f"{names.CHAT} {model.model if model is not None else event.model}"
+        turn.facts |= chat_facts(model, event.model)
+        return f"{conventions.CHAT} {model.model if model is not None else event.model}"
 
     def _tool(
         self, stamped: Stamped, event: ToolDecided | ToolStarted | ToolFinished
@@ -182,27 +199,27 @@ class Spans:
         place = event.place
         call = self._inner.get(place)
         if call is None:
-            name = f"{names.EXECUTE_TOOL} {event.tool}"
-            known = facts.tool_facts(event.tool, place.call)
+            name = f"{conventions.EXECUTE_TOOL} {event.tool}"
+            known = tool_facts(event.tool, place.call)
             call = self._new(stamped, self._unit_of(place), name, known)
             self._inner[place] = call
         if isinstance(event, ToolDecided):
             servers = self._started.servers if self._started is not None else ()
             server = next((one for one in servers if one.alias == event.server), None)
-            call.facts |= facts.decided_facts(event, server, content=self._content)
-            call.name = f"{names.EXECUTE_TOOL} {event.name}"
-            call.kind = "client" if names.MCP_METHOD in call.facts else "internal"
+            call.facts |= decided_facts(event, server, content=self._content)
+            call.name = f"{conventions.EXECUTE_TOOL} {event.name}"
+            call.kind = "client" if conventions.MCP_METHOD in call.facts else "internal"
         elif isinstance(event, ToolStarted):
             # Before, a person may have been asked.
             call.start = self._last
         else:
             del self._inner[place]
             error = None if event.kind == "ok" else self._if_content(event.content) or event.kind
-            known = facts.result_facts(event, content=self._content)
+            known = result_facts(event, content=self._content)
             yield self._closed(call, self._last, known, error)
 
-    def _remark(self, event: facts.Remark) -> None:
-        name, known = facts.remark(event, content=self._content)
+    def _remark(self, event: Remark) -> None:
+        name, known = remark(event, content=self._content)
         place = event.place
         about = self._inner.get(place) or self._units.get(Place(place.step, place.item))
         about = about or self._root
@@ -214,7 +231,7 @@ class Spans:
         stamped: Stamped,
         parent: _Open | None,
         name: str,
-        known: facts.Facts,
+        known: Facts,
         kind: SpanKind = "internal",
     ) -> _Open:
         id = span_id(self._run, stamped.seq)

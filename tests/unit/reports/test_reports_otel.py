@@ -37,7 +37,7 @@ from aish.core.events import (
     StepStarted,
     TurnStarted,
 )
-from aish.reports.otel import names
+from aish.reports.otel import conventions
 from aish.reports.otel.sdk import credentials, open_exporter
 from aish.reports.otel.sink import Traces
 from aish.reports.otel.span import Span
@@ -156,7 +156,7 @@ def test_a_run_that_was_resumed_is_one_trace() -> None:
 def test_names_are_those_of_the_conventions() -> None:
     ours = {
         value
-        for value in vars(names).values()
+        for value in vars(conventions).values()
         if isinstance(value, str)
         and value.startswith(("gen_ai.", "mcp.", "network.", "server.", "error."))
     }
@@ -202,7 +202,7 @@ def test_a_collector_gets_the_spans_of_a_run() -> None:
     assert said == []
     assert set(told.paths) == {"/v1/traces"}
     assert told.resources[0]["service.name"] == "aish"
-    assert set(told.schemas) == {names.SCHEMA_URL}
+    assert set(told.schemas) == {conventions.SCHEMA_URL}
     assert sorted(told.names) == [
         "chat smollm2",
         "chat smollm2",
