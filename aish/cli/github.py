@@ -8,9 +8,8 @@ from pathlib import Path
 from aish.cli.boundary import say
 from aish.config.loader import lookup_position
 from aish.config.model import Pipeline
-from aish.reports.github.commands import Spot
-from aish.reports.github.job import Job
-from aish.reports.github.sink import GitHub
+from aish.reports.github.commands import Job, Spot
+from aish.reports.github.report import GitHub
 
 Spots = Mapping[str, Spot]
 

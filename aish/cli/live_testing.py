@@ -418,7 +418,7 @@ def _case(cell: Cell, comparison: Comparison | None) -> CaseResult:
 
 def _tell_github(told: Told) -> None:
     from aish.cli.github import file_in_repository, job
-    from aish.reports.github.cases import case_annotations, cases_summary
+    from aish.reports.github.report import case_annotations, cases_summary
 
     step, made = job(), suites(told)
     names = {cell.job.file: file_in_repository(cell.job.file) for cell in told.matrix.cells}

@@ -63,7 +63,7 @@ def write_junit(path: Path, session: Session) -> None:
 def tell_github(session: Session) -> None:
     """Write the step summary and annotations of GitHub Actions."""
     from aish.cli.github import file_in_repository, job
-    from aish.reports.github.cases import case_annotations, cases_summary
+    from aish.reports.github.report import case_annotations, cases_summary
 
     step, suites = job(), _suites(session)
     names = {tried.file: file_in_repository(tried.file) for tried in session.tried}

@@ -10,8 +10,7 @@ from aish.cli.boundary import say
 from aish.cli.option_groups import Reporting
 from aish.core.errors import UsageError
 from aish.engine.plan.plan import Played
-from aish.reports.otel.sdk import credentials, open_exporter
-from aish.reports.otel.sink import Traces
+from aish.reports.otel.export import Traces, credentials, open_exporter
 from aish.system.secrets.secrets import Secrets
 
 

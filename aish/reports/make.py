@@ -6,9 +6,9 @@ from pathlib import Path
 
 from aish.core.events import Stamped
 from aish.core.frozen import frozen
-from aish.reports.gathering import Gathering
-from aish.reports.junit_report import JUnitReport
-from aish.reports.page import page
+from aish.reports.html.contents import Gathering
+from aish.reports.html.page import page
+from aish.reports.junit import JUnitReport
 from aish.reports.sarif import SarifReport
 from aish.system.files import atomic_pieces
 

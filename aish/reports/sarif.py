@@ -14,8 +14,7 @@ from aish.core.json_text import json_text
 from aish.core.text import counted, for_terminal
 from aish.output.result import Annotations
 from aish.reports.figures import iso_text
-from aish.reports.units import Key, Units
-from aish.reports.verdicts import reason_of, state_of
+from aish.reports.units import Key, Units, reason_of, state_of
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"

@@ -29,8 +29,8 @@ from aish.core.events import (
     ToolStarted,
     TurnStarted,
 )
-from aish.reports.gathering import Budget, Gathering
-from aish.reports.page import page
+from aish.reports.html.contents import Budget, Gathering
+from aish.reports.html.page import page
 
 RUN = "20261118T120640Z-triage-a1b2"
 MARKUP = "</script><script>alert(1)</script><img src=x onerror=alert(2)>\"'&amp;<!-- \u202egnp\x00"
@@ -201,7 +201,7 @@ def sha256(code: str) -> str:
 
 
 def own_file(name: str) -> str:
-    return (Path(__file__).parents[2] / "aish" / "reports" / name).read_text()
+    return (Path(__file__).parents[2] / "aish" / "reports" / "html" / name).read_text()
 
 
 def without_end(events: Sequence[Stamped]) -> list[Stamped]:

@@ -1,22 +1,29 @@
 """The events of a run folded into spans: run, step, item, `chat`, `execute_tool` (B11).
 
 From the stream or from a journal alike, with the same ids. Content (answers, arguments, results,
-messages, item keys) is in them only where it was asked for.
+messages, item keys) is in them only where it was asked for. Pure: a span here is a value that no
+library has seen yet, and its attributes are named by the table of `conventions`.
 """
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import field
+from typing import Literal
+from urllib.parse import urlsplit
 
 from aish.core.events import (
     ExpectChecked,
+    Failure,
     Fallback,
     ItemFinished,
     ItemStarted,
+    ModelInfo,
     Notice,
     Place,
     Retry,
     RunFinished,
     RunStarted,
+    ServerInfo,
     Stamped,
     StepFinished,
     StepStarted,
@@ -26,32 +33,237 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
-from aish.core.frozen import slotted
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
+from aish.core.json_text import json_text
+from aish.core.text import safe_utf8
 from aish.reports.otel import conventions
-from aish.reports.otel.facts import (
-    Facts,
-    Remark,
-    answer_facts,
-    chat_facts,
-    decided_facts,
-    end_facts,
-    exit_facts,
-    remark,
-    result_facts,
-    run_facts,
-    tool_facts,
-    why,
-)
-from aish.reports.otel.span import (
-    Attributes,
-    Span,
-    SpanEvent,
-    SpanKind,
-    span_id,
-    text,
-    told,
-    trace_id,
-)
+
+Value = str | bool | int | float | tuple[str, ...]
+Attributes = Mapping[str, Value]
+SpanKind = Literal["internal", "client"]
+
+_LONGEST = 100_000
+
+
+@frozen
+class SpanEvent:
+    """Something at one moment of a span; times are seconds since the epoch."""
+
+    name: str
+    time: float
+    attributes: Attributes = field(default_factory=dict)
+
+
+@frozen
+class Span:
+    """Something that took time. `error` is why it failed, `""` where that is not told."""
+
+    trace: int
+    id: int
+    parent: int | None
+    name: str
+    kind: SpanKind
+    start: float
+    end: float
+    attributes: Attributes
+    events: tuple[SpanEvent, ...] = ()
+    error: str | None = None
+
+
+def trace_id(run: str) -> int:
+    """The same for the same run, live or from its journal."""
+    return _number(f"aish trace {run}", 16)
+
+
+def span_id(run: str, seq: int) -> int:
+    """The same for the same event of the same run."""
+    return _number(f"aish span {run} {seq}", 8)
+
+
+def told(values: Mapping[str, JsonValue | tuple[str, ...]]) -> dict[str, Value]:
+    """Attributes without those that are not known, and with texts that can be encoded."""
+    return {
+        name: value
+        for name, given in values.items()
+        if given is not None and (value := _value(given)) is not None
+    }
+
+
+def text(value: str) -> str:
+    """A stranger's text, as long as it is worth sending."""
+    return safe_utf8(value[:_LONGEST])
+
+
+def _value(given: JsonValue | tuple[str, ...]) -> Value | None:
+    if isinstance(given, str):
+        return text(given)
+    if isinstance(given, tuple):
+        return tuple(text(str(one)) for one in given)
+    return given if isinstance(given, (bool, int, float)) else None
+
+
+def _number(text: str, size: int) -> int:
+    # Zero is no id.
+    return int.from_bytes(hashlib.sha256(text.encode("utf-8", "replace")).digest()[:size]) or 1
+
+
+Facts = dict[str, Value]
+Remark = Retry | Fallback | Notice | ExpectChecked
+
+
+def run_facts(run: str, event: RunStarted) -> Facts:
+    """What is known of a run when it begins."""
+    return told(
+        {
+            conventions.OPERATION: conventions.WORKFLOW,
+            conventions.WORKFLOW_NAME: event.pipeline,
+            conventions.RUN: run,
+            conventions.PIPELINE_DIGEST: event.digest,
+        }
+    )
+
+
+def exit_facts(event: RunFinished) -> Facts:
+    """How a run ended."""
+    return told(
+        {
+            conventions.STATUS: event.status,
+            conventions.EXIT_CODE: event.exit.code,
+            conventions.EXIT_NAME: event.exit.name,
+            conventions.COST: event.cost_usd,
+            conventions.ERROR_TYPE: event.exit.name if event.exit.code else None,
+        }
+    )
+
+
+def end_facts(event: StepFinished | ItemFinished) -> Facts:
+    """How a step or an item ended. Tokens stand at the requests alone: backends add them up."""
+    error = event.error.code if event.error is not None else event.status
+    return told(
+        {
+            conventions.STATUS: event.status,
+            conventions.COST: event.cost_usd,
+            conventions.ERROR_TYPE: None if event.status in {"ok", "skipped"} else error,
+        }
+    )
+
+
+def chat_facts(model: ModelInfo | None, alias: str) -> Facts:
+    """Which model is asked, and where."""
+    facts: dict[str, JsonValue] = {
+        conventions.OPERATION: conventions.CHAT,
+        conventions.MODEL_ALIAS: alias,
+    }
+    if model is not None:
+        facts[conventions.REQUEST_MODEL] = model.model
+        host, port = _address(model.origin)
+        facts[conventions.PROVIDER] = conventions.PROVIDERS.get(host or "", host or model.origin)
+        facts[conventions.SERVER_ADDRESS], facts[conventions.SERVER_PORT] = host, port
+    return told(facts)
+
+
+def answer_facts(event: TurnFinished, *, content: bool) -> Facts:
+    """What came of a request."""
+    usage = event.usage
+    return told(
+        {
+            conventions.FINISH_REASONS: (event.finish,),
+            conventions.INPUT_TOKENS: usage.input,
+            conventions.OUTPUT_TOKENS: usage.output,
+            conventions.CACHED_TOKENS: usage.cached,
+            conventions.REASONING_TOKENS: usage.reasoning,
+            conventions.FIRST_CHUNK: event.first_token_seconds,
+            conventions.COST: event.cost_usd,
+            conventions.OUTPUT_MESSAGES: _said(event) if content else None,
+        }
+    )
+
+
+def decided_facts(event: ToolDecided, server: ServerInfo | None, *, content: bool) -> Facts:
+    """What is called, whether it may be, and over what."""
+    network = conventions.NETWORK.get(server.transport) if server is not None else None
+    return told(
+        {
+            **tool_facts(event.tool, event.place.call),
+            conventions.TOOL_NAME: event.name,
+            conventions.SERVER: event.server,
+            conventions.SERVER_KIND: server.transport if server is not None else None,
+            conventions.MCP_METHOD: conventions.TOOLS_CALL if network else None,
+            conventions.TRANSPORT: network,
+            conventions.VERDICT: event.verdict,
+            conventions.RULE: event.rule,
+            conventions.ARGUMENTS: json_text(event.arguments) if content else None,
+        }
+    )
+
+
+def tool_facts(tool: str, call: str | None) -> Facts:
+    """What is known of any call."""
+    return told(
+        {
+            conventions.OPERATION: conventions.EXECUTE_TOOL,
+            conventions.TOOL_NAME: tool,
+            conventions.TOOL_TYPE: "function",
+            conventions.TOOL_CALL_ID: call,
+            conventions.TOOL: tool,
+        }
+    )
+
+
+def result_facts(event: ToolFinished, *, content: bool) -> Facts:
+    """What came of a call."""
+    kinds = {"ok": None, "handler_error": conventions.TOOL_ERROR}
+    return told(
+        {
+            conventions.KIND: event.kind,
+            conventions.ERROR_TYPE: kinds.get(event.kind, event.kind),
+            conventions.RESULT: event.content if content else None,
+        }
+    )
+
+
+def remark(event: Remark, *, content: bool) -> tuple[str, Facts]:
+    """Name and attributes of an event within a span; what a stranger said is content."""
+    known: dict[str, JsonValue]
+    match event:
+        case Retry(attempt=attempt, delay=delay, reason=said):
+            name, known = conventions.RETRY, {"attempt": attempt, "delay": delay}
+        case Fallback(source=source, target=target, reason=said):
+            name, known = conventions.FALLBACK, {"from": source, "to": target}
+        case Notice(level=level, code=code, text=said):
+            name, known = conventions.NOTICE, {"code": code, "level": level}
+        case ExpectChecked(kind=kind, ok=ok, message=said):
+            name, known = conventions.EXPECTATION, {"kind": kind, "ok": ok}
+    known["message"] = said if content else None
+    return name, told({f"{name}.{key}": value for key, value in known.items()})
+
+
+def why(error: Failure | None, status: str, *, content: bool) -> str:
+    """Why a unit failed; a message may quote what a model said."""
+    if error is None:
+        return status
+    return error.message if content else error.code
+
+
+def _said(event: TurnFinished) -> str:
+    """The answer as the convention has it in JSON."""
+    parts: list[JsonValue] = [{"type": "text", "content": event.text}] if event.text else []
+    parts += [
+        {"type": "tool_call", "id": one.id, "name": one.name, "arguments": one.arguments}
+        for one in event.calls
+    ]
+    return json_text([{"role": "assistant", "parts": parts, "finish_reason": event.finish}])
+
+
+def _address(origin: str) -> tuple[str | None, int | None]:
+    try:
+        parts = urlsplit(origin)
+        port = parts.port
+    except ValueError:
+        return None, None
+    return parts.hostname, port or {"http": 80, "https": 443}.get(parts.scheme)
+
 
 _GONE = "it has no end"
 _CUT_OFF: Attributes = {conventions.ERROR_TYPE: "interrupted"}

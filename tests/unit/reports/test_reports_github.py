@@ -38,14 +38,23 @@ from aish.core.events import (
 from aish.core.json import JsonValue
 from aish.core.text import for_line, for_terminal
 from aish.output.formats.junit import CaseResult, Suite, Trouble
-from aish.reports.github.cases import case_annotations, cases_summary
-from aish.reports.github.commands import Spot, annotation, goes_to_the_runner, mask_commands
-from aish.reports.github.gathered import Gathered
-from aish.reports.github.job import LIMIT, Job
-from aish.reports.github.notes import annotations
-from aish.reports.github.page import value
-from aish.reports.github.sink import GitHub
-from aish.reports.github.summary import summary
+from aish.reports.github.commands import (
+    LIMIT,
+    Job,
+    Spot,
+    annotation,
+    goes_to_the_runner,
+    mask_commands,
+)
+from aish.reports.github.report import (
+    Gathered,
+    GitHub,
+    annotations,
+    case_annotations,
+    cases_summary,
+    summary,
+    value,
+)
 from aish.system.secrets.secrets import Secrets
 
 SPOTS = {

@@ -36,7 +36,7 @@ from syrupy.assertion import SnapshotAssertion
 from aish.core.deltas import Usage
 from aish.core.events import Failure, Place, Stamped, StepStarted, ToolFinished
 from aish.core.text import for_terminal
-from aish.reports.gathering import Budget
+from aish.reports.html.contents import Budget
 
 OURS = {
     "a", "body", "code", "dd", "del", "details", "div", "dl", "dt", "footer", "h1", "h2", "h3",

@@ -42,7 +42,7 @@ from aish.core.events import (
     StepStarted,
 )
 from aish.core.text import for_xml
-from aish.reports.junit_report import JUnitReport
+from aish.reports.junit import JUnitReport
 
 # What the schema that most readers go by (Jenkins, `junit-10.xsd`) allows, of what we write.
 ATTRIBUTES = {

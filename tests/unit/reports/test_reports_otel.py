@@ -38,10 +38,8 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.reports.otel import conventions
-from aish.reports.otel.sdk import credentials, open_exporter
-from aish.reports.otel.sink import Traces
-from aish.reports.otel.span import Span
-from aish.reports.otel.spans import Spans
+from aish.reports.otel.export import Traces, credentials, open_exporter
+from aish.reports.otel.spans import Span, Spans
 
 RUN = "20261118T120640Z-quickstart-a1b2"
 pytestmark = pytest.mark.requirement("B11")

@@ -12,10 +12,9 @@ from aish.core.events import Notice, Stamped
 from aish.core.frozen import frozen, slotted
 from aish.core.text import for_line
 from aish.output.result import Annotations
-from aish.reports.conversation import Room, unit_body
+from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import Markup
-from aish.reports.units import Segment, Turn, Unit, Units
-from aish.reports.verdicts import State, reason_of, state_of
+from aish.reports.units import Segment, State, Turn, Unit, Units, reason_of, state_of
 
 _PREVIEW = 160
 _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(600, 0, 0)

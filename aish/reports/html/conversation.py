@@ -17,8 +17,7 @@ from aish.core.json_text import json_text
 from aish.core.text import for_line
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
-from aish.reports.units import Aside, Call, Entry, Sent, Turn, Unit
-from aish.reports.verdicts import reason_of
+from aish.reports.units import Aside, Call, Entry, Sent, Turn, Unit, reason_of
 
 _SHORT = 8
 _LINE = 90

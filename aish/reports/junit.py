@@ -17,8 +17,7 @@ from aish.core.json_text import json_text
 from aish.core.text import for_line
 from aish.output.formats.junit import CaseResult, Trouble, attributes, case_xml
 from aish.reports.figures import iso_text
-from aish.reports.units import Unit, Units
-from aish.reports.verdicts import WORDS, Reason, State, answer_of, reason_of, state_of
+from aish.reports.units import WORDS, Reason, State, Unit, Units, answer_of, reason_of, state_of
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9

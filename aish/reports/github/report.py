@@ -1,0 +1,575 @@
+"""`--github`: a run for the page of its job, written when it has ended (B11).
+
+Gathered first: a row a step, and the first failures. Bounded however many items there are: of those
+that went well only the number is kept. Then told twice, as the step summary and as annotations
+beside the steps of the pipeline file. `aish test --github` tells of its cases like that (C12).
+
+The summary is a Markdown page that holds to a size: what GitHub would drop whole is cut, and says
+so. All of it is HTML: untrusted text is escaped by one function (`tag` of `reports.markup`), is
+in `code` and `pre`, where GitHub makes no mentions, references and links, and is never read as
+Markdown. A block of HTML ends at an empty line, or, where it begins with `<pre`, at `</pre>`; so no
+text within a block but that of a `pre` may have line ends.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from functools import partial
+from itertools import islice
+
+from aish.core.deltas import Usage
+from aish.core.events import (
+    AnnotationLevel,
+    ExpectChecked,
+    Notice,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    ToolDecided,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue
+from aish.core.json_text import json_text
+from aish.core.text import counted, for_line
+from aish.output.formats.junit import CaseResult, Suite
+from aish.output.result import LEVELS, Annotations, place_text
+from aish.output.status import Tally, seconds_text
+from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
+from aish.reports.github.commands import LIMIT, Job, Spot, annotation
+from aish.reports.markup import Markup, joined, tag
+from aish.reports.units import WORDS, Reason, State, Unit, Units, answer_of, reason_of, state_of
+
+FIRST = 10
+WELL: frozenset[State] = frozenset({"ok", "skipped"})
+_REFUSED = frozenset({"deny", "ask-no"})
+_MANY = 1000
+
+
+@slotted
+class Row:
+    """A step: how it ended, and what became of its items, if it has any.
+
+    `trouble` has the state of each item that did not go well, `failures` tell of the first.
+    """
+
+    step: str
+    state: State = "cut_off"
+    reason: Reason | None = None
+    unmet: tuple[str, ...] = ()
+    seconds: float | None = None
+    usage: Usage = field(default_factory=Usage)
+    cost_usd: float | None = None
+    calls: int = 0
+    answer: JsonValue = None
+    items_ok: int = 0
+    trouble: dict[str, State] = field(default_factory=dict)
+    failures: dict[str, "Failed"] = field(default_factory=dict)
+
+    @property
+    def items(self) -> int:
+        """How many of its items have ended."""
+        return self.items_ok + len(self.trouble)
+
+
+@frozen
+class Failed:
+    """An item that did not go well: why, what was not met of it, and what it answered."""
+
+    reason: Reason
+    unmet: tuple[str, ...]
+    answer: JsonValue
+
+
+@slotted
+class Gathered:
+    """Everything worth telling; `finished` stays `None` where the run has no end."""
+
+    started: RunStarted | None = None
+    finished: RunFinished | None = None
+    rows: dict[str, Row] = field(default_factory=dict)
+    denials: dict[str, int] = field(default_factory=dict)
+    notices: list[Notice] = field(default_factory=list)
+    annotations: Annotations = field(default_factory=Annotations)
+    tally: Tally = field(default_factory=Tally)
+    _units: Units = field(default_factory=Units)
+
+    def take(self, stamped: Stamped) -> None:
+        """Fold one event in."""
+        self.tally.take(stamped)
+        self.annotations.take(stamped)
+        event = stamped.event
+        match event:
+            case RunStarted():
+                self.started, self.finished = event, None
+            case RunFinished():
+                self.finished = event
+            case ToolDecided(tool=tool, verdict=verdict) if verdict in _REFUSED:
+                if tool in self.denials or len(self.denials) < _MANY:
+                    self.denials[tool] = self.denials.get(tool, 0) + 1
+            case Notice(level=level) if level != "info" and len(self.notices) < FIRST:
+                self.notices.append(event)
+            case _:
+                pass
+        for unit in self._units.take(stamped):
+            self._ended(unit)
+
+    def end(self) -> None:
+        """No more will come: what is still open was cut off."""
+        for unit in self._units.rest():
+            self._ended(unit)
+
+    def worst_first(self) -> list[Row]:
+        """The steps, those that did not go well before the others."""
+        return sorted(self.rows.values(), key=lambda row: row.state in WELL)
+
+    def _ended(self, unit: Unit) -> None:
+        row = self.rows.setdefault(unit.step, Row(unit.step))
+        row.calls += sum(call.finished is not None for call in unit.calls)
+        if unit.item is None:
+            _step(row, unit)
+        else:
+            _item(row, unit, unit.item)
+
+
+def _step(row: Row, unit: Unit) -> None:
+    row.state, row.reason, row.unmet = state_of(unit), _reason(unit), _unmet(unit)
+    if unit.finished is not None:
+        row.seconds, row.answer = unit.finished.seconds, answer_of(unit)
+        row.usage, row.cost_usd = unit.finished.usage, unit.finished.cost_usd
+    else:
+        row.seconds = unit.ended - unit.began
+
+
+def _item(row: Row, unit: Unit, key: str) -> None:
+    state, reason = state_of(unit), _reason(unit)
+    row.failures.pop(key, None)
+    row.trouble.pop(key, None)
+    if state in WELL or reason is None:
+        row.items_ok += 1
+        return
+    row.trouble[key] = state
+    if len(row.failures) < FIRST:
+        row.failures[key] = Failed(reason, _unmet(unit), answer_of(unit))
+
+
+def _reason(unit: Unit) -> Reason | None:
+    """Why it did not go well, if only in a word; `None` where it did."""
+    state = state_of(unit)
+    return None if state in WELL else reason_of(unit) or Reason(state, WORDS[state])
+
+
+def _unmet(unit: Unit) -> tuple[str, ...]:
+    checks: list[ExpectChecked] = unit.checks
+    return tuple(one.message for one in checks if not one.ok)[:FIRST]
+
+
+FileName = Callable[[str], str]
+"""A file as GitHub names it."""
+
+# GitHub shows so many of each kind for a step, and drops the others.
+MOST = 10
+
+
+def annotations(run: Gathered, spots: Mapping[str, Spot], name: FileName = str) -> Iterator[str]:
+    """Lines for the runner; `spots` says where each step stands, `name` names other files.
+
+    What a run failed by and what it found take turns, so that neither keeps the other out.
+    """
+    found = partial(_found, run, name)
+    yield from islice(_in_turn([_errors(run, spots), found("error")]), MOST)
+    yield from islice(_in_turn([found("warning"), _warnings(run, spots)]), MOST)
+    yield from islice(found("notice"), MOST)
+
+
+def _found(run: Gathered, name: FileName, level: AnnotationLevel) -> Iterator[str]:
+    """What the pipeline has to say of files."""
+    title = run.started.pipeline if run.started is not None else "aish"
+    for one in run.annotations.found:
+        if one.level == level:
+            spot = None if one.path is None else Spot(name(one.path), one.line, None, one.end_line)
+            yield annotation(level, title, one.message, spot)
+
+
+def _errors(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
+    bad = [row for row in run.rows.values() if row.state not in WELL or row.trouble]
+    # One for each step before the second of any.
+    told = [_told(row, spots.get(_outermost(row.step))) for row in bad]
+    yield from _in_turn(told)
+    end = run.finished
+    if end is not None and end.exit.code and not bad:
+        title = f"aish: exit {end.exit.code} ({end.exit.name})"
+        yield annotation("error", title, end.exit.reason, next(iter(spots.values()), None))
+
+
+def _in_turn(several: list[Iterator[str]]) -> Iterator[str]:
+    while several:
+        for one in tuple(several):
+            line = next(one, None)
+            if line is None:
+                several.remove(one)
+            else:
+                yield line
+
+
+def _told(row: Row, spot: Spot | None) -> Iterator[str]:
+    title = f"step {row.step} {row.state.replace('_', ' ')}"
+    if row.reason is not None:
+        for message in row.unmet or (row.reason.message,):
+            yield annotation("error", title, message, spot)
+    for key, failed in row.failures.items():
+        message = (failed.unmet or (failed.reason.message,))[0]
+        yield annotation("error", f"step {row.step}, item {key}", message, spot)
+
+
+def _warnings(run: Gathered, spots: Mapping[str, Spot]) -> Iterator[str]:
+    for tool, count in run.denials.items():
+        times = f" ({count} times)" if count > 1 else ""
+        said = f"a call of {tool} was denied{times}: the model was told so"
+        yield annotation("warning", "denied tool call", said, None)
+    for notice in run.notices:
+        spot = spots.get(_outermost(notice.place.step or ""))
+        yield annotation("warning", notice.code, notice.text, spot)
+
+
+def _outermost(step: str) -> str:
+    """The step of this file: `outer/inner` stands in another one."""
+    return step.partition("/")[0]
+
+
+_RESERVE = 1000
+_CELL = 300
+_TEXT = 20_000
+_PROSE = 1_000
+_LARGEST = 100_000
+_DEEPEST = 4
+_MOST_ROWS = 100
+_MOST_COLUMNS = 12
+
+
+class Page:
+    """Blocks one after the other, up to `limit` bytes."""
+
+    def __init__(self, limit: int) -> None:
+        self._left = limit - _RESERVE
+        self._parts: list[str] = []
+        self._cut = False
+
+    def add(self, block: str, *, after: int = 0) -> bool:
+        """Whether a block, and `after` bytes after it, still had room."""
+        size = len(block.encode()) + 2
+        if size + after > self._left:
+            self._cut = True
+            return False
+        self._parts.append(f"{block}\n\n")
+        self._left -= size
+        return True
+
+    def table(self, heads: Sequence[str], rows: Iterable[Sequence[str | None]]) -> None:
+        """A table with as many rows as there is room for."""
+        top, end = _table_row("th", heads), "</table>"
+        kept: list[str] = []
+        room = self._left - len(f"<table>\n{top}\n{end}".encode()) - 2
+        for row in rows:
+            line = _table_row("td", row)
+            room -= len(line.encode()) + 1
+            if room < 0:
+                self._cut = True
+                break
+            kept.append(line)
+        if kept:
+            self.add("\n".join(["<table>", top, *kept, end]))
+
+    def details(self, summary: Markup, blocks: Iterable[str], *, is_open: bool) -> bool:
+        """A part that can be folded; whole or not at all."""
+        opening = f"<details{' open' if is_open else ''}>\n{tag('summary', summary)}"
+        return self.add("\n\n".join([opening, *blocks, "</details>"]))
+
+    def text(self) -> str:
+        """The page; empty where nothing had room."""
+        note = "<p>The rest is cut off: GitHub shows no more than this.</p>\n\n"
+        return "".join(self._parts) + (note if self._cut and self._parts else "")
+
+
+def code(text: str, longest: int = _CELL) -> Markup:
+    """A stranger's text on one line."""
+    return tag("code", for_line(_short(text, longest)))
+
+
+def pre(text: str) -> Markup:
+    """A stranger's text with its line ends."""
+    # A line end that comes first in a `pre` is not shown.
+    return tag("pre", f"\n{_short(text, _TEXT)}")
+
+
+def value(found: JsonValue) -> Markup:
+    """What a step answered: objects and lists as tables and lists, text as it is."""
+    if isinstance(found, str):
+        return pre(found)
+    shown = _value(found, 0)
+    if not (found and isinstance(found, Mapping | list)):
+        return tag("p", shown)
+    return shown if len(shown) <= _LARGEST else pre(json_text(found, indent=2))
+
+
+def within(text: str) -> Markup:
+    """A text with its line ends, in a block that an empty line would end."""
+    lines = _short(text.strip(), _PROSE).splitlines() or [""]
+    first, *others = (code(line, _PROSE) for line in lines)
+    return joined([first, *(part for line in others for part in (tag("br"), line))])
+
+
+def _value(found: JsonValue, depth: int) -> Markup:
+    match found:
+        case str():
+            return within(found)
+        case Mapping() if found and depth < _DEEPEST:
+            pairs = ((code(key), _value(inner, depth + 1)) for key, inner in found.items())
+            return _rows(pairs, len(found))
+        case list() if found and depth < _DEEPEST:
+            return _list(found, depth)
+        case _:
+            return code(json_text(found, spaced=True), _PROSE)
+
+
+def _list(found: Sequence[JsonValue], depth: int) -> Markup:
+    """A table where all are objects with few keys, else a list."""
+    objects = [one for one in found if isinstance(one, Mapping)]
+    keys = list(dict.fromkeys(str(key) for one in objects for key in one))
+    if len(objects) == len(found) and 0 < len(keys) <= _MOST_COLUMNS:
+        rows = (
+            [_value(one[key], depth + 1) if key in one else None for key in keys] for one in objects
+        )
+        return _rows(rows, len(found), [code(key) for key in keys])
+    items = [tag("li", _value(one, depth + 1)) for one in found[:_MOST_ROWS]]
+    left = len(found) - len(items)
+    return tag("ul", *items, tag("li", f"and {left:,} more") if left else None)
+
+
+def _rows(
+    rows: Iterable[Sequence[str | None]], count: int, heads: Sequence[str] | None = None
+) -> Markup:
+    shown = [_table_row("td", row) for row in islice(rows, _MOST_ROWS)]
+    top = _table_row("th", heads) if heads is not None else None
+    left = count - len(shown)
+    more = _table_row("td", [f"and {left:,} more"]) if left else None
+    return tag("table", top, *shown, more)
+
+
+def _short(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def _table_row(cell: str, texts: Sequence[str | None]) -> Markup:
+    return tag("tr", *(tag(cell, text or "") for text in texts))
+
+
+_SIGNS: dict[State, str] = {
+    "ok": "✅",
+    "failed": "❌",
+    "error": "❌",
+    "denied": "🚫",
+    "skipped": "⏭️",
+    "cut_off": "❌",
+}
+_OF_LEVELS: dict[AnnotationLevel, str] = {"error": "❌", "warning": "⚠️", "notice": "ℹ️"}  # ruff: ignore[ambiguous-unicode-character-string] - the sign
+_ROWS = 500
+_PARTS = 50
+_HEADS = ("Step", "Status", "Items", "Time", "Tokens", "Cost", "Tool calls")
+
+
+def summary(run: Gathered, limit: int = LIMIT) -> str:
+    """The page, of at most `limit` bytes; empty where not even its head had room."""
+    page = Page(limit)
+    if not page.add("\n".join(_head(run))):
+        return ""
+    rows = run.worst_first()
+    page.table(_HEADS, (_cells(row) for row in rows[:_ROWS]))
+    if len(rows) > _ROWS:
+        page.add(tag("p", f"and {counted(len(rows) - _ROWS, 'more step')}"))
+    _annotations(run, page)
+    for row in [row for row in rows if row.state not in WELL or row.trouble][:_PARTS]:
+        page.details(_title(row), _trouble(row), is_open=True)
+    _denials(run, page)
+    _notices(run, page)
+    _answer(run, page)
+    return page.text()
+
+
+def _head(run: Gathered) -> Iterator[Markup]:
+    name = run.started.pipeline if run.started is not None else "?"
+    end = run.finished
+    if end is None:
+        yield tag("h3", "❌ aish: ", code(name))
+        yield tag("p", "The run has no end: it was killed, or it still goes on.")
+        return
+    sign = "✅" if end.exit.code == 0 else "❌"
+    yield tag("h3", f"{sign} aish: ", code(name))
+    if end.exit.code:
+        reason = end.exit.reason.partition("\n")[0]
+        yield tag("p", tag("b", f"exit {end.exit.code} ({end.exit.name})"), ": ", code(reason))
+        if end.exit.hint:
+            yield tag("p", "hint: ", code(end.exit.hint))
+    told = list(run.tally.parts(replace(end, folder=None, cassette=None)))
+    if end.cost_usd is None and _has_tokens(run):
+        told.append(f"cost {UNKNOWN}")
+    yield tag("p", " · ".join(told))
+    if end.cassette:
+        yield tag("p", f"{end.cassette.use}: ", code(end.cassette.path))
+    if end.folder:
+        yield tag("p", "run folder: ", code(end.folder))
+
+
+def _has_tokens(run: Gathered) -> bool:
+    return any(
+        row.usage.input is not None or row.usage.output is not None for row in run.rows.values()
+    )
+
+
+def _cells(row: Row) -> Sequence[str | None]:
+    known = row.usage.input is not None or row.usage.output is not None
+    return (
+        code(row.step),
+        f"{_SIGNS[row.state]} {WORDS[row.state]}",
+        _items(row),
+        took_text(row.seconds) if row.state != "skipped" else None,
+        tokens_text(row.usage) if known else None,
+        cost_text(row.cost_usd) if known or row.cost_usd is not None else None,
+        f"{row.calls}" if row.calls else None,
+    )
+
+
+def _items(row: Row) -> str | None:
+    if not row.items:
+        return None
+    bad = len(row.trouble)
+    return f"{row.items_ok:,} ok" + (f", {bad:,} not" if bad else "")
+
+
+def _title(row: Row) -> Markup:
+    said = f": {counted(len(row.trouble), 'item')} of {row.items:,}" if row.trouble else ""
+    return joined([f"{_SIGNS[row.state]} ", code(row.step), f" {WORDS[row.state]}{said}"])
+
+
+def _trouble(row: Row) -> Iterator[str]:
+    if row.reason is not None:
+        yield from _why(row.reason, row.unmet)
+        yield from _answered(row.answer)
+    for key, failed in row.failures.items():
+        yield tag("p", "item ", code(key))
+        yield from _why(failed.reason, failed.unmet)
+        yield from _answered(failed.answer)
+    if (more := len(row.trouble) - len(row.failures)) > 0:
+        yield tag("p", f"and {counted(more, 'more item')}")
+
+
+def _why(reason: Reason, unmet: Sequence[str]) -> Iterator[str]:
+    """What does not hold is said in full; the reason is the first of it in short."""
+    for message in unmet or (reason.message,):
+        yield pre(message)
+    if reason.hint:
+        yield tag("p", "hint: ", code(reason.hint))
+
+
+def _answered(answer: JsonValue) -> Iterator[str]:
+    if answer is not None:
+        yield tag("p", "The answer:")
+        yield value(answer)
+
+
+def _annotations(run: Gathered, page: Page) -> None:
+    """What the pipeline has to say of files, those that matter most first."""
+    found = sorted(run.annotations.found, key=lambda one: LEVELS.index(one.level))
+    if not found:
+        return
+    page.add(tag("p", tag("b", counted(len(found), "annotation"))))
+    rows = (
+        (f"{_OF_LEVELS[one.level]} {one.level}", code(place_text(one)), within(one.message))
+        for one in found[:_ROWS]
+    )
+    page.table(("Level", "Place", "Message"), rows)
+    if more := max(0, len(found) - _ROWS) + run.annotations.left_out:
+        page.add(tag("p", f"and {counted(more, 'more annotation')}"))
+
+
+def _denials(run: Gathered, page: Page) -> None:
+    if run.denials:
+        total = sum(run.denials.values())
+        most = sorted(run.denials.items(), key=lambda one: -one[1])[: FIRST * 10]
+        page.add(tag("p", tag("b", f"🚫 {counted(total, 'denied tool call')}")))
+        page.table(("Tool", "Times"), ((code(tool), f"{count}") for tool, count in most))
+
+
+def _notices(run: Gathered, page: Page) -> None:
+    if run.notices:
+        lines = (pre(notice.text) for notice in run.notices)
+        page.details(joined([f"⚠️ {counted(len(run.notices), 'notice')}"]), lines, is_open=False)
+
+
+def _answer(run: Gathered, page: Page) -> None:
+    """What the last step said, folded: the log has it too."""
+    said = [row for row in run.rows.values() if row.answer is not None]
+    if said and run.finished is not None and run.finished.exit.code == 0:
+        title = joined(["The answer of ", code(said[-1].step)])
+        page.details(title, [value(said[-1].answer)], is_open=False)
+
+
+class GitHub:
+    """Folds events; `close` tells the job.
+
+    `spots` says where each step stands, `name` gives other files as GitHub names them.
+    """
+
+    name = "the GitHub summary"
+    deltas = False
+
+    def __init__(self, job: Job, spots: Mapping[str, Spot], name: FileName = str) -> None:
+        self._job = job
+        self._spots = spots
+        self._name = name
+        self._run = Gathered()
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Fold the event in."""
+        self._run.take(stamped)
+
+    def close(self) -> None:
+        """Print the annotations and write the summary."""
+        self._run.end()
+        self._job.annotate(annotations(self._run, self._spots, self._name))
+        self._job.summarise(lambda limit: summary(self._run, limit))
+
+
+_MOST_CASES = 100
+
+
+def cases_summary(line: str, suites: Sequence[Suite], limit: int = LIMIT) -> str:
+    """The page; `line` says in short what it came to."""
+    page = Page(limit)
+    bad = _bad(suites)
+    sign = "❌" if bad else "✅"
+    if not page.add("\n".join([tag("h3", f"{sign} aish test"), tag("p", line)])):
+        return ""
+    heads = ("File", "Passed", "Not passed", "Time")
+    page.table(heads, map(_row, sorted(suites, key=lambda suite: not _bad([suite]))))
+    for case in bad[:_MOST_CASES]:
+        title = joined(["❌ ", code(case.classname), " ", code(case.name)])
+        texts = (pre(trouble.text or trouble.message) for trouble in case.troubles)
+        page.details(title, texts, is_open=len(bad) <= MOST)
+    return page.text()
+
+
+def case_annotations(suites: Sequence[Suite], name: dict[str, str]) -> Iterator[str]:
+    """Lines for the runner; `name` has each file as GitHub names it."""
+    for case in islice(_bad(suites), MOST):
+        spot = None if case.file is None else Spot(name.get(case.file, case.file), 1, 1)
+        for trouble in case.troubles[:1]:
+            yield annotation("error", case.name, trouble.text or trouble.message, spot)
+
+
+def _bad(suites: Sequence[Suite]) -> list[CaseResult]:
+    return [case for suite in suites for case in suite.cases if case.troubles]
+
+
+def _row(suite: Suite) -> Sequence[str | None]:
+    bad = len(_bad([suite]))
+    took = seconds_text(suite.seconds)
+    return code(suite.name), f"{len(suite.cases) - bad}", f"{bad}" if bad else None, took

@@ -1,0 +1,738 @@
+"""The page: one HTML file that requests nothing and runs no script but its own (X3).
+
+Its parts from top to bottom: how the run ended and its figures; the annotations; the timeline, on
+an axis without the hours between the parts of a resumed run; the steps with their items; what the
+run was made of.
+
+Items are a table for everybody, and the data of one that can be searched: a row of the data is a
+JSON array in the order of `COLUMNS`. The bodies are in blocks of inert HTML, some items each, which
+the page's script reads when a row is opened; nothing in them was not made by `markup`.
+"""
+
+import base64
+import hashlib
+import heapq
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from itertools import starmap
+
+from aish.core.deltas import Usage
+from aish.core.event_json import plain
+from aish.core.events import ItemFinished, Retry, RunFinished, RunStarted, StepFinished
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue
+from aish.core.json_text import json_text
+from aish.core.text import counted, for_line
+from aish.output.result import LEVELS, place_text
+from aish.reports.figures import (
+    UNKNOWN,
+    cost_text,
+    tokens_figure,
+    tokens_text,
+    took_text,
+    when_text,
+)
+from aish.reports.html.contents import Gathering, Row, StepPart
+from aish.reports.html.conversation import Room, unit_body
+from aish.reports.markup import NOTHING, Markup, joined, tag
+from aish.reports.units import WORDS, Aside, Call, Entry, Segment, State, Turn, Unit, state_of
+
+WIDTH = 1000.0
+_GAP = 12.0
+
+
+@frozen
+class Span:
+    """A part of the run and where it is drawn."""
+
+    began: float
+    ended: float
+    left: float
+    width: float
+
+
+class Axis:
+    """Places moments between 0 and `WIDTH`."""
+
+    def __init__(self, segments: Sequence[Segment]) -> None:
+        took = [max(one.ended - one.began, 0.0) for one in segments]
+        self.seconds = sum(took)
+        room = WIDTH - _GAP * (len(took) - 1)
+        scale = room / self.seconds if self.seconds else 0.0
+        self.spans: list[Span] = []
+        left = 0.0
+        for segment, length in zip(segments, took, strict=True):
+            self.spans.append(Span(segment.began, segment.ended, left, length * scale))
+            left += length * scale + _GAP
+        self._scale = scale
+
+    def at(self, moment: float) -> float:
+        """Where a moment is."""
+        place = 0.0
+        for span in self.spans:
+            if moment < span.began:
+                break
+            place = span.left + min(moment - span.began, span.ended - span.began) * self._scale
+        return place
+
+
+COLUMNS = (
+    "number", "key", "state", "preview", "tokens", "cost", "seconds", "turns", "calls",
+    "block", "place",
+)  # fmt: skip
+_FIRST = 25
+_MOST_PLAIN = 300
+_BLOCK = 160_000
+_IN_JSON = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+
+
+def items(part: StepPart, anchor: str, most: int) -> Markup:
+    """The items of a step, of at most `most` of them with rows of their own."""
+    rows = _chosen(part.ordered(), most)
+    blocks = list(_blocks(rows))
+    data = list(_data(blocks))
+    return tag(
+        "div",
+        _plain_table(rows),
+        _left_out(part, rows),
+        _script("application/json", json_data(data), id=f"{anchor}-rows"),
+        *(
+            _script(
+                "text/html",
+                "".join(f"<div>{row.body.decode()}</div>" for row in block),
+                id=f"{anchor}-{n}",
+            )
+            for n, block in enumerate(blocks)
+        ),
+        class_="items",
+        data_items=anchor,
+    )
+
+
+def json_data(value: JsonValue) -> str:
+    """JSON that may stand in a `script` element: nothing in it can end that."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).translate(_IN_JSON)
+
+
+def _chosen(rows: list[Row], most: int) -> list[Row]:
+    """The rows there is room for: all that did not go well come first."""
+    if len(rows) <= most:
+        return rows
+    badly = [row for row in rows if row.state != "ok"][:most]
+    kept = {row.key for row in badly}
+    for row in rows:
+        if len(kept) == most:
+            break
+        kept.add(row.key)
+    return [row for row in rows if row.key in kept]
+
+
+def _blocks(rows: Sequence[Row]) -> Iterator[list[Row]]:
+    block: list[Row] = []
+    size = 0
+    for row in rows:
+        if block and size + len(row.body) > _BLOCK:
+            yield block
+            block, size = [], 0
+        block.append(row)
+        size += len(row.body)
+    if block:
+        yield block
+
+
+def _data(blocks: Sequence[Sequence[Row]]) -> Iterator[JsonValue]:
+    number = 0
+    for n, block in enumerate(blocks):
+        for place, row in enumerate(block):
+            usage = row.usage
+            known = [count for count in (usage.input, usage.output) if count is not None]
+            yield [
+                number if row.index is None else row.index,
+                for_line(row.key),
+                row.state,
+                row.preview,
+                sum(known) if known else None,
+                row.cost,
+                round(row.seconds, 3) if row.seconds == row.seconds else None,
+                row.turns,
+                row.calls,
+                n,
+                place,
+            ]
+            number += 1
+
+
+def _script(kind: str, content: str, id: str) -> Markup:
+    """A block of data; the browser runs none of it."""
+    assert "</script" not in content, "markup of ours only"
+    return Markup(f'<script type="{kind}" id="{id}">{content}</script>\n')
+
+
+def _plain_table(rows: Sequence[Row]) -> Markup:
+    """The first ones and those that did not go well, for a browser without scripts."""
+    shown = [row for n, row in enumerate(rows) if n < _FIRST or row.state != "ok"][:_MOST_PLAIN]
+    left = len(rows) - len(shown)
+    head = ("#", "Item", "Status", "Answer or reason", "Cost", "Time")
+    note = (
+        tag("p", f"{left:,} more are shown where scripts may run", class_="cut") if left else None
+    )
+    return tag(
+        "div",
+        tag(
+            "table",
+            tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))),
+            tag("tbody", *starmap(_plain_row, enumerate(shown))),
+        ),
+        note,
+        class_="plain-items",
+    )
+
+
+def _plain_row(number: int, row: Row) -> Markup:
+    return tag(
+        "tr",
+        tag("td", str(number if row.index is None else row.index), class_="number"),
+        tag("td", for_line(row.key), class_="key"),
+        tag("td", chip(row.state)),
+        tag("td", row.preview, class_="preview"),
+        tag("td", cost_text(row.cost), class_="number"),
+        tag("td", took_text(row.seconds), class_="number"),
+    )
+
+
+def chip(state: State) -> Markup:
+    """A status as a chip."""
+    return tag("span", WORDS[state], class_=f"chip {state}")
+
+
+def _left_out(part: StepPart, rows: Sequence[Row]) -> Markup:
+    """Says what the page had no room for."""
+    notes = []
+    if gone := len(part.rows) - len(rows):
+        notes.append(f"{gone:,} items that went well are counted and have no row.")
+    if brief := sum(row.brief for row in rows):
+        notes.append(
+            f"{brief:,} items have no conversation here, to keep this file small."
+            " The journal has everything."
+        )
+    return joined([tag("p", note, class_="cut") for note in notes]) if notes else NOTHING
+
+
+_MOST = 200
+_MOST_ANNOTATIONS = 1_000
+_CHIPS: dict[str, State] = {
+    "ok": "ok",
+    "failed": "failed",
+    "skipped": "skipped",
+    "denied": "denied",
+    "budget": "error",
+    "interrupted": "cut_off",
+}
+
+
+def head(gathering: Gathering, run: str) -> Markup:
+    """Name, status and figures of the run."""
+    segments = gathering.segments
+    first = segments[0] if segments else None
+    end = segments[-1].finished if segments else None
+    facts = [run]
+    if first is not None:
+        facts += [when_text(first.began), f"aish {first.started.aish}"]
+    return tag(
+        "header",
+        tag(
+            "h1",
+            for_line(first.started.pipeline if first is not None else run),
+            " ",
+            run_chip(end),
+        ),
+        tag("p", " · ".join(facts), class_="facts"),
+        _exit(end),
+        _figures(gathering, end),
+        class_="top",
+    )
+
+
+def run_chip(end: RunFinished | None) -> Markup:
+    """The status of the run; one without an end may be going on."""
+    if end is None:
+        return tag("span", "no end", class_="chip cut_off")
+    return tag("span", end.status, class_=f"chip {_CHIPS[end.status]}")
+
+
+def _exit(end: RunFinished | None) -> Markup:
+    if end is None:
+        said = "The journal has no end: the run was killed, or it still goes on."
+        return tag("div", tag("p", said), class_="note quiet")
+    code = end.exit
+    if not code.code:
+        return NOTHING
+    retry = "trying again may help" if code.retryable else None
+    return tag(
+        "div",
+        tag("p", tag("strong", f"Exit {code.code} · {code.name}"), " ", retry),
+        tag("pre", code.reason, class_="bare") if code.reason else None,
+        tag("p", f"hint: {code.hint}", class_="hint") if code.hint else None,
+        class_="note bad",
+    )
+
+
+def _figures(gathering: Gathering, end: RunFinished | None) -> Markup:
+    usage = Usage() if end is None else end.usage
+    shown = [
+        ("Duration", took_text(_seconds(gathering.segments)), _parts(gathering.segments)),
+        *_tokens_and_cost(usage, None if end is None else end.cost_usd),
+        *_work(gathering),
+        *_calls(gathering, end),
+    ]
+    return tag("dl", *starmap(_figure, shown), class_="figures")
+
+
+def _tokens_and_cost(usage: Usage, cost: float | None) -> Iterator[tuple[str, str, str]]:
+    """Tokens and cost; nothing where no model was asked."""
+    if usage != Usage() or cost != 0:
+        yield "Tokens", *tokens_figure(usage)
+        yield "Cost", cost_text(cost), ""
+
+
+def _figure(name: str, value: str, more: str) -> Markup:
+    unknown = "unknown" if value == UNKNOWN else None
+    return tag(
+        "div",
+        tag("dt", name),
+        tag("dd", tag("span", value, class_=unknown), tag("small", more) if more else None),
+    )
+
+
+def _seconds(segments: Sequence[Segment]) -> float:
+    if len(segments) == 1 and segments[0].finished is not None:
+        return segments[0].finished.seconds
+    return sum(segment.ended - segment.began for segment in segments)
+
+
+def _parts(segments: Sequence[Segment]) -> str:
+    return f"in {len(segments)} parts" if len(segments) > 1 else ""
+
+
+def _work(gathering: Gathering) -> Iterator[tuple[str, str, str]]:
+    """Steps and items, and how many of them did not go well."""
+    parts = gathering.steps.values()
+    plain = Counter(state_of(part.unit) for part in parts if part.unit is not None)
+    yield "Steps", f"{plain.total():,}", states_text(plain)
+    rows = Counter(row.state for part in parts for row in part.rows.values())
+    if rows:
+        yield "Items", f"{rows.total():,}", states_text(rows)
+
+
+def states_text(states: Counter[State]) -> str:
+    """`3 failed · 1 skipped`; empty where all went well."""
+    words = {"cut_off": "cut off"}
+    return " · ".join(
+        f"{count:,} {words.get(state, state)}" for state, count in states.items() if state != "ok"
+    )
+
+
+def _calls(gathering: Gathering, end: RunFinished | None) -> Iterator[tuple[str, str, str]]:
+    count = sum(
+        sum(row.calls for row in part.rows.values()) + _own_calls(part.unit)
+        for part in gathering.steps.values()
+    )
+    denied = len(end.denials) if end is not None else 0
+    yield "Tool calls", f"{count:,}", f"{denied:,} denied" if denied else ""
+
+
+def _own_calls(unit: Unit | None) -> int:
+    return 0 if unit is None else sum(1 for _ in unit.calls)
+
+
+def annotations(gathering: Gathering) -> Markup:
+    """What the pipeline has to say of files, those that matter most first."""
+    found = sorted(gathering.annotations.found, key=lambda one: LEVELS.index(one.level))
+    if not found:
+        return NOTHING
+    rows = [(one.level, place_text(one), one.message) for one in found[:_MOST_ANNOTATIONS]]
+    left = len(found) - len(rows) + gathering.annotations.left_out
+    more = tag("p", f"… and {left:,} more, left out here", class_="cut") if left else None
+    head = ("Level", "Place", "Message")
+    return tag("section", tag("h2", "Annotations"), _rows(head, rows), more, id="annotations")
+
+
+def ingredients(gathering: Gathering) -> Markup:
+    """What the run was made of: models, servers, rules, limits, inputs."""
+    segments = gathering.segments
+    if not segments:
+        return NOTHING
+    started, end = segments[-1].started, segments[-1].finished
+    tables = [
+        _table(
+            "Models",
+            ("Alias", "Model", "Endpoint"),
+            [(one.alias, one.model, one.origin) for one in started.models],
+        ),
+        _servers(started),
+        _table("Approval rules", ("List", "Rule"), [(one.list, one.rule) for one in started.rules]),
+        _pairs("Inputs", started.inputs),
+        _pairs("Limits", started.limits),
+        _pairs("This run", _facts(started, end, segments)),
+    ]
+    return tag(
+        "section",
+        tag("h2", "What it was made of"),
+        tag("div", *tables, class_="parts"),
+        _notices(gathering),
+        id="made-of",
+    )
+
+
+def _notices(gathering: Gathering) -> Markup:
+    if not gathering.notices:
+        return NOTHING
+    shown = [
+        tag("li", tag("code", one.code), " ", for_line(one.text), class_=one.level)
+        for one in gathering.notices[:_MOST]
+    ]
+    return joined([tag("h2", "Notices"), tag("ul", *shown, class_="notices")])
+
+
+def _servers(started: RunStarted) -> Markup:
+    rows = [
+        (one.alias, one.transport, one.state, counted(one.tools, "tool"), one.error or "")
+        for one in started.servers
+    ]
+    return _table("Servers", ("Alias", "Transport", "State", "Tools", "Error"), rows)
+
+
+def _facts(started: RunStarted, end: RunFinished | None, segments: Sequence[Segment]) -> JsonObject:
+    facts: dict[str, str | None] = {
+        "digest": started.digest,
+        "folder": started.folder,
+        "shard": None if started.shard is None else json_text(plain(started.shard), spaced=True),
+        "applies": started.applies,
+        "overrides": ", ".join(started.overrides) or None,
+        "cassette": None
+        if started.cassette is None
+        else f"{started.cassette.path} ({started.cassette.mode})",
+        "denied": None if end is None else ", ".join(end.denials) or None,
+    }
+    for number, segment in enumerate(segments[1:], 2):
+        facts[f"part {number}"] = f"resumed {when_text(segment.began)}"
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _pairs(title: str, values: JsonObject) -> Markup:
+    rows = [
+        (name, value if isinstance(value, str) else json_text(value, spaced=True))
+        for name, value in values.items()
+        if value is not None
+    ]
+    return _table(title, None, rows)
+
+
+def _table(title: str, head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
+    return tag("div", tag("h3", title), _rows(head, rows)) if rows else NOTHING
+
+
+def _rows(head: Sequence[str] | None, rows: Sequence[Sequence[str]]) -> Markup:
+    cells = (tag("tr", *(tag("td", for_line(cell[:2000])) for cell in row)) for row in rows)
+    top = (
+        tag("thead", tag("tr", *(tag("th", name, scope="col") for name in head))) if head else None
+    )
+    return tag("div", tag("table", top, tag("tbody", *cells)), class_="wide")
+
+
+_TICKS = 4
+_LANED = 400
+_COLUMNS = 125
+_TALLEST = 48
+_LANE = 7
+_ROW = 22
+_MARKS = 400
+# Narrower bars could not be seen.
+_THINNEST = 1.5
+
+
+def timeline(parts: Sequence[StepPart], axis: Axis, anchors: dict[str, str]) -> Markup:
+    """The chart; nothing for a run that took no time."""
+    shown = [part for part in parts if part.rows or (part.unit is not None and _ran(part.unit))]
+    if not shown or not axis.seconds:
+        return NOTHING
+    rows = [_row(part, axis, anchors[part.id]) for part in shown]
+    return tag("div", *rows, _ruler(axis), _legend(shown), _breaks(axis), class_="chart")
+
+
+def _ran(unit: Unit) -> bool:
+    return unit.finished is None or unit.finished.status != "skipped"
+
+
+def _row(part: StepPart, axis: Axis, anchor: str) -> Markup:
+    label = tag("a", for_line(part.id), href=f"#{anchor}", title=for_line(part.id))
+    unit = part.unit
+    seconds = None
+    if unit is not None:
+        seconds = unit.ended - unit.began if unit.finished is None else unit.finished.seconds
+    took = tag("span", "" if seconds is None else took_text(seconds), class_="took")
+    return tag("div", label, _drawing(part, axis), took, class_="lane")
+
+
+def _drawing(part: StepPart, axis: Axis) -> Markup:
+    if not part.rows:
+        return _svg(part, _ROW, _bars(part.unit, axis) if part.unit is not None else ())
+    rows = list(part.rows.values())
+    if len(rows) > _LANED:
+        return _svg(part, _TALLEST, _columns(rows, axis))
+    lanes, bars = _laned(rows, axis)
+    return _svg(part, max(lanes * _LANE, _ROW), bars)
+
+
+def _svg(part: StepPart, height: float, shapes: Iterator[Markup] | Sequence[Markup]) -> Markup:
+    box = f"0 0 {WIDTH:g} {height:g}"
+    return tag(
+        "svg",
+        *shapes,
+        viewBox=box,
+        preserveAspectRatio="none",
+        height=f"{height:g}",
+        role="img",
+        aria_label=f"{for_line(part.id)} over time",
+    )
+
+
+def _bars(unit: Unit, axis: Axis) -> Iterator[Markup]:
+    state = state_of(unit)
+    said = f"{for_line(unit.step)}: {WORDS[state]}"
+    yield _rect(axis, (unit.began, unit.ended), (2, _ROW - 4), f"unit span {state}", said)
+    for entry in unit.entries[:_MARKS]:
+        yield _mark(entry, unit, axis)
+
+
+def _mark(entry: Entry, unit: Unit, axis: Axis) -> Markup:
+    match entry:
+        case Turn(began=began, ended=ended, said=said):
+            title = f"turn {said.place.turn}: {for_line(said.model)}, {took_text(said.seconds)}"
+            return _rect(axis, (began, ended), (5, 6), "of-turn", title)
+        case Call(began=began, tool=tool, finished=finished):
+            ended = began + finished.seconds if finished is not None else unit.ended
+            word = "no result" if finished is None else finished.kind
+            kind = "of-call" if word == "ok" else "of-call bad"
+            return _rect(axis, (began, ended), (12, 6), kind, f"{for_line(tool)}: {word}")
+        case Aside(at=at, event=Retry(reason=reason)):
+            return _rect(axis, (at, at), (1, _ROW - 2), "of-retry", f"retry: {for_line(reason)}")
+        case _:
+            return NOTHING
+
+
+def _rect(
+    axis: Axis, span: tuple[float, float], place: tuple[float, float], kind: str, title: str
+) -> Markup:
+    left, right = axis.at(span[0]), axis.at(span[1])
+    width = max(right - left, _THINNEST)
+    left = min(left, WIDTH - width)
+    return tag(
+        "rect",
+        tag("title", title),
+        x=f"{left:.1f}",
+        y=f"{place[0]:g}",
+        width=f"{width:.1f}",
+        height=f"{place[1]:g}",
+        class_=kind,
+    )
+
+
+def _laned(rows: Sequence[Row], axis: Axis) -> tuple[int, list[Markup]]:
+    """Each item a bar, in the first lane that is free when it begins."""
+    free: list[int] = []
+    busy: list[tuple[float, int]] = []
+    bars = []
+    lanes = 0
+    for row in sorted(rows, key=lambda one: one.began):
+        while busy and busy[0][0] <= row.began:
+            heapq.heappush(free, heapq.heappop(busy)[1])
+        if free:
+            lane = heapq.heappop(free)
+        else:
+            lane, lanes = lanes, lanes + 1
+        heapq.heappush(busy, (row.ended, lane))
+        title = f"{for_line(row.key)}: {WORDS[row.state]}, {took_text(row.seconds)}"
+        place = (lane * _LANE + 1, _LANE - 2)
+        bars.append(_rect(axis, (row.began, row.ended), place, f"unit {row.state}", title))
+    return lanes, bars
+
+
+def _columns(rows: Sequence[Row], axis: Axis) -> Iterator[Markup]:
+    """How many items ended when: too many to be drawn one by one."""
+    well, badly = [0] * _COLUMNS, [0] * _COLUMNS
+    for row in rows:
+        column = min(int(axis.at(row.ended) / WIDTH * _COLUMNS), _COLUMNS - 1)
+        (well if row.state == "ok" else badly)[column] += 1
+    most = max(a + b for a, b in zip(well, badly, strict=True))
+    step = WIDTH / _COLUMNS
+    for column, (good, bad) in enumerate(zip(well, badly, strict=True)):
+        top = float(_TALLEST)
+        states: tuple[tuple[int, State], ...] = ((bad, "failed"), (good, "ok"))
+        for count, state in states:
+            height = count / most * _TALLEST
+            top -= height
+            if count:
+                yield tag(
+                    "rect",
+                    tag("title", f"{count:,} {WORDS[state]}"),
+                    x=f"{column * step:.1f}",
+                    y=f"{top:.2f}",
+                    width=f"{step - 1:.1f}",
+                    height=f"{height:.2f}",
+                    class_=f"unit {state}",
+                )
+
+
+def _legend(parts: Sequence[StepPart]) -> Markup:
+    """What the bars within a bar are, where there are any."""
+    entries = [
+        e for part in parts if part.unit is not None and not part.rows for e in part.unit.entries
+    ]
+    kinds = {
+        "of-turn": "turn" if any(isinstance(one, Turn) for one in entries) else None,
+        "of-call": "tool call" if any(isinstance(one, Call) for one in entries) else None,
+        "of-retry": "retry" if any(_is_retry(one) for one in entries) else None,
+    }
+    named = [tag("span", word, class_=kind) for kind, word in kinds.items() if word]
+    return tag("p", *named, class_="legend") if named else NOTHING
+
+
+def _is_retry(entry: Entry) -> bool:
+    return isinstance(entry, Aside) and isinstance(entry.event, Retry)
+
+
+def _ruler(axis: Axis) -> Markup:
+    ticks = (
+        tag("span", took_text(axis.seconds * n / _TICKS) if n else "0 s") for n in range(_TICKS + 1)
+    )
+    return tag("div", *ticks, class_="ruler", aria_hidden="true")
+
+
+def _breaks(axis: Axis) -> Markup:
+    if len(axis.spans) < 2:  # ruff: ignore[magic-value-comparison] - one part has no break
+        return NOTHING
+    resumed = (tag("li", f"resumed {when_text(span.began)}") for span in axis.spans[1:])
+    return joined([tag("ul", *resumed, class_="breaks")])
+
+
+_LONG = 12
+_TITLE = 100
+_ROOMY = 5_000_000
+_NARROW = Room(4_000, 1_000, 40)
+
+
+def page(gathering: Gathering, run: str) -> Iterator[bytes]:
+    """The whole file, piece by piece; `gathering` is finished."""
+    style, script = _own("report.css"), _own("report.js")
+    segments = gathering.segments
+    name = for_line(segments[0].started.pipeline if segments else run)[:_TITLE]
+    yield b"<!doctype html>\n"
+    yield b'<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+    for piece in _head(f"{name} · aish", style, script):
+        yield f"{piece}\n".encode()
+    yield f"<style>{style}</style>\n</head>\n<body>\n".encode()
+    for part in _body(gathering, run):
+        yield f"{part}\n".encode()
+    yield f"<script>{script}</script>\n</body>\n</html>\n".encode()
+
+
+def _own(name: str) -> str:
+    return resources.files("aish.reports.html").joinpath(name).read_text("utf-8")
+
+
+def _head(title: str, style: str, script: str) -> Iterator[Markup]:
+    policy = (
+        f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}';"
+        " base-uri 'none'; form-action 'none'"
+    )
+    yield tag("meta", http_equiv="Content-Security-Policy", content=policy)
+    yield tag("meta", name="viewport", content="width=device-width, initial-scale=1")
+    yield tag("meta", name="color-scheme", content="light dark")
+    yield tag("meta", name="referrer", content="no-referrer")
+    yield tag("title", title)
+
+
+def _hash(code: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(code.encode()).digest()).decode()}"
+
+
+def _body(gathering: Gathering, run: str) -> Iterator[Markup]:
+    parts = list(gathering.steps.values())
+    anchors = {part.id: f"step-{n}" for n, part in enumerate(parts, 1)}
+    yield tag("a", "Skip to the steps", href="#steps", class_="skip")
+    yield head(gathering, run)
+    yield Markup("<main>")
+    yield annotations(gathering)
+    chart = timeline(parts, Axis(gathering.segments), anchors)
+    if chart:
+        yield tag("section", tag("h2", "Timeline"), chart, id="timeline")
+    yield Markup('<section id="steps">')
+    yield tag("h2", "Steps")
+    spent = 0
+    for part in parts:
+        room = Room() if spent < _ROOMY else _NARROW
+        shown = _step(part, anchors[part.id], gathering.budget.rows, room, few=len(parts) <= _LONG)
+        yield shown
+        spent += len(shown) if not part.rows else 0
+    yield Markup("</section>")
+    yield ingredients(gathering)
+    yield Markup("</main>")
+    yield tag("footer", f"Made by aish from the journal of {run}. It needs no network.")
+
+
+def _spent(end: StepFinished | ItemFinished) -> Iterator[str]:
+    """Tokens and cost of a step; nothing where it asked no model."""
+    if end.usage != Usage() or end.cost_usd != 0:
+        yield f"{tokens_text(end.usage)} tokens"
+        yield f"cost {cost_text(end.cost_usd)}"
+
+
+def _step(part: StepPart, anchor: str, most: int, room: Room, *, few: bool) -> Markup:
+    unit = part.unit
+    title = tag("h3", for_line(part.id))
+    facts: list[str] = []
+    state = None
+    if unit is not None:
+        state = state_of(unit)
+        if unit.kind is not None:
+            facts.append(unit.kind)
+        end = unit.finished
+        if end is not None and end.status != "skipped":
+            facts += [took_text(end.seconds)]
+            if unit.kind == "prompt":
+                facts += _spent(end)
+    if part.rows:
+        facts.append(_items_text(part))
+    summary = tag(
+        "summary",
+        title,
+        chip(state) if state is not None else None,
+        tag("span", " · ".join(facts), class_="facts"),
+    )
+    body = unit_body(unit, room) if unit is not None else NOTHING
+    table = items(part, anchor, most) if part.rows else None
+    opened = few or bool(part.rows) or state not in {"ok", "skipped"}
+    return tag(
+        "details",
+        summary,
+        tag("div", body, table, class_="body"),
+        id=anchor,
+        class_="step",
+        open=opened,
+    )
+
+
+def _items_text(part: StepPart) -> str:
+    states = Counter(row.state for row in part.rows.values())
+    total = states.total()
+    count = part.unit.count if part.unit is not None else None
+    of = (
+        f"{total:,} of {count:,} items"
+        if count is not None and count > total
+        else f"{total:,} items"
+    )
+    told = states_text(states)
+    return f"{of}, {told}" if told else of
