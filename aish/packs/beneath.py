@@ -12,8 +12,8 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from aish.packs import openat2
 from aish.packs.denied import is_denied, is_protected
+from aish.packs.openat2 import is_available, open_beneath
 from aish.packs.results import PackError
 
 LONGEST_PATH = 4096
@@ -78,7 +78,7 @@ class Folder:
     def __init__(self, root: Path, *, kernel: bool = True) -> None:
         self._root = os.open(root, _FOLDER)
         # `kernel` is false in tests of the way that older kernels go.
-        self._kernel = kernel and openat2.is_available()
+        self._kernel = kernel and is_available()
 
     def close(self) -> None:
         """Let go of the root; nothing can be opened after that."""
@@ -179,11 +179,11 @@ class Folder:
             return self._walk(segments, flags)
         path = "/".join(segments) or "."
         try:
-            return openat2.open_beneath(self._root, path, flags, links=False)
+            return open_beneath(self._root, path, flags, links=False)
         except OSError as error:
             if error.errno != errno.ELOOP:
                 raise
-        descriptor = openat2.open_beneath(self._root, path, flags, links=True)
+        descriptor = open_beneath(self._root, path, flags, links=True)
         try:
             self._check_target(descriptor)
         except BaseException:

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.packs import openat2
 from aish.packs.beneath import Folder, segments_of
+from aish.packs.openat2 import is_available
 from aish.packs.results import PackError
 
 SECRET = b"from outside"
@@ -35,7 +35,7 @@ def root(tmp_path: Path) -> Path:
 @pytest.fixture(params=[True, False], ids=["openat2", "walk"])
 def folder(root: Path, request: pytest.FixtureRequest) -> Iterator[Folder]:
     """The root opened in both ways: with the system call, and as on older kernels."""
-    if request.param and not openat2.is_available():
+    if request.param and not is_available():
         pytest.skip("this kernel has no openat2")
     opened = Folder(root, kernel=request.param)
     yield opened
@@ -124,7 +124,7 @@ def test_magic_links_of_proc_are_not_followed(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("K4")
 def test_links_within_the_root_are_followed_where_the_kernel_makes_it_safe(root: Path) -> None:
-    if not openat2.is_available():
+    if not is_available():
         pytest.skip("this kernel has no openat2")
     (root / "link").symlink_to("docs/a.md")
     (root / "here").symlink_to(".")
