@@ -24,8 +24,7 @@ from aish.config.inputs import complete_inputs
 from aish.config.model import Pipeline
 from aish.config.quantities import duration
 from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
-from aish.core.event_json import to_object
-from aish.core.events import Exit, RunFinished, Stamped
+from aish.core.events import Exit, RunFinished, Stamped, to_object
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.cancellation import End, Interrupt, lent_by

@@ -7,7 +7,6 @@ batch|resume FOLDER COUNT     five records for each of COUNT items; what a resum
 import sys
 from pathlib import Path
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Event,
     ItemFinished,
@@ -21,6 +20,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.core.messages import Usage
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.features.resume.find import starts

@@ -4,7 +4,6 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Asked,
     Event,
@@ -25,6 +24,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.core.messages import Usage
 from aish.journal.writer import open_journal
 
 ANSWER = "An answer of some length, as a row of a table that is looked into would get it. " * 8

@@ -5,8 +5,8 @@ import pty
 import subprocess
 import sys
 
-from aish.core.deltas import Usage
 from aish.core.events import Place, Stamped, TextDelta, TurnFinished
+from aish.core.messages import Usage
 from aish.output.screen import Screen
 from aish.output.style import look_of
 from aish.output.terminal.chat import Chat

@@ -6,17 +6,6 @@ One event per batch: what arrives at the same time is shown at the same time, an
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
-from aish.core.deltas import (
-    Delta,
-    Extras,
-    FellBack,
-    Finish,
-    ReasoningPiece,
-    Retrying,
-    StreamNotice,
-    TextPiece,
-    Withdrawn,
-)
 from aish.core.errors import StepFailedError
 from aish.core.events import (
     Fallback,
@@ -30,6 +19,17 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.core.messages import (
+    Delta,
+    Extras,
+    FellBack,
+    Finish,
+    ReasoningPiece,
+    Retrying,
+    StreamNotice,
+    TextPiece,
+    Withdrawn,
+)
 from aish.core.protocols import Clock, Emit, Every, Model, ModelRequest
 from aish.core.tools import ToolCall
 from aish.system.clock import call_every

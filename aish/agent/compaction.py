@@ -16,7 +16,6 @@ from aish.agent.token_estimate import BYTES_PER_TOKEN, TokenEstimator, weigh_res
 from aish.agent.turn_recorder import request_recorder
 from aish.agent.wording import is_left_out, left_out
 from aish.config.model import Context
-from aish.core.deltas import Usage
 from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.events import (
     Event,
@@ -30,7 +29,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.frozen import frozen
-from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, UserTurn
+from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, UserTurn
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
 from aish.core.text import counted, safe_utf8
 from aish.core.tools import Tool

@@ -14,12 +14,11 @@ from aish.agent.sampling import Sampling
 from aish.agent.tool_calls import Wanted, make_legal
 from aish.agent.tool_round import Round
 from aish.agent.turn_recorder import request_recorder
-from aish.core.deltas import Usage
 from aish.core.errors import BudgetError
 from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, strict_json
-from aish.core.messages import AssistantTurn, History
+from aish.core.messages import AssistantTurn, History, Usage
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Tool, ToolCall

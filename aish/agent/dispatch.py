@@ -24,7 +24,7 @@ from aish.core.text import safe_utf8
 from aish.core.tools import Media, ResultKind, Tool, ToolResult
 from aish.policy.gate import NOT_KEPT, STAGED, Decision, Proposal
 from aish.system.process.child import CUT_OFF, CommandResult
-from aish.system.schema.walk import spell_path
+from aish.system.schema.check import spell_path
 
 CALLS: ContextVar[dict[Place, UsedCall | None] | None] = ContextVar("calls", default=None)
 """The calls of this task as they were asked for, for who has no result of it; `None` until told."""

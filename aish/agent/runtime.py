@@ -9,15 +9,15 @@ from typing import Protocol
 from aish.agent.conversation import Conversation
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
-from aish.core.deltas import Usage
 from aish.core.events import Failure, Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.core.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
 from aish.core.tools import Media, ResultKind
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
-from aish.system.schema.walk import SchemaProblem
+from aish.system.schema.check import SchemaProblem
 
 Keep = Callable[[str, bytes], str | None]
 """A suggested file name and content -> the path shown in the reply; `None`: not kept."""

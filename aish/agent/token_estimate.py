@@ -6,8 +6,7 @@ token in four bytes. Whole numbers throughout: a replay has to come to the same.
 
 from collections.abc import Sequence
 
-from aish.core.deltas import Usage
-from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, Usage, UserTurn
 from aish.core.protocols import AnswerSchema
 from aish.core.tools import Tool
 from aish.wire.json_text import dump

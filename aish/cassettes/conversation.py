@@ -13,9 +13,9 @@ from urllib.parse import urlsplit
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cassettes.json_body import at, items, json_messages, json_object, json_or_text, word
-from aish.core.deltas import Usage
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.core.text import counted
 
 

@@ -14,9 +14,9 @@ from typing import Literal
 
 from aish.cassettes.json_body import at
 from aish.cassettes.text_difference import changed_lines
-from aish.core.deltas import Usage
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.core.text import dollars, for_line
 
 

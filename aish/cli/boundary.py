@@ -128,8 +128,7 @@ def _internal(error: Exception, *, verbose: bool) -> int:
 
 
 def _write_log(text: str) -> Path | None:
-    from aish.system.files import private_folder, write_private
-    from aish.system.paths import state_folder
+    from aish.system.files import private_folder, state_folder, write_private
 
     try:
         log = private_folder(state_folder()) / f"crash-{os.getpid()}-{os.urandom(4).hex()}.log"

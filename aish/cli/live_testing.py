@@ -19,11 +19,10 @@ from aish.cli.option_groups import LiveTesting
 from aish.cli.printing import print_json
 from aish.cli.testing_text import Manners, explanation, manners_for, rule
 from aish.cli.writable import check_writable
-from aish.core.deltas import Usage
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.messages import Usage
 from aish.core.text import counted, for_ci_log, for_line
 from aish.engine.final import PRECEDENCE
 from aish.features.testing.baseline import (

@@ -2,8 +2,7 @@
 
 import typer
 
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.text import for_ci_log
 
 

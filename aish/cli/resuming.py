@@ -15,8 +15,7 @@ from aish.cli.outlets import Outlets, Shape
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.protocols import Clock
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions

@@ -3,9 +3,9 @@
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from aish.core.deltas import Usage
-from aish.core.event_json import plain, rfc3339
+from aish.core.events import plain, rfc3339
 from aish.core.json import JsonObject
+from aish.core.messages import Usage
 from aish.core.text import for_ci_log, for_line
 from aish.features.history.summary import PastRun, State
 from aish.output.status import seconds_text

@@ -19,9 +19,8 @@ from aish.config.yaml_tree import (
 from aish.core.errors import Position, Problem, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.system.paths import schema_text
-from aish.system.schema.check import SchemaProblem, check
-from aish.system.schema.walk import show
+from aish.system.files import schema_text
+from aish.system.schema.check import SchemaProblem, check, show
 
 
 @frozen

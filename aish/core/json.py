@@ -1,8 +1,15 @@
-"""JSON as the standard has it: read so that nothing is guessed, written of read-only values too."""
+"""JSON as the standard has it, and as text that is safe to print anywhere (X3, B13).
+
+Read so that nothing is guessed, written of read-only values too.
+"""
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aish.core.text import for_terminal
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
 JsonObject = Mapping[str, JsonValue]
@@ -83,3 +90,96 @@ _DECODER = json.JSONDecoder(
 def canonical(value: JsonValue) -> str:
     """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)
+
+
+# As in `for_ci_log`; no line of JSON begins with a colon.
+_CI_COMMAND = re.compile(r"#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)")
+_DEEPEST = 100
+_FENCE = "```"
+
+
+def json_text(value: JsonValue, *, indent: int | None = None, spaced: bool = False) -> str:
+    """The value as JSON, on one line unless it is indented; `spaced` is for people."""
+    return safe_json(_dumps(value, indent, spaced=spaced))
+
+
+def structured(text: str) -> JsonValue:
+    """The object or list that a text is as JSON, maybe in a code fence; else the text."""
+    inner = text.strip()
+    if inner.startswith(_FENCE) and inner.endswith(_FENCE):
+        inner = inner.partition("\n")[2].removesuffix(_FENCE).strip()
+    if not inner.startswith(("{", "[")):
+        return text
+    try:
+        value = strict_json(inner)
+    except (ValueError, RecursionError):
+        return text
+    return text if not value or _is_deeper(value, _DEEPEST) else value
+
+
+def _is_deeper(value: JsonValue, levels: int) -> bool:
+    if not isinstance(value, (dict, list)):
+        return False
+    inner = value.values() if isinstance(value, dict) else value
+    return not levels or any(_is_deeper(one, levels - 1) for one in inner)
+
+
+def string_text(text: str) -> str:
+    """A string as JSON; the fast way for what is written most."""
+    return safe_json(json.encoder.encode_basestring(text))
+
+
+def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
+    """JSON text that says the same and can be printed.
+
+    `wide` escapes a character beyond the first plane, where two escapes of JSON would not do.
+    """
+    if "#" in text:
+        text = _CI_COMMAND.sub(r"\\u0023", text)
+    if for_terminal(text) == text:
+        return text
+    return "".join(_escaped(character, wide or _pair) for character in text)
+
+
+def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
+    separators = None if spaced or indent is not None else (",", ":")
+    options: dict[str, Any] = {
+        "ensure_ascii": False,
+        "allow_nan": False,
+        "separators": separators,
+        "indent": indent,
+        "default": dict,
+    }
+    try:
+        return json.dumps(value, **options)
+    except (ValueError, RecursionError):
+        return json.dumps(_tame(value, 0), **options)
+
+
+def _tame(value: JsonValue, depth: int) -> JsonValue:
+    """The value without what JSON cannot say, or cannot say within bounds."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if value is None or isinstance(value, (str, int)):
+        return value
+    if depth > _DEEPEST:
+        return "[aish] nested too deeply to be written"
+    if isinstance(value, Mapping):
+        return {key: _tame(item, depth + 1) for key, item in value.items()}
+    return [_tame(item, depth + 1) for item in value]
+
+
+def _escaped(character: str, wide: Callable[[str], str]) -> str:
+    if character.isascii() and character != "\x7f":
+        return character
+    if for_terminal(character) == character:
+        return character
+    if "\ud800" <= character <= "\udfff":
+        return "\ufffd"
+    if character <= "\uffff":
+        return f"\\u{ord(character):04x}"
+    return wide(character)
+
+
+def _pair(character: str) -> str:
+    return json.dumps(character)[1:-1]

@@ -1,14 +1,11 @@
-"""A conversation: turns typed by role (L12).
-
-`History` only holds turns. `agent.conversation` is the one place that adds them and checks that
-each is legal where it stands; `models` encodes them.
-"""
+"""A conversation: turns typed by role (L12), and the deltas in which a model streams one."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
+from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Media, ToolCall
 
 
@@ -68,3 +65,98 @@ class History:
     """
 
     turns: list[Turn] = field(default_factory=list)
+
+
+FinishReason = Literal["stop", "tool_calls", "length", "refusal", "other"]
+
+
+@frozen
+class Usage:
+    """Tokens; `None` is unknown, never zero (quirk 34)."""
+
+    input: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
+
+
+@frozen
+class TextPiece:
+    """Some text of the answer."""
+
+    text: str
+
+
+@frozen
+class ReasoningPiece:
+    """Some text of the thinking."""
+
+    text: str
+
+
+@frozen
+class Extras:
+    """Unknown fields of the assistant message, to be sent back verbatim (L12)."""
+
+    fields: JsonObject
+
+
+@frozen
+class Finish:
+    """The end of a complete turn. `raw` is the endpoint's own word for the reason."""
+
+    reason: FinishReason
+    usage: Usage
+    raw: str = ""
+    refusal: str | None = None
+    model: str = ""
+    """The alias that answered, set by the client."""
+    cost_usd: float | None = None
+    """What the turn cost: as the endpoint says, else set by the client; `None` is unknown."""
+
+
+@frozen
+class Withdrawn:
+    """What was said of this turn so far is void."""
+
+    reason: str
+
+
+@frozen
+class Retrying:
+    """The request will be sent again after `delay` seconds."""
+
+    endpoint: str
+    attempt: int
+    delay: float
+    reason: str
+
+
+@frozen
+class FellBack:
+    """The next model answers this turn (L9)."""
+
+    source: str
+    target: str
+    reason: str
+
+
+@frozen
+class StreamNotice:
+    """Something odd that was tolerated."""
+
+    code: str
+    text: str
+
+
+Delta = (
+    TextPiece
+    | ReasoningPiece
+    | ToolCall
+    | Extras
+    | Finish
+    | Withdrawn
+    | Retrying
+    | FellBack
+    | StreamNotice
+)

@@ -8,11 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import field
 from typing import Literal, Protocol
 
-from aish.core.deltas import Delta, Finish
 from aish.core.events import Event, Place
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import History
+from aish.core.messages import Delta, Finish, History
 from aish.core.tools import Tool, ToolName, ToolResult
 
 Emit = Callable[[Event], None]

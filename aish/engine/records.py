@@ -4,12 +4,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
 from aish.agent.runtime import UsedCall, add_usage
-from aish.core.deltas import Usage
 from aish.core.errors import ExitCode
 from aish.core.events import Failure, StepKind, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.messages import Turn
+from aish.core.messages import Turn, Usage
 
 
 @frozen

@@ -10,10 +10,10 @@ from dataclasses import field
 from hashlib import sha256
 
 from aish.agent.runtime import add_usage
-from aish.core.deltas import Usage
 from aish.core.errors import UsageError
 from aish.core.events import Notice, StepStatus
 from aish.core.frozen import frozen
+from aish.core.messages import Usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")

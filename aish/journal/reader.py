@@ -19,8 +19,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Literal, Self, Union, get_args, get_origin
 
-from aish.core.event_json import PLACE, VERSION, keys_of
-from aish.core.events import EVENT_TYPES, Place, Stamped
+from aish.core.events import EVENT_TYPES, PLACE, VERSION, Place, Stamped, keys_of
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.journal.writer import JournalError, is_unwritten, opened

@@ -23,8 +23,7 @@ from typing import Self
 from zlib import crc32
 
 from aish.core.errors import UsageError
-from aish.core.event_json import to_line
-from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFinished
+from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFinished, to_line
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.file_lock import take
 from aish.system.files import open_append, open_own

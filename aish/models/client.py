@@ -16,7 +16,7 @@ from anyio.abc import TaskGroup
 from anyio.lowlevel import checkpoint_if_cancelled
 
 from aish.config.model import ModelEntry
-from aish.core.deltas import Delta, Finish, Retrying, StreamNotice, Withdrawn
+from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
 from aish.models.failure import AttemptError, malformed, origin_of, refuses_schema_beside_tools

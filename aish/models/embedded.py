@@ -17,11 +17,10 @@ from pathlib import Path
 import anyio
 
 from aish.config.model import ModelEntry
-from aish.core.deltas import StreamNotice
 from aish.core.errors import UnavailableError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.messages import UserTurn
+from aish.core.messages import StreamNotice, UserTurn
 from aish.core.protocols import ModelRequest
 from aish.core.text import for_line
 from aish.core.tools import Tool

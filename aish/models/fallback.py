@@ -2,8 +2,8 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
 
-from aish.core.deltas import Delta, FellBack
 from aish.core.errors import UnavailableError
+from aish.core.messages import Delta, FellBack
 from aish.core.protocols import Model, ModelRequest
 
 

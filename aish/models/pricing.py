@@ -10,8 +10,8 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from aish.config.model import ModelEntry
-from aish.core.deltas import Usage
 from aish.core.frozen import frozen
+from aish.core.messages import Usage
 
 MILLION = 1_000_000
 _HERE = ("localhost", ".localhost", ".local", ".lan", ".internal", ".home.arpa")

@@ -7,10 +7,9 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import anyio
 
-from aish.core.deltas import Delta, Finish, FinishReason, TextPiece, Usage
 from aish.core.errors import StepFailedError
 from aish.core.frozen import frozen
-from aish.core.messages import Turn
+from aish.core.messages import Delta, Finish, FinishReason, TextPiece, Turn, Usage
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall
 

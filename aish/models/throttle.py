@@ -11,8 +11,8 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import field
 
-from aish.core.deltas import StreamNotice
 from aish.core.frozen import slotted
+from aish.core.messages import StreamNotice
 
 QUIET_SECONDS = 10.0
 """How long it says nothing new of its limit after it has said something."""

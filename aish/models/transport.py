@@ -18,7 +18,7 @@ import httpx
 from anyio.abc import TaskGroup
 
 from aish.config.model import ModelEntry, ModelTimeout
-from aish.core.deltas import Delta
+from aish.core.messages import Delta
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
 from aish.system.import_cache import remember_absence

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from secrets import token_hex
 from typing import BinaryIO, cast, get_args
 
-from aish.core.event_json import VERSION, keys_of, plain
 from aish.core.events import (
+    VERSION,
     AnnotationAdded,
     AnnotationLevel,
     ExpectChecked,
@@ -27,9 +27,10 @@ from aish.core.events import (
     ToolDecided,
     ToolFinished,
     TurnFinished,
+    keys_of,
+    plain,
 )
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.text import counted
 from aish.output.items.results import ItemsFile, public
 

@@ -6,7 +6,6 @@ What a run came to, in one line: counted from its events, for people.
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     CassetteInfo,
     CassetteMode,
@@ -18,6 +17,7 @@ from aish.core.events import (
     ToolProgress,
 )
 from aish.core.frozen import slotted
+from aish.core.messages import Usage
 from aish.core.text import counted, dollars, for_line
 
 

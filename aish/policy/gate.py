@@ -16,8 +16,7 @@ from aish.core.json import JsonObject, JsonValue, canonical
 from aish.core.protocols import Approver, Question
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
-from aish.policy.always import exact_entry
-from aish.policy.decide import Ruling, decide, forbidden, simple_fit
+from aish.policy.decide import Ruling, decide, exact_entry, forbidden, simple_fit
 from aish.policy.rules import THIS_SESSION, Policy, Rule, is_command_tool, rule_of
 
 

@@ -281,7 +281,7 @@ def lock_of_data(data: JsonValue) -> Lock:
 @cache
 def lock_schema() -> JsonObject:
     """`schemas/lock.schema.json`."""
-    from aish.system.paths import schema_text
+    from aish.system.files import schema_text
 
     schema: JsonObject = json.loads(schema_text(SCHEMA))
     return schema

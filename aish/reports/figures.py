@@ -2,7 +2,7 @@
 
 import time
 
-from aish.core.deltas import Usage
+from aish.core.messages import Usage
 from aish.output.status import seconds_text
 
 UNKNOWN = "unknown"

@@ -13,7 +13,7 @@ from typing import IO, Literal, Self
 
 from aish.core.events import ExpectChecked, Stamped
 from aish.core.frozen import slotted
-from aish.core.json_text import json_text
+from aish.core.json import json_text
 from aish.core.text import for_line
 from aish.output.formats.junit import CaseResult, Trouble, attributes, case_xml
 from aish.reports.figures import iso_text

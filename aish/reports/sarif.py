@@ -9,8 +9,7 @@ from collections.abc import Callable, Iterator
 from urllib.parse import quote
 
 from aish.core.events import AnnotationAdded, AnnotationLevel, Notice, Stamped
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.text import counted, for_terminal
 from aish.output.result import Annotations
 from aish.reports.figures import iso_text

@@ -34,8 +34,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import structured
+from aish.core.json import JsonObject, JsonValue, structured
 
 Key = tuple[str, str | None]
 Finished = StepFinished | ItemFinished

@@ -11,10 +11,10 @@ from pathlib import Path
 from aish.agent.conversation import Buffer
 from aish.agent.runtime import AgentRuntime
 from aish.agent.turn_recorder import TurnRecorder
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, InternalError
 from aish.core.events import NOWHERE, Exit, Notice, RunFinished, ServerInfo
 from aish.core.frozen import frozen
+from aish.core.messages import Usage
 from aish.core.protocols import Approver, Emit
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import run_started

@@ -10,11 +10,10 @@ from typing import Any, BinaryIO
 
 from aish.agent.restore import Restorer
 from aish.config.model import Pipeline, ServerEntry
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import NOWHERE, Notice, ServerConnected
 from aish.core.frozen import frozen
-from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import AssistantTurn, ToolTurn, Turn, Usage, UserTurn
 from aish.core.rules import RuleEntry
 from aish.engine.resume_state import ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder, tame_name

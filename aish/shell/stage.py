@@ -20,7 +20,7 @@ from aish.shell.input.deferred_editor import Late
 from aish.shell.input.lines import Lines, PipedLines
 from aish.shell.outputs import Lost, Outlets, Told, open_outlets
 from aish.system.clock import SystemClock
-from aish.system.paths import config_folder, state_folder
+from aish.system.files import config_folder, state_folder
 from aish.system.secrets.secrets import Secrets
 
 NAME = "aish.yaml"

@@ -4,7 +4,6 @@ from dataclasses import field
 from typing import TYPE_CHECKING
 
 from aish.agent.runtime import add_cost, add_usage
-from aish.core.deltas import Usage
 from aish.core.events import (
     Event,
     PipelineSpent,
@@ -17,6 +16,7 @@ from aish.core.events import (
     Verdict,
 )
 from aish.core.frozen import slotted
+from aish.core.messages import Usage
 from aish.core.protocols import Emit
 from aish.engine.limits.usage import Spending, Used
 

@@ -3,9 +3,9 @@
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError
 from aish.core.events import Failure, Place, StepFinished, StepStarted, StepStatus
+from aish.core.messages import Usage
 from aish.engine.final import failure_of
 from aish.shell.session import Session
 

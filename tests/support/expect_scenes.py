@@ -9,9 +9,9 @@ import anyio
 from aish.agent.runtime import UsedCall
 from aish.config.loader import load_pipeline
 from aish.config.model import Expectation
-from aish.core.deltas import Usage
 from aish.core.events import Verdict
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.core.tools import ResultKind
 from aish.engine.expectations.check import Checked, check
 from aish.engine.expectations.subject import Subject, run_subject

@@ -5,7 +5,6 @@ from typing import Any
 
 from scripted_events import START, run_finished, run_started
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Event,
     Failure,
@@ -17,6 +16,7 @@ from aish.core.events import (
     StepStarted,
 )
 from aish.core.json import JsonValue
+from aish.core.messages import Usage
 
 STEP = "each"
 

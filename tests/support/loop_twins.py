@@ -8,10 +8,21 @@ import anyio.lowlevel
 
 from aish.agent.runtime import AgentRuntime
 from aish.config.model import LoopLimits, OnDenied
-from aish.core.deltas import Delta, Finish, FinishReason, TextPiece, Usage
 from aish.core.events import Event
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import (
+    AssistantTurn,
+    Delta,
+    Finish,
+    FinishReason,
+    History,
+    SystemTurn,
+    TextPiece,
+    ToolTurn,
+    Turn,
+    Usage,
+    UserTurn,
+)
 from aish.core.protocols import Answer as Said
 from aish.core.protocols import ModelRequest, Progress, Question, Sampler
 from aish.core.rules import RuleEntry, RuleLists

@@ -7,10 +7,9 @@ from typing import Any
 import anyio
 
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
-from aish.core.deltas import Delta, ReasoningPiece, TextPiece
 from aish.core.events import Place
 from aish.core.json import JsonObject
-from aish.core.messages import History, UserTurn
+from aish.core.messages import Delta, History, ReasoningPiece, TextPiece, UserTurn
 from aish.core.protocols import Model, ModelRequest
 from aish.core.tools import Tool, ToolName
 from aish.models.client import ChatModel, open_model

@@ -12,7 +12,6 @@ from typing import Any
 
 from scripted_events import START, decided, run_finished, run_started, turn_finished
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Asked,
     Event,
@@ -29,6 +28,7 @@ from aish.core.events import (
     ToolStarted,
     TurnStarted,
 )
+from aish.core.messages import Usage
 from aish.reports.html.contents import Budget, Gathering
 from aish.reports.html.page import page
 

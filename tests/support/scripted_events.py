@@ -7,7 +7,6 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from hypothesis import strategies as st
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     EVENT_TYPES,
     Asked,
@@ -39,6 +38,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 
 START = 1_795_000_000.25
 # Clears the screen, sets the title, rings, overwrites the line, turns the text around, and asks a

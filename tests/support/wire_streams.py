@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from aish.core.deltas import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
 from aish.core.events import Place
+from aish.core.messages import Delta, Finish, FinishReason, ReasoningPiece, TextPiece, Usage
 from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import StreamError
 

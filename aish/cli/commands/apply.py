@@ -33,7 +33,7 @@ from aish.cli.options import (
     VerboseOption,
 )
 from aish.cli.printing import print_json, print_text
-from aish.core.event_json import plain
+from aish.core.events import plain
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.text import counted

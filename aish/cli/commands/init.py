@@ -12,8 +12,7 @@ from aish.cli.boundary import say
 from aish.core.errors import UsageError
 from aish.core.text import for_line
 from aish.engine.run_folder import hidden_folder
-from aish.system.files import write_private
-from aish.system.paths import schema_text
+from aish.system.files import schema_text, write_private
 
 DEFAULT = Path("aish.yaml")
 SCHEMA = Path(".aish") / "pipeline.schema.json"

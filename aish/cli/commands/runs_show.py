@@ -12,8 +12,7 @@ from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOpti
 from aish.cli.printing import print_text
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.text import counted, for_ci_log, for_line
 from aish.engine.run_folder import kept_file
 from aish.features.history.messages import Request, Wanted, requests

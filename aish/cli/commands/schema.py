@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 
 class Name(StrEnum):

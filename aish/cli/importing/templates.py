@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from aish.core.errors import UsageError
-from aish.templates.references import references
+from aish.templates.render import references
 
 _QUIET = frozenset({"whitespace", "comment_begin", "comment", "comment_end"})
 

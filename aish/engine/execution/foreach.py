@@ -14,7 +14,6 @@ from anyio.lowlevel import checkpoint
 
 from aish.agent.runtime import add_cost, add_usage
 from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, Step
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
     Failure,
@@ -26,6 +25,7 @@ from aish.core.events import (
     StepStarted,
 )
 from aish.core.frozen import frozen, slotted
+from aish.core.messages import Usage
 from aish.core.text import counted
 from aish.engine.cancellation import CutOffError, together, until_cancelled
 from aish.engine.execution.item_source import count, given_parts, items_of, key_of, survey_keys

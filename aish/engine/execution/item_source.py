@@ -21,8 +21,13 @@ from aish.items.counting import count_of
 from aish.items.items import Item, Items, from_file, from_glob, from_list
 from aish.items.keys import SAME_KEY, KeyOf, survey
 from aish.items.source import ItemsError
-from aish.templates.references import references, references_of_expression
-from aish.templates.render import evaluate, render, render_value
+from aish.templates.render import (
+    evaluate,
+    references,
+    references_of_expression,
+    render,
+    render_value,
+)
 from aish.templates.values import NamePath, ProjectNames, look_up, parts_of
 
 Context = Mapping[str, JsonValue]

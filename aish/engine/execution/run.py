@@ -14,7 +14,6 @@ from aish import __version__
 from aish.agent.runtime import add_cost, add_usage
 from aish.config.environment import variables
 from aish.config.model import Limits, LoopLimits, ModelEntry
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.core.events import (
     CassetteUse,
@@ -31,6 +30,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
+from aish.core.messages import Usage
 from aish.core.protocols import Emit
 from aish.engine.cancellation import (
     Cancellation,

@@ -16,9 +16,9 @@ from aish.config.model import (
     Step,
     StepRetry,
 )
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Place, Retry, StepKind
+from aish.core.messages import Usage
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.final import failure_of
 from aish.engine.limits.usage import Used

@@ -15,7 +15,7 @@ from aish.engine.final import PRECEDENCE
 from aish.engine.plan.order import steps_read
 from aish.engine.records import StepRecord, total_usage
 from aish.engine.steps.context import StepContext
-from aish.system.schema.walk import spell_path
+from aish.system.schema.check import spell_path
 from aish.templates.render import render_tree
 
 _STATUSES: dict[ExitCode, StepStatus] = {ExitCode.DENIED: "denied", ExitCode.BUDGET: "budget"}

@@ -26,8 +26,8 @@ from aish.engine.expectations.text import (
     not_contains,
     schema,
 )
-from aish.templates.explain import TemplateError
-from aish.templates.references import references, references_of_expression
+from aish.templates.limits import TemplateError
+from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
 
 

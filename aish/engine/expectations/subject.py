@@ -5,11 +5,10 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aish.agent.runtime import UsedCall
-from aish.core.deltas import Usage
 from aish.core.errors import did_you_mean
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
+from aish.core.messages import Usage
 from aish.engine.records import (
     Records,
     StepRecord,
@@ -19,7 +18,7 @@ from aish.engine.records import (
     total_usage,
     usage_view,
 )
-from aish.system.schema.walk import spell_path
+from aish.system.schema.check import spell_path
 from aish.templates.values import ProjectNames
 
 ResultPath = tuple[str | int, ...]

@@ -17,9 +17,8 @@ from aish.engine.expectations.subject import (
     short,
 )
 from aish.policy.rules import same_json
-from aish.system.schema.walk import SchemaProblem
-from aish.templates.references import references_of_expression
-from aish.templates.render import evaluate
+from aish.system.schema.check import SchemaProblem
+from aish.templates.render import evaluate, references_of_expression
 from aish.templates.values import text_of
 
 _MOST_NAMES = 3

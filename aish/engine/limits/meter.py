@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Protocol
 import anyio
 
 from aish.config.model import Limits
-from aish.core.deltas import Finish, Usage
 from aish.core.errors import BudgetError
 from aish.core.events import NOWHERE, Place
 from aish.core.frozen import frozen
+from aish.core.messages import Finish, Usage
 from aish.core.protocols import Meter
 from aish.core.text import dollars
 from aish.engine.limits.budget import (

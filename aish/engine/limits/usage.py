@@ -3,9 +3,9 @@
 from dataclasses import field
 
 from aish.agent.runtime import add_cost, add_usage
-from aish.core.deltas import Usage
 from aish.core.events import Event, Place, TurnFinished, TurnStarted
 from aish.core.frozen import frozen, slotted
+from aish.core.messages import Usage
 from aish.engine.limits.budget import scopes
 
 

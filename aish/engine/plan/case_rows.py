@@ -24,7 +24,7 @@ from aish.engine.expectations.rendering import renamed
 from aish.items.items import from_file
 from aish.items.keys import key_text
 from aish.items.source import ItemsError
-from aish.system.schema.walk import spell_path
+from aish.system.schema.check import spell_path
 from aish.templates.render import render, render_tree, render_value
 from aish.templates.values import ProjectNames, is_template
 

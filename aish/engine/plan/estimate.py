@@ -6,18 +6,23 @@ As far as that can be known before it.
 from collections.abc import Iterator, Mapping
 
 from aish.config.model import Foreach, PipelineStep, Prompt, PromptStep, Step
-from aish.core.deltas import Usage
 from aish.core.errors import AishError
 from aish.core.events import KeySurvey
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import systems_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.models.pricing import Listed, Pricing, Rates, pricing_of
-from aish.templates.references import references, references_of_expression
-from aish.templates.render import render, render_tree, render_value
+from aish.templates.render import (
+    references,
+    references_of_expression,
+    render,
+    render_tree,
+    render_value,
+)
 from aish.wire.chat.encode import answer_limit
 
 Context = Mapping[str, JsonValue]

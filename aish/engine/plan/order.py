@@ -24,7 +24,7 @@ from aish.config.model import (
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 from aish.models.pricing import Rates, pricing_of
-from aish.templates.references import references, references_of_expression
+from aish.templates.render import references, references_of_expression
 from aish.wire.chat.encode import answer_limit
 
 

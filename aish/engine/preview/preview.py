@@ -32,8 +32,7 @@ from aish.engine.steps.prompt import visible_tools
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name
 from aish.policy.rules import LOCAL_COMMAND
-from aish.templates.references import references
-from aish.templates.render import render
+from aish.templates.render import references, render
 from aish.templates.values import is_template
 from aish.wire.chat.encode import answer_limit
 

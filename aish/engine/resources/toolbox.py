@@ -8,8 +8,16 @@ from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress, Sampler, Tools
-from aish.core.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
-from aish.core.tools import Tool, ToolName, ToolResult
+from aish.core.tools import (
+    Capability,
+    Part,
+    PromptMessage,
+    Resource,
+    ServerPromptInfo,
+    Tool,
+    ToolName,
+    ToolResult,
+)
 from aish.engine.resources.local_commands import SHELL_RUN, LocalCommands
 
 

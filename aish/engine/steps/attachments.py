@@ -8,9 +8,8 @@ from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
-from aish.core.resources import Capability, Part, Resource
 from aish.core.text import for_line, safe_utf8
-from aish.core.tools import Media
+from aish.core.tools import Capability, Media, Part, Resource
 from aish.engine.plan.uris import is_uri, matches
 from aish.templates.project_file import ProjectFileError, project_file
 

@@ -8,8 +8,8 @@ from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Prompt, PromptStep, ServerPrompt
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
-from aish.core.resources import PromptMessage
 from aish.core.text import safe_utf8
+from aish.core.tools import PromptMessage
 from aish.engine.steps.attachments import attachment, joined, refuse_long
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render

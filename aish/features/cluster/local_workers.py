@@ -22,7 +22,7 @@ from distributed import Scheduler, Security, Worker
 from aish.core.errors import UnavailableError
 from aish.engine.cancellation import together
 from aish.features.cluster.connection import ended_in_order, quiet
-from aish.system.process.group import Process, start_process
+from aish.system.process.child import Process, start_process
 from aish.system.process.reaper import Reaper
 
 _RESTARTS = 3

@@ -24,9 +24,9 @@ from aish.cassettes.interaction import Interaction, Request
 from aish.cassettes.json_body import at, items, json_or_text, word
 from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
 from aish.config.model import ModelEntry
-from aish.core.deltas import Usage
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue
+from aish.core.messages import Usage
 from aish.engine.plan.order import OPENING
 from aish.features.recording.recorded_answer import read_answer
 from aish.models.client import wire_name

@@ -6,9 +6,9 @@ from aish.cassettes.conversation import Answer, AskedCall, left_or_broken, tool_
 from aish.cassettes.edits import text_of
 from aish.cassettes.interaction import Response
 from aish.cassettes.recorder import LEFT
-from aish.core.deltas import Delta, Finish, ReasoningPiece, TextPiece, Usage
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject
+from aish.core.messages import Delta, Finish, ReasoningPiece, TextPiece, Usage
 from aish.core.tools import ToolCall
 from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import StreamError

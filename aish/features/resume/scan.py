@@ -10,9 +10,9 @@ from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.agent.runtime import UsedCall
 from aish.agent.structured_content import structured_from_event
 from aish.agent.turn_json import ReadFile
-from aish.core.deltas import Usage
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.engine.limits.budget import scopes
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems, SpentBefore

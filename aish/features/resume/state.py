@@ -7,8 +7,7 @@ from typing import Any
 from aish.agent.restore import HISTORY_REPLACED, history_of
 from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
-from aish.core.json import JsonObject
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, json_text
 from aish.core.messages import Turn
 from aish.core.text import counted, safe_utf8
 from aish.engine.plan.order import steps_read

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from importlib import import_module
 from itertools import starmap
 
-from aish.core.json_text import json_text
+from aish.core.json import json_text
 from aish.core.text import counted, for_line
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.plan import Plan

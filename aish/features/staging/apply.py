@@ -15,7 +15,6 @@ import anyio.lowlevel
 from aish.agent.dispatch import dispatch, propose
 from aish.agent.runtime import UsedCall
 from aish.config.model import Pipeline, PipelineStep
-from aish.core.deltas import Usage
 from aish.core.errors import (
     AishError,
     ExitCode,
@@ -28,6 +27,7 @@ from aish.core.errors import (
 from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, StepStarted
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, canonical
+from aish.core.messages import Usage
 from aish.core.protocols import Emit
 from aish.core.text import counted
 from aish.core.tools import Tool

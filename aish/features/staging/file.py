@@ -14,8 +14,7 @@ from aish.config.documents import parse_json
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue, canonical
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, JsonValue, canonical, json_text
 from aish.core.tools import ToolName
 from aish.engine.plan.lock.pins import declared
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
@@ -267,7 +266,7 @@ def checked_call(row: JsonValue, head: StagedHead, place: str) -> StagedCall:
 @cache
 def _schemas() -> tuple[JsonObject, JsonObject]:
     """The schema of the file, and that of one call: a file may have more than one check can see."""
-    from aish.system.paths import schema_text
+    from aish.system.files import schema_text
 
     whole: JsonObject = json.loads(schema_text(SCHEMA))
     return whole, {"$ref": "#/$defs/call", "$defs": whole["$defs"]}

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Literal, Self
 
 from aish.core.errors import UsageError
-from aish.core.event_json import VERSION, rfc3339
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.events import VERSION, rfc3339
+from aish.core.json import JsonValue, json_text
 from aish.core.protocols import Clock
 from aish.core.tools import ResultKind
 from aish.features.staging.file import StagedCall

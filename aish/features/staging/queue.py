@@ -6,10 +6,8 @@ from pathlib import Path
 
 from aish.config.documents import parse_json
 from aish.config.model import Pipeline
-from aish.core.event_json import rfc3339
-from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided
-from aish.core.json import JsonObject, canonical
-from aish.core.json_text import json_text
+from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecided, rfc3339
+from aish.core.json import JsonObject, canonical, json_text
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock.pins import pin_now

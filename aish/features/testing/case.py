@@ -50,7 +50,7 @@ from aish.features.staging.enabled import stages
 from aish.features.testing.outcome import Job, Outcome, verdict_of
 from aish.policy.gate import Staging
 from aish.system.clock import SystemClock
-from aish.templates.explain import TemplateError
+from aish.templates.limits import TemplateError
 from aish.terminal.unattended import Unattended
 
 

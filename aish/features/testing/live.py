@@ -14,10 +14,10 @@ from typing import Literal, Protocol
 import anyio
 
 from aish.config.model import Limits
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_you_mean
 from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import frozen, slotted
+from aish.core.messages import Usage
 from aish.core.protocols import Approver, Clock
 from aish.core.text import dollars
 from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by

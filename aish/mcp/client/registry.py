@@ -14,8 +14,16 @@ from aish.core.errors import UnavailableError, UsageError, did_you_mean
 from aish.core.events import ServerInfo
 from aish.core.json import JsonObject
 from aish.core.protocols import Progress, Sampler
-from aish.core.resources import Capability, Part, PromptMessage, Resource, ServerPromptInfo
-from aish.core.tools import Tool, ToolName, ToolResult
+from aish.core.tools import (
+    Capability,
+    Part,
+    PromptMessage,
+    Resource,
+    ServerPromptInfo,
+    Tool,
+    ToolName,
+    ToolResult,
+)
 from aish.mcp.client.connection import Server
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.protocol.convert import denied, lost

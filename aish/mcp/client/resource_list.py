@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.json import JsonObject
-from aish.core.resources import Part, PromptMessage, Resource, ServerPromptInfo
+from aish.core.tools import Part, PromptMessage, Resource, ServerPromptInfo
 from aish.mcp.client.connection import Server
 from aish.mcp.protocol.convert import Complain
 from aish.mcp.protocol.convert_resources import (

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from aish.core.frozen import slotted
-from aish.core.resources import Part, PromptArgument, PromptMessage, Resource, ServerPromptInfo
-from aish.core.tools import Media
+from aish.core.tools import Media, Part, PromptArgument, PromptMessage, Resource, ServerPromptInfo
 from aish.mcp.protocol.convert import MAX_DESCRIPTION, MAX_NAME, Complain, link_line
 
 MAX_URI = 8192

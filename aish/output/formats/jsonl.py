@@ -2,8 +2,7 @@
 
 from typing import BinaryIO
 
-from aish.core.event_json import to_line
-from aish.core.events import Stamped
+from aish.core.events import Stamped, to_line
 
 
 class JsonLines:

@@ -36,7 +36,7 @@ from aish.core.events import (
     TurnPurpose,
     TurnStarted,
 )
-from aish.core.json_text import json_text, structured
+from aish.core.json import json_text, structured
 from aish.core.text import counted, for_ci_log, for_line
 from aish.output.progress.counts import Batches
 from aish.output.progress.log import ItemLog

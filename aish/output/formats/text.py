@@ -24,8 +24,7 @@ from aish.core.events import (
     TurnFinished,
 )
 from aish.core.frozen import frozen
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text, safe_json
+from aish.core.json import JsonValue, json_text, safe_json
 from aish.core.text import counted, for_ci_log, for_terminal, safe_utf8
 from aish.output.items.results import ItemsFile, Row
 

@@ -17,10 +17,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from aish.core.event_json import VERSION, plain
-from aish.core.events import ItemFinished, ItemStarted, Place, RunFinished, Stamped, StepStarted
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import json_text
+from aish.core.events import (
+    VERSION,
+    ItemFinished,
+    ItemStarted,
+    Place,
+    RunFinished,
+    Stamped,
+    StepStarted,
+    plain,
+)
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.system.files import open_append
 
 MOST_ITEMS = 50_000_000

@@ -26,8 +26,7 @@ from typing import Literal
 from aish.core.errors import ExitCode, UsageError
 from aish.core.events import Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import slotted
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.text import safe_utf8
 from aish.output.items.results import ItemsFile, Row, public
 from aish.system.files import atomic_pieces

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import field
 from itertools import islice
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Event,
     ItemFinished,
@@ -24,6 +23,7 @@ from aish.core.events import (
     StepStatus,
 )
 from aish.core.frozen import frozen, slotted
+from aish.core.messages import Usage
 from aish.core.text import dollars
 from aish.output.status import seconds_text, tokens_text
 from aish.output.style import Look, cells

@@ -53,8 +53,7 @@ from aish.core.events import (
     TurnStarted,
     Verdict,
 )
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.text import counted, dollars, for_line, for_terminal
 from aish.output.markdown.blocks import LONGEST, Line
 from aish.output.markdown.wrap import Folding, folded

@@ -9,8 +9,7 @@
 from collections.abc import Iterator
 
 from aish.core.events import ToolFinished
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.text import counted, for_line
 from aish.output.status import seconds_text
 from aish.output.style import Look

@@ -16,7 +16,6 @@ from dataclasses import field, replace
 from functools import partial
 from itertools import islice
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     AnnotationLevel,
     ExpectChecked,
@@ -27,8 +26,8 @@ from aish.core.events import (
     ToolDecided,
 )
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
+from aish.core.messages import Usage
 from aish.core.text import counted, for_line
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.result import LEVELS, Annotations, place_text

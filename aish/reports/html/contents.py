@@ -7,9 +7,9 @@ that went well, and counted.
 from collections.abc import Callable, Iterable
 from dataclasses import field
 
-from aish.core.deltas import Usage
 from aish.core.events import Notice, Stamped
 from aish.core.frozen import frozen, slotted
+from aish.core.messages import Usage
 from aish.core.text import for_line
 from aish.output.result import Annotations
 from aish.reports.html.conversation import Room, unit_body

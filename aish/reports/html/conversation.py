@@ -12,8 +12,7 @@ from aish.core.events import (
     TurnPurpose,
 )
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.text import for_line
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag

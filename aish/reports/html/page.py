@@ -18,12 +18,10 @@ from collections.abc import Iterator, Sequence
 from importlib import resources
 from itertools import starmap
 
-from aish.core.deltas import Usage
-from aish.core.event_json import plain
-from aish.core.events import ItemFinished, Retry, RunFinished, RunStarted, StepFinished
+from aish.core.events import ItemFinished, Retry, RunFinished, RunStarted, StepFinished, plain
 from aish.core.frozen import frozen
-from aish.core.json import JsonObject, JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.messages import Usage
 from aish.core.text import counted, for_line
 from aish.output.result import LEVELS, place_text
 from aish.reports.figures import (

@@ -34,8 +34,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.frozen import frozen, slotted
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.json import JsonValue, json_text
 from aish.core.text import safe_utf8
 from aish.reports.otel import conventions
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
-from aish.core.resources import PromptMessage, ServerPromptInfo
 from aish.core.text import counted, for_line
+from aish.core.tools import PromptMessage, ServerPromptInfo
 from aish.engine.plan.uris import is_uri
 from aish.engine.steps.attachments import Attached, attachment, refuse_long
 from aish.shell.command import Command, Form

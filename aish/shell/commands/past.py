@@ -7,8 +7,8 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from aish.core.deltas import Usage
 from aish.core.errors import AishError, UsageError
+from aish.core.messages import Usage
 from aish.core.text import counted, dollars, for_line
 from aish.shell.command import Command
 from aish.shell.resume import find_session, past_sessions

@@ -8,11 +8,11 @@ from pathlib import Path
 
 from aish.config.inputs import collect_inputs
 from aish.config.model import Pipeline
-from aish.core.deltas import Usage
 from aish.core.errors import ExitCode, UsageError
 from aish.core.events import NOWHERE, Event, Failure, PipelineSpent, ToolStarted, TurnFinished
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.messages import Usage
 from aish.core.protocols import Emit
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import execute

@@ -11,8 +11,7 @@ from aish.core.json import JsonValue
 from aish.system.offline import permitted
 from aish.system.process.child import Child, child_environment, start_child
 from aish.system.process.reaper import Reaper
-from aish.system.schema.check import Schema
-from aish.system.schema.walk import TOO_LONG, SchemaProblem
+from aish.system.schema.check import TOO_LONG, Schema, SchemaProblem
 
 PATIENCE = 1.0
 _START_PATIENCE = 20.0

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from aish.system.schema.walk import (
+from aish.system.schema.check import (
     Path,
     SchemaProblem,
     ambiguous,

@@ -6,7 +6,7 @@ The `content` of a message has many shapes, and so has thinking (quirks 58, 59).
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
-from aish.core.deltas import Delta, ReasoningPiece, TextPiece
+from aish.core.messages import Delta, ReasoningPiece, TextPiece
 
 _OPEN: Final = "<think>"
 _CLOSE: Final = "</think>"

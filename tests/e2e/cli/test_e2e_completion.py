@@ -8,7 +8,7 @@ import sys
 import pytest
 from e2e_project import Project
 
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 RUNS = ("20261101T120640Z-nightly-aaaa", "20261103T120640Z-review-bbbb")
 SESSION = "20261102T120640Z-try-cccc"

@@ -11,7 +11,7 @@ from cli_process import Done
 from e2e_project import ModelEndpoints, Project
 from model_endpoint import Gate, hanging_reply, json_reply, text_reply, tool_reply
 
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 pytestmark = pytest.mark.requirement("B12")
 

@@ -8,18 +8,6 @@ from hypothesis import strategies as st
 from loop_twins import Answer, Talker, Ticks, asked, says
 
 from aish.agent.assemble import Assembled, Assembly, assemble
-from aish.core.deltas import (
-    Delta,
-    Extras,
-    FellBack,
-    Finish,
-    ReasoningPiece,
-    Retrying,
-    StreamNotice,
-    TextPiece,
-    Usage,
-    Withdrawn,
-)
 from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.events import (
     Event,
@@ -31,6 +19,18 @@ from aish.core.events import (
     TextDelta,
     TextWithdrawn,
     TurnProgress,
+)
+from aish.core.messages import (
+    Delta,
+    Extras,
+    FellBack,
+    Finish,
+    ReasoningPiece,
+    Retrying,
+    StreamNotice,
+    TextPiece,
+    Usage,
+    Withdrawn,
 )
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall

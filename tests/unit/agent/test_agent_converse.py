@@ -22,7 +22,6 @@ from work import work_of
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.config.model import LoopLimits
-from aish.core.deltas import Delta, Extras, Finish, TextPiece, Usage
 from aish.core.errors import StepFailedError, UnavailableError
 from aish.core.events import (
     Asked,
@@ -38,7 +37,17 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.json import JsonObject
-from aish.core.messages import AssistantTurn, History, ToolTurn, UserTurn
+from aish.core.messages import (
+    AssistantTurn,
+    Delta,
+    Extras,
+    Finish,
+    History,
+    TextPiece,
+    ToolTurn,
+    Usage,
+    UserTurn,
+)
 from aish.core.protocols import AnswerSchema
 from aish.core.tools import Media, ToolCall, ToolResult
 

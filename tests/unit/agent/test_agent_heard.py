@@ -10,10 +10,9 @@ from aish.agent.compaction import Window
 from aish.agent.conversation import add_system, add_user
 from aish.agent.converse import Ask, converse
 from aish.config.model import Context, LoopLimits
-from aish.core.deltas import TextPiece
 from aish.core.errors import UnavailableError
 from aish.core.json import JsonObject
-from aish.core.messages import History, ToolTurn, Turn
+from aish.core.messages import History, TextPiece, ToolTurn, Turn
 from aish.core.tools import ToolResult
 
 LOOK = tool("look")

@@ -13,19 +13,20 @@ from loop_twins import Answer, Box, Kit, Person, Talker, asked, assert_legal, to
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.config.model import LoopLimits
-from aish.core.deltas import (
+from aish.core.errors import StepFailedError, UnavailableError
+from aish.core.events import Place, ToolDecided, ToolFinished, ToolStarted, TurnFinished
+from aish.core.json import JsonObject
+from aish.core.messages import (
+    AssistantTurn,
     Delta,
     Extras,
     Finish,
     ReasoningPiece,
     TextPiece,
+    ToolTurn,
     Usage,
     Withdrawn,
 )
-from aish.core.errors import StepFailedError, UnavailableError
-from aish.core.events import Place, ToolDecided, ToolFinished, ToolStarted, TurnFinished
-from aish.core.json import JsonObject
-from aish.core.messages import AssistantTurn, ToolTurn
 from aish.core.tools import ToolCall, ToolResult
 
 SCHEMA: JsonObject = {

@@ -9,8 +9,7 @@ from aish.agent.conversation import Conversation
 from aish.agent.restore import history_of
 from aish.agent.turn_recorder import TurnRecorder
 from aish.core.errors import UsageError
-from aish.core.event_json import to_object
-from aish.core.events import Event, Place, Stamped
+from aish.core.events import Event, Place, Stamped, to_object
 from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
 from aish.core.tools import ToolCall
 

@@ -6,11 +6,10 @@ from loop_twins import Box, Kit, Talker, Ticks, asked, asks, says, tool, wants
 
 from aish.agent.converse import Ask, Outcome, converse
 from aish.agent.sampling import MAX_REQUESTS, Sampling
-from aish.core.deltas import Usage
 from aish.core.errors import StepFailedError
 from aish.core.events import Event, Notice, Place, TextDelta, TurnFinished, TurnStarted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import AssistantTurn, SystemTurn, UserTurn
+from aish.core.messages import AssistantTurn, SystemTurn, Usage, UserTurn
 from aish.core.tools import Media
 
 PLACE = Place(step="one")

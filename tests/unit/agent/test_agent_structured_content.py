@@ -6,8 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from aish.agent.structured_content import structured_from_event, structured_to_event
-from aish.core.event_json import plain
-from aish.core.events import TextSpan
+from aish.core.events import TextSpan, plain
 from aish.core.json import JsonObject, JsonValue
 
 LONG = "".join(f"{n:03} bottles of beer on the wall\n" for n in range(9))

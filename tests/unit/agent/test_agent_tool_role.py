@@ -12,9 +12,8 @@ from loop_twins import Answer, Box, Kit, asked, asks, gives, says, tool, wants
 
 from aish.agent.conversation import Buffer, add_system, add_user
 from aish.agent.converse import Ask, converse
-from aish.core.deltas import Delta
 from aish.core.events import Place
-from aish.core.messages import History
+from aish.core.messages import Delta, History
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall, ToolResult
 from aish.models.scripted import Scripted, ScriptedTurn

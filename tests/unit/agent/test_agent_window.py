@@ -27,10 +27,21 @@ from aish.agent.compaction import Window, part
 from aish.agent.conversation import Buffer, add_system, add_user
 from aish.agent.converse import Ask, Outcome, converse
 from aish.config.model import Context, LoopLimits
-from aish.core.deltas import Delta, Extras, Finish, TextPiece, Usage
 from aish.core.errors import AishError, BudgetError, StepFailedError, UnavailableError
 from aish.core.events import Notice, Place, TextDelta, TurnFinished, TurnStarted
-from aish.core.messages import AssistantTurn, History, SystemTurn, ToolTurn, Turn, UserTurn
+from aish.core.messages import (
+    AssistantTurn,
+    Delta,
+    Extras,
+    Finish,
+    History,
+    SystemTurn,
+    TextPiece,
+    ToolTurn,
+    Turn,
+    Usage,
+    UserTurn,
+)
 from aish.core.protocols import ModelRequest
 from aish.core.tools import ToolCall, ToolResult
 from aish.wire.chat.encode import Dialect, Encoder

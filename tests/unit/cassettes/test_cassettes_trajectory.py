@@ -17,8 +17,8 @@ from aish.cassettes.trajectory import (
     compare,
     comparison_lines,
 )
-from aish.core.deltas import Usage
 from aish.core.json import JsonValue
+from aish.core.messages import Usage
 
 
 def call(tool: str, *arguments: object, result: str | None = None) -> Call:

@@ -18,15 +18,14 @@ from loop_twins import (
 
 from aish.agent.converse import Ask
 from aish.config.model import LoopLimits
-from aish.core.deltas import FinishReason, Usage
 from aish.core.errors import StepFailedError
 from aish.core.events import Failure, Notice, Place, TurnStarted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import UserTurn
+from aish.core.messages import FinishReason, Usage, UserTurn
 from aish.core.protocols import AnswerSchema
 from aish.core.tools import Tool
 from aish.engine.steps.structured_output import Answered, answer
-from aish.system.schema.walk import TOO_LONG, SchemaProblem
+from aish.system.schema.check import TOO_LONG, SchemaProblem
 
 KIND = AnswerSchema(
     "sort_answer",

@@ -10,8 +10,7 @@ import pytest
 from aish.config.model import Attachment, ServerPrompt
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
-from aish.core.resources import Capability, Part, PromptMessage, Resource
-from aish.core.tools import Media
+from aish.core.tools import Capability, Media, Part, PromptMessage, Resource
 from aish.engine.steps.attachments import Attached, attachment
 from aish.engine.steps.prompt_inputs import Turns, prompt_turns
 

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from aish.config.model import Limits
-from aish.core.deltas import Finish, Usage
 from aish.core.errors import BudgetError
 from aish.core.events import Place
+from aish.core.messages import Finish, Usage
 from aish.engine.limits.budget import (
     Budget,
     Lease,

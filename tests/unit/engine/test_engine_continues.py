@@ -12,8 +12,7 @@ from work import Work, work_of
 from aish.agent.conversation import Conversation
 from aish.agent.turn_recorder import TurnRecorder
 from aish.core.errors import UsageError
-from aish.core.event_json import to_line
-from aish.core.events import Event, Failure, Place, Retry, StepStarted, TurnAdded
+from aish.core.events import Event, Failure, Place, Retry, StepStarted, TurnAdded, to_line
 from aish.core.messages import AssistantTurn, History, Turn, UserTurn
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions

@@ -32,8 +32,8 @@ from aish.cassettes.conversation import (
 )
 from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cli.conversation_text import head_lines, part_lines
-from aish.core.deltas import Usage
 from aish.core.events import NOWHERE, Asked, TurnFinished
+from aish.core.messages import Usage
 from aish.features.recording.compare import Following, asked_for, sent
 from aish.features.recording.recorded_answer import read_answer
 

@@ -6,8 +6,8 @@ import anyio
 import pytest
 from expect_scenes import call, checked, expectation, record, run
 
-from aish.core.deltas import Usage
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.engine.expectations.check import check_all
 from aish.engine.expectations.subject import Subject
 from aish.templates.values import ProjectNames

@@ -10,7 +10,7 @@ from work import work_of
 
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.answer_schema import Judged, complaint, judge, parse_answer, parse_whole
-from aish.system.schema.walk import TOO_LONG, SchemaProblem
+from aish.system.schema.check import TOO_LONG, SchemaProblem
 
 VALUE = '{"kind": "bug", "of": [1, {"a": "}"}]}'
 KINDS: JsonObject = {

@@ -9,8 +9,8 @@ import pytest
 from item_events import STEP, item_failed, item_finished, item_started, numbered
 from scripted_events import run_finished, run_started
 
-from aish.core.deltas import Usage
 from aish.core.events import Event, Exit, Failure, Place, Shard, StepFinished, StepStarted
+from aish.core.messages import Usage
 from aish.features.history.merge import MergeError, merge
 from aish.features.history.run_store import RunStore, open_store
 from aish.items.shards import shard_of

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 from scripted_events import run_finished, run_started, step_finished
 
-from aish.core.event_json import to_line
-from aish.core.events import Event, Stamped
+from aish.core.events import Event, Stamped, to_line
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import tell
 from aish.journal.writer import sealed

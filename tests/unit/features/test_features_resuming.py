@@ -11,9 +11,7 @@ from hypothesis import strategies as st
 from scripted_events import decided, run_finished, run_started, stamped, step_finished
 from scripted_events import turn_finished as turn
 
-from aish.core.deltas import Usage
 from aish.core.errors import UsageError
-from aish.core.event_json import to_line
 from aish.core.events import (
     Asked,
     Event,
@@ -26,7 +24,9 @@ from aish.core.events import (
     ToolFinished,
     ToolStarted,
     TurnStarted,
+    to_line,
 )
+from aish.core.messages import Usage
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan

@@ -26,7 +26,7 @@ from aish.features.staging.file import (
     row_of,
     staged_of,
 )
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 
 def written(path: Path, *calls: StagedCall) -> list[StagedCall]:

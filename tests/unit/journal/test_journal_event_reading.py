@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from scripted_events import any_event, ordinary_run, run_started, stamped, troubled_run, unmet_run
 
-from aish.core.event_json import to_line
-from aish.core.events import Stamped, ToolProgress
+from aish.core.events import Stamped, ToolProgress, to_line
 from aish.journal.reader import event_of
 
 RUNS = (ordinary_run, troubled_run, unmet_run)

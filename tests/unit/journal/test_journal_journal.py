@@ -15,13 +15,12 @@ from jsonschema import Draft202012Validator
 from scripted_events import any_event, ordinary_run, run_finished, run_started, stamped
 
 from aish.core.errors import UsageError
-from aish.core.event_json import to_line, to_object
-from aish.core.events import Notice, Place, Stamped
+from aish.core.events import Notice, Place, Stamped, to_line, to_object
 from aish.core.json import JsonObject
 from aish.journal.reader import JournalReading, read_journal
 from aish.journal.writer import Journal, JournalError, open_journal, opened, sealed
 from aish.system.durable import Disk
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))
 # Holds the journal of the folder that it is given until its stdin is closed.

@@ -12,8 +12,7 @@ import pytest
 from journal_process import FAILPOINTS, SYNCS, event
 from scripted_events import START
 
-from aish.core.event_json import to_object
-from aish.core.events import Stamped
+from aish.core.events import Stamped, to_object
 from aish.journal.reader import read_journal
 from aish.journal.writer import open_journal
 

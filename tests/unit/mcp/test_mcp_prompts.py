@@ -13,8 +13,7 @@ from mcp_scenes import http, play, registry, stdio
 from model_endpoint import json_reply
 
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
-from aish.core.resources import PromptArgument, PromptMessage, ServerPromptInfo
-from aish.core.tools import Media
+from aish.core.tools import Media, PromptArgument, PromptMessage, ServerPromptInfo
 from aish.mcp.protocol.convert_resources import MAX_MESSAGES, MAX_TEXT, read_messages, read_prompts
 
 pytestmark = pytest.mark.requirement("M12")

@@ -16,8 +16,7 @@ from mcp_scenes import http, play, registry, stdio
 from model_endpoint import CUT, Gate, Recorded, Reply, json_reply
 
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
-from aish.core.resources import Part, Resource
-from aish.core.tools import Media
+from aish.core.tools import Media, Part, Resource
 from aish.mcp.protocol.convert_resources import (
     MAX_MEDIA,
     MAX_PARTS,

@@ -23,9 +23,9 @@ from model_endpoint import (
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
 
 from aish.config.model import ModelEntry, RetryPolicy
-from aish.core.deltas import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.core.json import JsonObject
+from aish.core.messages import Delta, FellBack, Finish, Retrying, StreamNotice, TextPiece, Withdrawn
 from aish.core.tools import ToolCall
 from aish.models.fallback import with_fallbacks
 from aish.models.throttle import Throttles

@@ -16,10 +16,9 @@ import pytest
 from model_turns import a_model, a_request, a_tool, text_of, turn
 
 from aish.config.model import ModelEntry
-from aish.core.deltas import Finish
 from aish.core.errors import UnavailableError
 from aish.core.json import JsonObject
-from aish.core.messages import AssistantTurn, History, ToolTurn, UserTurn
+from aish.core.messages import AssistantTurn, Finish, History, ToolTurn, UserTurn
 from aish.core.protocols import AnswerSchema
 from aish.core.tools import ToolCall
 from aish.models import embedded, smollm2

@@ -7,7 +7,7 @@ import pytest
 from model_turns import an_entry
 
 from aish.config.model import ModelEntry, Price
-from aish.core.deltas import Usage
+from aish.core.messages import Usage
 from aish.models.pricing import Listed, Rates, is_priced, pricing_of
 
 pytestmark = pytest.mark.requirement("B10")
@@ -73,7 +73,7 @@ def test_without_the_list_its_prices_are_unknown_and_nothing_breaks() -> None:
     code = (
         "import sys; sys.modules['genai_prices'] = None\n"
         "from aish.models.pricing import Listed\n"
-        "from aish.core.deltas import Usage\n"
+        "from aish.core.messages import Usage\n"
         f"assert Listed('{OPENAI}', 'gpt-4o').cost(Usage(1, 1)) is None\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)

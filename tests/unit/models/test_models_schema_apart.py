@@ -4,8 +4,8 @@ import pytest
 from model_endpoint import Answer, ModelEndpoint, json_reply, sse, stream_reply, text_reply
 from model_turns import Ticking, a_model, a_request, a_tool, an_entry, text_of, turn
 
-from aish.core.deltas import StreamNotice
 from aish.core.errors import AishError, StepFailedError
+from aish.core.messages import StreamNotice
 from aish.core.protocols import AnswerSchema, ModelRequest
 from aish.models.fallback import with_fallbacks
 from aish.models.scripted import Scripted

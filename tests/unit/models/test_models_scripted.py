@@ -5,9 +5,17 @@ from collections.abc import Sequence
 import anyio
 import pytest
 
-from aish.core.deltas import Delta, FellBack, Finish, TextPiece, Usage, Withdrawn
 from aish.core.errors import StepFailedError, UnavailableError
-from aish.core.messages import History, UserTurn
+from aish.core.messages import (
+    Delta,
+    FellBack,
+    Finish,
+    History,
+    TextPiece,
+    Usage,
+    UserTurn,
+    Withdrawn,
+)
 from aish.core.protocols import Model, ModelRequest
 from aish.core.tools import ToolCall
 from aish.models.fallback import with_fallbacks

@@ -5,8 +5,8 @@ from model_endpoint import Gate, ModelEndpoint, delta, json_reply, sse, stream_r
 from model_turns import a_model, a_request, a_tool, an_entry, text_of, turn
 
 from aish.config.model import ModelEntry
-from aish.core.deltas import Delta, Retrying, StreamNotice
 from aish.core.errors import ExitCode, StepFailedError, UnavailableError
+from aish.core.messages import Delta, Retrying, StreamNotice
 from aish.core.protocols import ModelRequest
 from aish.models import smollm2
 

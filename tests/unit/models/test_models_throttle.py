@@ -14,7 +14,7 @@ from model_endpoint import ModelEndpoint
 from model_turns import a_model, a_request, an_entry, text_of, turn
 
 from aish.config.model import ModelTimeout, RetryPolicy
-from aish.core.deltas import Delta, Retrying, StreamNotice
+from aish.core.messages import Delta, Retrying, StreamNotice
 from aish.models.client import Turn
 from aish.models.retry import Advice
 from aish.models.throttle import Slot, Throttle, Throttles

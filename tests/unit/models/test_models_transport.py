@@ -26,8 +26,8 @@ from model_endpoint import (
 from model_turns import a_model, a_request, an_entry, text_of, turn
 
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
-from aish.core.deltas import Delta, Finish, TextPiece, Usage
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
+from aish.core.messages import Delta, Finish, TextPiece, Usage
 from aish.models import transport
 from aish.models.client import open_model
 from aish.models.transport import open_client

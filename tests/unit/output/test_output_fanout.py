@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scripted_events import any_event, decided, run_finished, run_started, turn_finished
 
-from aish.core.event_json import to_line
 from aish.core.events import (
     Event,
     HistoryReplaced,
@@ -22,6 +21,7 @@ from aish.core.events import (
     ToolFinished,
     ToolOutput,
     TurnAdded,
+    to_line,
 )
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.jsonl import JsonLines

@@ -12,7 +12,6 @@ from scripted_events import HOSTILE, any_event, run_finished, run_started, step_
 from syrupy.assertion import SnapshotAssertion
 from terminal_cells import Cells
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Event,
     Failure,
@@ -28,6 +27,7 @@ from aish.core.events import (
     TurnFinished,
     TurnStarted,
 )
+from aish.core.messages import Usage
 from aish.core.text import for_terminal
 from aish.output.formats.plain import Plain
 from aish.output.progress.counts import Batch, closing_parts, eta_text, rate_text

@@ -32,7 +32,7 @@ from aish.output.items.table import (
     unguarded,
 )
 from aish.output.result import Fold, Result
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 pytestmark = pytest.mark.requirement("B4")
 

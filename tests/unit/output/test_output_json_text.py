@@ -1,7 +1,6 @@
 import pytest
 
-from aish.core.json import JsonValue
-from aish.core.json_text import structured
+from aish.core.json import JsonValue, structured
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,20 @@ from jsonschema import Draft202012Validator
 from scripted_events import HOSTILE, any_event, ordinary_run, stamped, troubled_run
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.event_json import rfc3339, to_line, to_object
-from aish.core.events import Fallback, Notice, Place, Stamped, TextDelta, ToolProgress
-from aish.core.json import JsonValue
-from aish.core.json_text import json_text
+from aish.core.events import (
+    Fallback,
+    Notice,
+    Place,
+    Stamped,
+    TextDelta,
+    ToolProgress,
+    rfc3339,
+    to_line,
+    to_object,
+)
+from aish.core.json import JsonValue, json_text
 from aish.core.text import for_terminal
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("events.schema.json")))
 

@@ -6,7 +6,7 @@ from typing import TextIO
 
 import pytest
 
-from aish.core.deltas import Usage
+from aish.core.messages import Usage
 from aish.output.status import seconds_text, tokens_text
 from aish.output.style import ASCII, Glyphs, Look, cells, look_of, wants_console
 

@@ -22,7 +22,7 @@ from syrupy.assertion import SnapshotAssertion
 
 from aish.core.events import Asked, Place, RunStarted, Stamped, StepStarted, ToolFinished
 from aish.output.result import Result
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 SCHEMA = Draft202012Validator(json.loads(schema_text("result.schema.json")))
 CALL = Place("read", turn=1, call="c1")

@@ -10,7 +10,7 @@ from schema_form import in_form
 
 from aish.core.events import EVENT_TYPES, Event, Fallback, Place, TurnAdded
 from aish.core.json import JsonValue
-from aish.system.paths import schema_text
+from aish.system.files import schema_text
 
 EVENTS = json.loads(schema_text("events.schema.json"))
 RESULT = json.loads(schema_text("result.schema.json"))

@@ -14,7 +14,6 @@ from syrupy.assertion import SnapshotAssertion
 from talk_scenes import LINE, RUN, Scene
 from work import Work, work_of
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Asked,
     Event,
@@ -40,6 +39,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.json import JsonObject, JsonValue
+from aish.core.messages import Usage
 from aish.output.style import ASCII, Look, cells
 
 CALL = Place("line-1", turn=1, call="c1")

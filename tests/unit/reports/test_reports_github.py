@@ -23,7 +23,6 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     AnnotationAdded,
     Exit,
@@ -36,6 +35,7 @@ from aish.core.events import (
     StepStarted,
 )
 from aish.core.json import JsonValue
+from aish.core.messages import Usage
 from aish.core.text import for_line, for_terminal
 from aish.output.formats.junit import CaseResult, Suite, Trouble
 from aish.reports.github.commands import (

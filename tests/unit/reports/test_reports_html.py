@@ -33,8 +33,8 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.deltas import Usage
 from aish.core.events import Failure, Place, Stamped, StepStarted, ToolFinished
+from aish.core.messages import Usage
 from aish.core.text import for_terminal
 from aish.reports.html.contents import Budget
 

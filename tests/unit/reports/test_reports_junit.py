@@ -30,7 +30,6 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.deltas import Usage
 from aish.core.events import (
     Event,
     ExpectChecked,
@@ -41,6 +40,7 @@ from aish.core.events import (
     StepFinished,
     StepStarted,
 )
+from aish.core.messages import Usage
 from aish.core.text import for_xml
 from aish.reports.junit import JUnitReport
 

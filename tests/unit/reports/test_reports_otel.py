@@ -26,7 +26,6 @@ from scripted_events import (
 )
 from syrupy.assertion import SnapshotAssertion
 
-from aish.core.deltas import Usage
 from aish.core.errors import UsageError
 from aish.core.events import (
     ItemFinished,
@@ -37,6 +36,7 @@ from aish.core.events import (
     StepStarted,
     TurnStarted,
 )
+from aish.core.messages import Usage
 from aish.reports.otel import conventions
 from aish.reports.otel.export import Traces, credentials, open_exporter
 from aish.reports.otel.spans import Span, Spans

@@ -15,8 +15,7 @@ from aish.shell.local.shell import (
     literal,
     not_run,
 )
-from aish.templates.references import references
-from aish.templates.render import render
+from aish.templates.render import references, render
 from aish.templates.values import ProjectNames
 
 TEXTS = st.text(

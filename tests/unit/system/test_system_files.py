@@ -7,12 +7,15 @@ import pytest
 from aish.core.errors import UsageError
 from aish.system.files import (
     atomic_write,
+    cache_folder,
+    config_folder,
     open_append,
     private_folder,
     read_capped,
+    schema_text,
+    state_folder,
     write_private,
 )
-from aish.system.paths import cache_folder, config_folder, schema_text, state_folder
 
 
 def mode_of(path: Path) -> int:

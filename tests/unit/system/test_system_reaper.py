@@ -174,7 +174,7 @@ os.kill(os.getpid(), 9)
 def test_a_child_is_known_by_any_of_its_pipes(kept: int, watched: list[int]) -> None:
     code = f"""
 import os, subprocess
-from aish.system.process.group import start_process
+from aish.system.process.child import start_process
 from aish.system.process.reaper import Reaper
 class Killed(Reaper):
     def register(self, pgid):

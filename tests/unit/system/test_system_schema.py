@@ -9,9 +9,15 @@ from referencing import Registry
 from work import work_of
 
 from aish.core.json import JsonValue
-from aish.system.paths import schema_text
-from aish.system.schema.check import LOOP_STEPS, check, check_schema, is_simple
-from aish.system.schema.walk import SchemaProblem, spell_path
+from aish.system.files import schema_text
+from aish.system.schema.check import (
+    LOOP_STEPS,
+    SchemaProblem,
+    check,
+    check_schema,
+    is_simple,
+    spell_path,
+)
 from aish.system.schema.worker_process import evaluate
 
 READ: Any = {

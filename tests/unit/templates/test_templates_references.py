@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.core.errors import UsageError
-from aish.templates.references import references, references_of_expression
+from aish.templates.render import references, references_of_expression
 
 
 @pytest.mark.requirement("F2", "F11")

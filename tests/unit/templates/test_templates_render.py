@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aish.core.errors import ExitCode
 from aish.core.json import JsonValue
-from aish.templates.explain import TemplateError
+from aish.templates.limits import TemplateError
 from aish.templates.render import evaluate, render, render_tree, render_value
 from aish.templates.sandbox import compiled
 from aish.templates.values import ProjectNames, rendered
@@ -333,7 +333,7 @@ def test_any_text_renders_or_says_why(source: str) -> None:
 def test_jinja_is_loaded_only_where_it_is_needed(source: str, *, needed: bool) -> None:
     program = (
         "import sys; from aish.templates.render import render, render_tree\n"
-        "from aish.templates.references import references\n"
+        "from aish.templates.render import references\n"
         f"render({source!r}, {{'inputs': {{'a': 1}}}}); references({source!r})\n"
         "print('jinja2' in sys.modules)"
     )

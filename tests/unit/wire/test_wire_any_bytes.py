@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from wire_streams import decoded, event
 
-from aish.core.deltas import Delta, Extras, Finish
 from aish.core.json import JsonValue
+from aish.core.messages import Delta, Extras, Finish
 from aish.core.tools import ToolCall
 from aish.wire.chat.tool_calls import legal_arguments
 from aish.wire.errors import StreamError

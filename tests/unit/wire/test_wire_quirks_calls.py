@@ -21,7 +21,7 @@ from wire_streams import (
 )
 from work import work_of
 
-from aish.core.deltas import Extras, StreamNotice, TextPiece
+from aish.core.messages import Extras, StreamNotice, TextPiece
 from aish.core.tools import ToolCall
 from aish.wire.chat.tool_calls import made_id, sent_once
 from aish.wire.errors import (

@@ -19,7 +19,7 @@ from wire_streams import (
     said,
 )
 
-from aish.core.deltas import Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
+from aish.core.messages import Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
 from aish.core.tools import ToolCall
 from aish.wire.errors import EmptyStreamError, InBandError, LimitError, UnreadableStreamError
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from wire_streams import LINE_ENDS, PLACE, decoded, finished
 
-from aish.core.deltas import Delta, Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
+from aish.core.messages import Delta, Extras, ReasoningPiece, StreamNotice, TextPiece, Usage
 from aish.core.tools import ToolCall
 from aish.wire.chat.decode import ChatDecoder
 from aish.wire.errors import InBandError, StreamError

@@ -26,7 +26,7 @@ from aish.engine.plan.validation.templates import (
 )
 from aish.engine.plan.validation.tools import glob_complaints
 from aish.system.schema.check import check_schema, spell_path
-from aish.templates.references import references, references_of_expression
+from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
 
 OF_STEP = ("text", "output", "status", "tool_calls", "usage", "cost_usd", "seconds")

@@ -10,8 +10,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.engine.plan.order import reads, texts
 from aish.engine.plan.uris import is_uri
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
-from aish.system.schema.check import SchemaProblem, check_schema, spell_path
-from aish.system.schema.subset import TYPES
+from aish.system.schema.check import TYPES, SchemaProblem, check_schema, spell_path
 from aish.templates.values import is_template
 
 

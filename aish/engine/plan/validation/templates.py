@@ -23,8 +23,8 @@ from aish.core.events import AnnotationLevel
 from aish.core.json import JsonObject, JsonValue
 from aish.engine.plan.order import expressions, names_expected
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
-from aish.system.schema.subset import resolve
-from aish.templates.references import references, references_of_expression
+from aish.system.schema.check import resolve
+from aish.templates.render import references, references_of_expression
 from aish.templates.values import is_template
 
 ROOTS = ("inputs", "env", "steps", "stdin")

@@ -24,7 +24,7 @@ from aish.packs.catalogue import OLDER_NAMES, PACKS
 from aish.policy.lock import Lock, address_differences, stale_differences
 from aish.policy.rules import LOCAL_COMMAND, is_command_tool, is_exact, matches_tool, split_glob
 from aish.system.globs import matches_word
-from aish.system.schema.walk import SchemaProblem, spell_path
+from aish.system.schema.check import SchemaProblem, spell_path
 from aish.system.secrets.secrets import SHORTEST, Secrets
 from aish.templates.values import is_template
 from aish.wire.chat.encode import answer_limit
