@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tokenize
+import tomllib
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -63,6 +64,77 @@ MAY_WAIT = {
     *("fork_server.py", "mcp_peers.py", "model_endpoint.py", "shell_demo.py"),
     "terminal_window.py",
 }
+# File names that stand twice on a floor, and why that is right: the folder says which is which.
+SAME_NAME = {
+    "decode": "`config/` makes a `Pipeline` of a file, `wire/chat/` deltas of a stream",
+    "render": "`templates/` renders templates, `output/markdown/` Markdown",
+    "session": "a session of `features/recording/`, and one of `features/testing/`",
+    "transport": "`models/` sends requests to endpoints, `mcp/transports/` messages to servers",
+}
+# Today's leftovers, to be merged or renamed.
+TO_PART = frozenset({"answer", "errors", "matching", "reading", "results"})
+# Modules that one module imports, of the same folder, and no other; and why they are files.
+ALONE = {
+    "a row of the table that imports it": """
+        cli/importing/goose.py cli/importing/promptfoo.py
+        mcp/transports/sse_2024.py mcp/transports/stdio.py
+        packs/edit.py packs/fs.py packs/git.py packs/shell.py
+        reports/junit.py reports/sarif.py
+        shell/commands/approvals.py shell/commands/attach.py shell/commands/conversation.py
+        shell/commands/export.py shell/commands/guide.py shell/commands/mcp.py
+        shell/commands/model.py shell/commands/past.py shell/commands/pipelines.py
+        shell/commands/turns.py
+    """,
+    "the table itself, and nothing else": "cli/catalogue.py",
+    "a program that is started as a process of its own": """
+        packs/matching.py packs/parsing.py system/process/reaper_process.py
+    """,
+    "loaded only by the runs that need it: a start pays for what it uses": """
+        cassettes/mismatch.py cassettes/reading.py cassettes/renumber.py cli/resuming.py
+        cli/spreading.py engine/execution/foreach.py engine/plan/validation/expectations.py
+        engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
+        shell/bootstrap.py system/secrets/encodings.py templates/sandbox.py
+    """,
+    "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
+        agent/sampling.py agent/tool_round.py cassettes/store.py config/decode.py
+        engine/expectations/calls.py engine/expectations/text.py
+        features/cluster/worker_session.py mcp/client/negotiate.py mcp/client/session.py
+        reports/otel/spans.py shell/export/rehearsal.py shell/loop.py
+    """,
+    "all that is known of one foreign format or system": """
+        items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
+        shell/local/proposals.py features/cluster/local_workers.py
+    """,
+    "today's leftovers, to merge into the module that imports them": """
+        cassettes/hiding.py cli/journal_lost.py cli/reporting.py cli/staging.py
+        config/overrides.py engine/execution/concurrency.py features/cluster/leased_meter.py
+        output/terminal/answer.py packs/changes.py packs/fs_writing.py packs/openat2.py
+        packs/python_code.py packs/regex.py packs/signature.py shell/columns.py
+        shell/status_line.py terminal/form.py
+    """,
+}
+# Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no
+# name of a module, a class, or a public function.
+DENIED = frozenset(
+    """
+    beneath board carried clerk common complaint complaints deed deeds desk errand film fitness
+    helper helpers keeper losses manager misc norris purse reception reel roster shelf surroundings
+    tape taped tapes taping teller util utils workplace
+    """.split()  # ruff: ignore[split-static-string] - a list of words is read as words
+)
+# Adverbs and participles, which are no name by themselves.
+DENIED_ALONE = {"beside", "early", "known", "late", "looking", "taking", "told", "wanted"}
+# Today's leftovers, to be renamed.
+TO_RENAME = """
+    _Known _Losses _Purse _Taped _Told _Wanted alias_complaints annotation_complaints beneath
+    beside board_lines carried CarriedItem circle_complaint complaint Deeds deeds deeds_of Desk
+    end_tape expect_complaints expression_complaints Film foreach_complaints glob_complaints
+    inner_complaints Keeper known Late limit_complaints LiveTeller locked_complaints looking
+    name_complaints Norris open_beneath open_keeper opening_complaints quiet_surroundings reel_of
+    row_complaints schema_complaints session_shelf stale_complaints taped taping Taping teller
+    Teller template_complaints through_tape Told told tool_complaints wanted Wanted
+    wildcard_complaints Workplace workplace
+"""
 SUPPRESSION = re.compile(r"#\s*(?:noqa|ruff: ignore|type: ignore|pragma)")
 REASON = re.compile(
     r"#\s*(?:noqa(?::\s*[A-Z]+\d+(?:,\s*[A-Z]+\d+)*)?|ruff: ignore\[[\w,\s-]+\]"
@@ -152,10 +224,124 @@ def test_inner_packages_hold_one_line_of_docstring() -> None:
     assert fuller == []
 
 
-def test_no_module_has_a_name_that_says_nothing() -> None:
-    vague = {"utils", "util", "helpers", "helper", "common", "manager", "misc"}
+def test_no_file_name_stands_twice_on_a_floor() -> None:
+    found: dict[tuple[int, str], list[str]] = {}
+    for path in modules():
+        if path.stem != "__init__":
+            found.setdefault((floor_of(path), path.stem), []).append(name_of(path))
+    twice = {stem: names for (_, stem), names in found.items() if len(names) > 1}
 
-    assert [name_of(path) for path in modules() if path.stem in vague] == []
+    right = SAME_NAME.keys() | TO_PART
+    assert {stem: names for stem, names in twice.items() if stem not in right} == {}
+
+
+def test_no_module_is_imported_by_its_neighbour_alone() -> None:
+    alone = dict(imported_by_a_neighbour_alone())
+    listed = {name for names in ALONE.values() for name in names.split()}
+
+    assert {name: by for name, by in alone.items() if name not in listed} == {}, (
+        "put it into the module that imports it, or say in ALONE why it is a file of its own"
+    )
+
+
+def imported_by_a_neighbour_alone() -> Iterator[tuple[str, str]]:
+    """The modules that one module imports, of the same folder, and no other; and which one."""
+    files = {dotted_name(path): path for path in modules() if path.stem != "__init__"}
+    importers: dict[str, set[str]] = {}
+    for importer, path in files.items():
+        for used in used_modules(tree_of(path), set(files)) - {importer}:
+            importers.setdefault(used, set()).add(importer)
+    for used, by in importers.items():
+        (first, *others) = by
+        if not others and files[first].parent == files[used].parent:
+            yield name_of(files[used]), name_of(files[first])
+
+
+def used_modules(tree: ast.Module, files: set[str]) -> set[str]:
+    """Which modules are imported, anywhere in a module, or named in a string, as in a table."""
+    named = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            named |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None:
+            named |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            named.add(node.value.partition(":")[0])
+    return named & files
+
+
+def dotted_name(path: Path) -> str:
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts)
+
+
+def floor_of(path: Path) -> int:
+    """The row of the layers in `pyproject.toml` that a module belongs to."""
+    room = path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    (floor,) = (row for row, rooms in enumerate(layers()) if room in rooms)
+    return floor
+
+
+@cache
+def layers() -> list[set[str]]:
+    configured = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    (rows,) = (
+        contract["layers"]
+        for contract in configured["tool"]["importlinter"]["contracts"]
+        if contract["type"] == "layers"
+    )
+    # `python -m aish` is on no floor of its own: it is the command line.
+    return [
+        {name.strip().removeprefix("aish.") for name in row.split("|")}
+        | ({"__main__"} if "aish.cli" in row else set())
+        for row in rows
+        if row.startswith("aish.")
+    ]
+
+
+def test_names_are_of_the_words_that_the_field_has() -> None:
+    leftovers = set(TO_RENAME.split())
+
+    assert {
+        where: name for where, name in names() if is_denied(name) and name not in leftovers
+    } == {}, "call it by the noun that the field has for it (design 10.3)"
+
+
+def names() -> Iterator[tuple[str, str]]:
+    """The names of modules, of classes, and of functions and methods that are public."""
+    for path in modules():
+        yield name_of(path), path.stem
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.ClassDef) or (
+                isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+                and not node.name.startswith("_")
+            ):
+                yield name_of(path), node.name
+
+
+def is_denied(name: str) -> bool:
+    words = words_of(name)
+    return not DENIED.isdisjoint(words) or (len(words) == 1 and words[0] in DENIED_ALONE)
+
+
+def words_of(name: str) -> list[str]:
+    return [word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)]
+
+
+@pytest.mark.parametrize(
+    ("name", "words", "denied"),
+    [
+        ("HTTPKeeper", ["http", "keeper"], True),
+        ("open_keeper", ["open", "keeper"], True),
+        ("utils", ["utils"], True),
+        ("_Purse", ["purse"], True),
+        ("bookkeeper", ["bookkeeper"], False),
+        ("told", ["told"], True),
+        ("told_result", ["told", "result"], False),
+    ],
+)
+def test_words_are_told_apart_in_both_cases(name: str, words: list[str], *, denied: bool) -> None:
+    assert words_of(name) == words
+    assert is_denied(name) is denied
 
 
 def test_no_task_outlives_its_scope() -> None:
