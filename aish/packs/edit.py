@@ -5,7 +5,8 @@ from itertools import islice
 from aish.packs.encoding import Spelling, check_fits, in_lines_of, plain_text
 from aish.packs.results import Answer, PackError
 from aish.packs.rewriting import edited, finish, in_thread
-from aish.packs.workplace import Marks, Workplace, tool_of
+from aish.packs.root import Workplace
+from aish.packs.workplace import Marks, tool_of
 
 _MOST_LISTED = 20
 _MARKS = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)

@@ -17,9 +17,10 @@ from aish.packs.fs_writing import WRITING_TOOLS
 from aish.packs.reading import ROOM, SCAN_LIMIT, Lines, read_lines
 from aish.packs.regex import search_regex
 from aish.packs.results import Answer, PackError
+from aish.packs.root import Workplace
 from aish.packs.searching import Found, Wanted, search_literal
 from aish.packs.walking import Budget, Entry, list_folder, walk
-from aish.packs.workplace import READS, Workplace, tool_of
+from aish.packs.workplace import READS, tool_of
 
 T = TypeVar("T")
 DEEPEST_TREE = 16

@@ -10,7 +10,8 @@ from aish.packs.renameat2 import rename_new
 from aish.packs.replacing import check_unchanged, read_original, settle, told_of_write
 from aish.packs.results import Answer, PackError
 from aish.packs.rewriting import finish, in_thread, replaced
-from aish.packs.workplace import Marks, Workplace, tool_of
+from aish.packs.root import Workplace
+from aish.packs.workplace import Marks, tool_of
 
 _REPLACES = Marks(read_only=False, destructive=True, idempotent=True, open_world=False)
 _REMOVES = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)

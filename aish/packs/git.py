@@ -12,7 +12,8 @@ from aish.packs.beneath import not_found, segments_of
 from aish.packs.denied import is_denied
 from aish.packs.reading import ROOM
 from aish.packs.results import Answer, PackError
-from aish.packs.workplace import READS, Workplace, tool_of
+from aish.packs.root import Workplace
+from aish.packs.workplace import READS, tool_of
 from aish.system.process.child import child_environment, run_command
 
 SECONDS = 20.0

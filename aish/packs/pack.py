@@ -14,7 +14,8 @@ from aish.core.json import JsonObject, JsonValue
 from aish.packs.beneath import Folder
 from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
 from aish.packs.results import PackError, failure, success
-from aish.packs.workplace import PackTool, Workplace
+from aish.packs.root import Workplace
+from aish.packs.workplace import PackTool
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import check
 

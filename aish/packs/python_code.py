@@ -6,7 +6,7 @@ from pathlib import Path
 
 from aish.packs import parsing
 from aish.packs.results import PackError
-from aish.packs.workplace import Workplace
+from aish.packs.root import Workplace
 from aish.system.process.child import child_environment, run_command
 
 SECONDS = 10.0

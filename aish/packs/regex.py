@@ -8,6 +8,7 @@ import anyio.to_thread
 
 from aish.packs import matching
 from aish.packs.results import PackError
+from aish.packs.root import Workplace
 from aish.packs.searching import (
     LONGEST_SHOWN,
     MOST_MATCHES,
@@ -17,7 +18,6 @@ from aish.packs.searching import (
     shown_line,
     texts,
 )
-from aish.packs.workplace import Workplace
 from aish.system.process.child import child_environment, run_command
 
 SECONDS = 5.0

@@ -15,7 +15,7 @@ from aish.packs.encoding import PLAIN, Spelling, check_fits, decoded, encoded, i
 from aish.packs.python_code import check_parses
 from aish.packs.replacing import LARGEST, Original, check_unchanged, put, read_original
 from aish.packs.results import Answer, PackError
-from aish.packs.workplace import Workplace
+from aish.packs.root import Workplace
 
 T = TypeVar("T")
 

@@ -4,7 +4,8 @@ import os
 
 from aish.core.json import JsonValue
 from aish.packs.results import TEXT_LIMIT, Answer, PackError
-from aish.packs.workplace import Marks, Workplace, tool_of
+from aish.packs.root import Workplace
+from aish.packs.workplace import Marks, tool_of
 from aish.system.process.child import CommandResult, child_environment, run_command
 
 LONGEST = 600

@@ -1,24 +1,11 @@
-"""What tools of ours work with, and how a pack declares them (K1)."""
+"""How a pack declares its tools (K1)."""
 
 from collections.abc import Awaitable, Callable
-from pathlib import Path
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.packs.beneath import Folder
 from aish.packs.results import Answer
 from aish.packs.signature import description_of, schema_of
-from aish.system.process.reaper import Reaper
-
-
-@frozen
-class Workplace:
-    """The root of a server's packs, by descriptor and by path, and who ends its children."""
-
-    folder: Folder
-    root: Path
-    reaper: Reaper | None = None
-
 
 ToolFunction = Callable[..., Awaitable[Answer]]
 """An async function whose first parameter is the `Workplace`."""

@@ -8,8 +8,9 @@ import pytest
 import aish.packs
 from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES, PACKS
 from aish.packs.results import Answer
+from aish.packs.root import Workplace
 from aish.packs.signature import description_of, schema_of
-from aish.packs.workplace import Marks, PackTool, Workplace, tool_of
+from aish.packs.workplace import Marks, PackTool, tool_of
 
 
 async def sample_tool(

@@ -1,0 +1,16 @@
+"""What the tools of a pack work with: the root of its server (K1, K4)."""
+
+from pathlib import Path
+
+from aish.core.frozen import frozen
+from aish.packs.beneath import Folder
+from aish.system.process.reaper import Reaper
+
+
+@frozen
+class Workplace:
+    """The root of a server's packs, by descriptor and by path, and who ends its children."""
+
+    folder: Folder
+    root: Path
+    reaper: Reaper | None = None
