@@ -8,7 +8,7 @@ from aish.core.text import for_line
 from aish.features.staging.apply import Against, Attempt
 from aish.features.staging.file import StagedCall
 from aish.features.staging.log import State
-from aish.terminal.question import barred_arguments
+from aish.terminal.approver import barred_arguments
 
 WORDS = {
     "open": "to be applied",

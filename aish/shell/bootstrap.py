@@ -45,7 +45,7 @@ from aish.shell.status_line import shown
 from aish.system.process.reaper import Reaper
 from aish.terminal.approver import TerminalApprover
 from aish.terminal.elicitation import TerminalElicitor
-from aish.terminal.turns import Turns
+from aish.terminal.tty import Turns
 from aish.terminal.unattended import Unattended
 
 

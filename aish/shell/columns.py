@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from aish.terminal.sight import cells
+from aish.terminal.visible_text import cells
 
 _GAP = "  "
 _INDENT = "    "

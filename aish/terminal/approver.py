@@ -1,16 +1,260 @@
-"""Asking the person at the terminal about a tool call (P2)."""
+"""Asking the person at the terminal about a tool call or a proposed command line (P2, P9).
 
-from collections.abc import Callable
+A question is made of rows, all of it; a long one is shown in pages. Secrets in it are masked (X4).
+"""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from typing import Literal
 
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue, writable
 from aish.core.protocols import Answer, Question
+from aish.core.text import counted, for_terminal, suspicious
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.folding import field, words
-from aish.terminal.pages import show_pages
-from aish.terminal.question import Sheet, sheet_of
-from aish.terminal.sight import visible
-from aish.terminal.tty import Terminal
-from aish.terminal.turns import Turns
+from aish.terminal.tty import Terminal, Turns
+from aish.terminal.visible_text import barred, labelled, visible, words
+
+_LEAST = 5
+_FOR_THE_PROMPT = 2
+_REST = "all"
+
+
+async def show_pages(terminal: Terminal, rows: Sequence[str]) -> bool:
+    """Show all rows; false where the person had enough before the end."""
+    start, everything = 0, False
+    while True:
+        size = len(rows) if everything else max(terminal.height - _FOR_THE_PROMPT, _LEAST)
+        await terminal.show(rows[start : start + size])
+        start += size
+        if start >= len(rows):
+            return True
+        prompt = f"{len(rows) - start:,} more rows [Enter: next page, {_REST}: the rest, n: no]"
+        typed = await terminal.ask(prompt)
+        said = None if typed is None else typed.strip().lower()
+        if said not in {"", _REST}:
+            return False
+        everything = said == _REST
+
+
+_HOST_KEYS = frozenset({"host", "hostname", "domain", "server", "address", "origin", "url", "uri"})
+_PATH_KEYS = re.compile(
+    r"(?:^|_)(?:path|paths|file|files|filename|dir|directory|folder|cwd|root|source|destination)$"
+)
+_COMMAND_KEYS = frozenset({"argv", "command", "cmd"})
+_ORIGIN = re.compile(
+    r"(?P<scheme>\b[A-Za-z][A-Za-z0-9+.-]{0,20}://)(?:[^\s/?#@]*@)?(?P<host>[^\s/?#]*)"
+)
+_HOST = re.compile(r"(?:[^\s/?#@]*@)?([^\s/?#]+)")
+_PROGRAM = re.compile(r"(?:^|[|;&(])\s*(?:[A-Za-z_]\w*=\S*\s+)*([^\s|;&()=]+)")
+_PATH_WORD = re.compile(r"""(?:^|[\s"'=<>:])((?:~\w*|\.{1,2}|[A-Za-z]:)?[/\\][^\s"']*)""")
+
+_Span = tuple[int, int]
+
+
+@dataclass(slots=True)
+class Masks:
+    """Masks values, and keeps the tags of those that it hid."""
+
+    secrets: Secrets | None
+    used: dict[str, None] = field(default_factory=dict)
+
+    def text(self, text: str, key: str = "", *, first: bool = True) -> str:
+        """One text; `key` is the name of the argument, `first` its first word or all of it."""
+        if not self.secrets:
+            return text
+        pieces: list[str] = []
+        end = 0
+        shown: list[_Span] | None = None
+        for start, stop, tag in self.secrets.spans(text):
+            shown = _shown(text, key, first=first) if shown is None else shown
+            for one, other in _without((start, stop), shown):
+                self.used[tag] = None
+                pieces += (text[end:one], tag)
+                end = other
+        return "".join((*pieces, text[end:]))
+
+    def json(self, value: JsonValue, key: str = "", *, first: bool = True) -> JsonValue:
+        """Everything in a value, keys and numbers too."""
+        if not self.secrets or value is None or isinstance(value, bool):
+            return value
+        if isinstance(value, str):
+            return self.text(value, key, first=first)
+        if isinstance(value, Mapping):
+            found: dict[str, JsonValue] = {}
+            for name, one in value.items():
+                shown = self.text(name)
+                while shown in found:
+                    # Two names that are hidden alike are still two.
+                    shown += "'"
+                found[shown] = self.json(one, name)
+            return found
+        if isinstance(value, Sequence):
+            return [self.json(one, key, first=not number) for number, one in enumerate(value)]
+        number = str(value)
+        hidden = self.text(number)
+        return value if hidden == number else hidden
+
+
+def _without(span: _Span, shown: Sequence[_Span]) -> Iterator[_Span]:
+    """What is left of a span without what has to be shown."""
+    at, end = span
+    for start, stop in sorted(shown):
+        if at < min(start, end):
+            yield at, min(start, end)
+        at = max(at, min(stop, end))
+    if at < end:
+        yield at, end
+
+
+def _shown(text: str, key: str, *, first: bool) -> list[_Span]:
+    """What is not hidden of a text: command, path, host."""
+    name = key.lower()
+    if _PATH_KEYS.search(name):
+        return [(0, len(text))]
+    origins = [(one.span("scheme"), one.span("host")) for one in _ORIGIN.finditer(text)]
+    found = [span for origin in origins for span in origin]
+    if name in _COMMAND_KEYS:
+        found += [one.span(1) for one in _PATH_WORD.finditer(text)]
+        found += [one.span(1) for one in _PROGRAM.finditer(text)] if first else []
+    if name in _HOST_KEYS and not origins and (host := _HOST.match(text)):
+        found.append(host.span(1))
+    return found
+
+
+MOST_ROWS = 200
+"""Of the arguments that are shown at once; of more a person asks to see them."""
+
+_LOOKALIKE = "lookalike letters"
+_FIRST, _LAST = 40, 20
+_LONGEST_RULE = 1000
+
+
+@frozen
+class Sheet:
+    """A question laid out for one width: who asks, what is sent, and what an "always" stores."""
+
+    width: int
+    head: tuple[str, ...]
+    lines: int
+    arguments: tuple[str, ...]
+    always: tuple[str, ...]
+
+    @property
+    def is_long(self) -> bool:
+        """Whether it is more than a person reads without being told how much it is."""
+        return len(self.arguments) > MOST_ROWS
+
+    @property
+    def offers_always(self) -> bool:
+        """Whether "always" is an answer."""
+        return bool(self.always)
+
+    def whole(self) -> tuple[str, ...]:
+        """Everything but the prompt."""
+        label = words(f"arguments, {_all(self.lines)}:", self.width)
+        return (*self.head, *label, *self.arguments, *self.always)
+
+    def beginning(self) -> tuple[str, ...]:
+        """Head and tail of one that is long, and how much is between them."""
+        left_out = len(self.arguments) - _FIRST - _LAST
+        rows = len(self.arguments)
+        return (
+            *self.head,
+            *words(f"arguments, {_all(self.lines)}, in {rows:,} rows:", self.width),
+            *self.arguments[:_FIRST],
+            *words(f"{left_out:,} rows not shown", self.width),
+            *self.arguments[-_LAST:],
+        )
+
+
+def sheet_of(question: Question, width: int, secrets: Secrets | None = None) -> Sheet:
+    """The question for a terminal `width` columns wide.
+
+    Raises:
+        RecursionError: the arguments are nested too deeply.
+        ValueError: they are nothing that JSON can say.
+    """
+    masks = Masks(secrets)
+    lines = _arguments(masks.json(question.arguments)).split("\n")
+    arguments = tuple(row for line in lines for row in barred(line, width))
+    return Sheet(
+        width=width,
+        head=tuple(_head(question, masks, width)),
+        lines=len(lines),
+        arguments=arguments,
+        always=tuple(_always(question.always, secrets, width)),
+    )
+
+
+def barred_arguments(arguments: object, width: int) -> Iterator[str]:
+    """The JSON that will be sent, all of it, behind the bar."""
+    for line in _arguments(arguments).split("\n"):
+        yield from barred(line, width)
+
+
+def _all(lines: int) -> str:
+    return "the only line" if lines == 1 else f"all {lines:,} lines"
+
+
+def _head(question: Question, masks: Masks, width: int) -> Iterator[str]:
+    name = question.tool.name
+    yield ""
+    yield from words("a tool call needs an answer", width)
+    if place := _place(question):
+        yield from labelled("where", visible(place), width)
+    yield from labelled("server", visible(name.server), width)
+    yield from labelled("tool", visible(name.name), width)
+    yield from labelled("why", visible(masks.text(question.reason)), width)
+    if alike := _lookalikes(question):
+        yield from labelled("beware", visible("letters that look like others: " + alike), width)
+    if masks.used:
+        hidden = f"{counted(len(masks.used), 'secret')}, sent as what they are: "
+        yield from labelled("hidden", visible(hidden + ", ".join(masks.used)), width)
+
+
+def _lookalikes(question: Question) -> str:
+    """The names that have letters which pass for Latin ones; `paths` and `p\u0430ths` are two."""
+    name = question.tool.name
+    names = [name.server, name.name, *_keys(question.arguments)]
+    odd = [one for one in names if not one.isascii() and _LOOKALIKE in suspicious(one)]
+    spelled_out = (one.encode("ascii", "backslashreplace").decode() for one in odd)
+    return ", ".join(dict.fromkeys(spelled_out))
+
+
+def _keys(value: JsonValue) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        yield from value
+        value = tuple(value.values())
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        for one in value:
+            yield from _keys(one)
+
+
+def _always(rule: str | None, secrets: Secrets | None, width: int) -> Iterator[str]:
+    """The rule that would be stored; none where it cannot be shown as it is."""
+    if rule is None or len(rule) > _LONGEST_RULE or (secrets and secrets.mask(rule) != rule):
+        return
+    yield from labelled("always", f"auto_approve {visible(rule)}, for this session", width)
+
+
+def _place(question: Question) -> str:
+    """Where in the run, for a person who watches several steps at once."""
+    parts = (("step", question.place.step), ("item", question.place.item))
+    return ", ".join(f"{key} {value}" for key, value in parts if value)
+
+
+def _arguments(arguments: object) -> str:
+    """The JSON that will be sent, laid out; the line ends inside its strings stay escaped."""
+    sent = json.dumps(arguments, default=writable)
+    laid_out = json.dumps(json.loads(sent), indent=2, ensure_ascii=False)
+    if laid_out.isascii():
+        return for_terminal(laid_out)
+    return "\n".join(map(visible, laid_out.split("\n")))
+
 
 PROMPT = "send this call? [y/N]"
 PROMPT_ALWAYS = "send this call? [y/N/a]"
@@ -64,7 +308,7 @@ class TerminalApprover:
                 sheet = sheet_of(question, width, self._secrets)
             except (RecursionError, ValueError):
                 name = visible(str(question.tool.name))
-                await terminal.show(("", *field("not sent", f"{name}: {UNSHOWN}", width)))
+                await terminal.show(("", *labelled("not sent", f"{name}: {UNSHOWN}", width)))
                 return "no"
             answer = await _answer(terminal, sheet)
             if answer == "no" or terminal.width >= width:
@@ -96,3 +340,57 @@ async def _shown_all(terminal: Terminal, sheet: Sheet) -> bool:
         if said not in YES | _ALWAYS:
             return False
         await terminal.show(words(UNSEEN, terminal.width))
+
+
+CommandAnswer = Literal["no", "yes", "edit"]
+
+_EDIT = frozenset({"e", "edit"})
+_LINE_ENDS = frozenset("\n\r\v\f\x1c\x1d\x1e\x85\u2028\u2029")
+_RESIZED = "the window is narrower than it was, so here is the command again"
+_SPELLED_OUT = "what cannot be seen in it is spelled out"
+
+
+async def ask_command(
+    command: str, terminal: Turns, *, secrets: Secrets | None = None
+) -> CommandAnswer:
+    """What a person says to one line; `no` to anything that is more than that, unasked."""
+    if not terminal.attended or not command.strip() or not _LINE_ENDS.isdisjoint(command):
+        return "no"
+    shown = visible(Masks(secrets).text(command, "command"))
+    note = _SPELLED_OUT if visible(command) != command else ""
+    try:
+        async with terminal.take() as screen:
+            said = await _said(screen, shown, note)
+    except OSError:
+        # A terminal that goes away has not said yes.
+        return "no"
+    if said in YES:
+        return "yes"
+    return "edit" if said in _EDIT else "no"
+
+
+async def _said(screen: Terminal, shown: str, note: str) -> str:
+    """What is typed after all of it was seen; nothing where somebody stops reading."""
+    while True:
+        width = screen.width
+        rows, prompt = _question(shown, width)
+        rows = ("", *rows, *(words(note, width) if note else ()))
+        # What scrolls out of sight is not seen, and a command may begin with the worst of it.
+        if len(rows) < screen.height:
+            await screen.show(rows)
+        elif not await show_pages(screen, rows):
+            return ""
+        typed = await screen.ask(prompt)
+        said = "" if typed is None else typed.strip().lower()
+        if said not in YES or screen.width >= width:
+            return said
+        await screen.show(("", *words(_RESIZED, screen.width)))
+
+
+def _question(shown: str, width: int) -> tuple[tuple[str, ...], str]:
+    """The rows of a command that does not fit into the prompt, and the prompt."""
+    prompt = f"run '{shown}'? [y/N/e]"
+    # Broken at its spaces, a command would be another one; and it must not begin a line.
+    if len(prompt) + 2 < width and prompt.isascii():
+        return (), prompt
+    return tuple(barred(shown, width)), "run this? [y/N/e]"

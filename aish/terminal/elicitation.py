@@ -1,26 +1,327 @@
-"""A server asks the person for something while a call of it runs (M11).
+"""A server asks the person for something while a call of it runs (M11): a flat form, its fields.
 
-Everything in such a request is a stranger's text: it stands behind the bar, below a line of ours
+Everything in such a request is untrusted text: it stands behind the bar, below a line of ours
 that says which server asks. What was typed is shown once more before it is sent.
 """
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import date, datetime
+from typing import Literal, TypeGuard
 from urllib.parse import urlsplit
 
-from aish.core.json import JsonObject, JsonValue
+from aish.core.frozen import frozen
+from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.text import counted
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.approver import YES
-from aish.terminal.fields import Field, FieldError, value_of
-from aish.terminal.folding import barred_text, field, words
-from aish.terminal.form import fields_of
-from aish.terminal.masking import Masks
-from aish.terminal.question import barred_arguments
-from aish.terminal.sight import visible
-from aish.terminal.tty import Terminal
-from aish.terminal.turns import Turns
+from aish.terminal.approver import YES, Masks, barred_arguments
+from aish.terminal.tty import Terminal, Turns
+from aish.terminal.visible_text import barred_text, labelled, visible, words
+
+Kind = Literal["text", "choice", "choices", "integer", "number", "yes or no"]
+_YES = frozenset({"y", "yes", "true"})
+_NO = frozenset({"n", "no", "false"})
+_EMAIL = re.compile(r"[^@\s\x00-\x1f]+@[^@\s\x00-\x1f]+\.[^@\s\x00-\x1f.]+")
+
+
+class FieldError(ValueError):
+    """A form that cannot be filled in at a terminal, or a value that does not fit; a sentence."""
+
+
+@frozen
+class Choice:
+    """One of the values of a list, and how it is called."""
+
+    value: str
+    title: str
+
+
+@frozen
+class Field:
+    """One field; `schema` is what a value has to fit, `default` is `None` where there is none."""
+
+    name: str
+    title: str
+    description: str
+    kind: Kind
+    required: bool
+    default: JsonValue
+    choices: tuple[Choice, ...]
+    schema: JsonObject
+
+    @property
+    def wants(self) -> str:
+        """What it takes, in words of ours; the format's name is one we know."""
+        form = self.schema.get("format")
+        known = self.kind == "text" and isinstance(form, str) and form in _FORMATS
+        return f"text, {form}" if known else self.kind
+
+
+def value_of(field: Field, typed: str) -> JsonValue:
+    """The value that a line stands for.
+
+    Raises:
+        FieldError: it does not fit; the text says what would.
+    """
+    value = _READ[field.kind](field, typed)
+    _check_bounds(field, value)
+    return value
+
+
+def check_value(field: Field, value: JsonValue) -> None:
+    """Whether a value is of the field's kind and within its bounds.
+
+    Raises:
+        FieldError: it is not.
+    """
+    _check_type(field, value)
+    _check_bounds(field, value)
+
+
+def _read_choice(field: Field, typed: str) -> JsonValue:
+    return _chosen(field, typed.strip())
+
+
+def _read_choices(field: Field, typed: str) -> JsonValue:
+    parts = [part.strip() for part in typed.split(",")]
+    return list(dict.fromkeys(_chosen(field, part) for part in parts if part))
+
+
+def _chosen(field: Field, typed: str) -> str:
+    """By its number or its name; where a name is a number, the name is meant."""
+    for choice in field.choices:
+        if typed in {choice.value, choice.title}:
+            return choice.value
+    if typed.isascii() and typed.isdecimal() and 1 <= int(typed[:9]) <= len(field.choices):
+        return field.choices[int(typed[:9]) - 1].value
+    raise FieldError(f"that is not one of them: 1 to {len(field.choices)}, or the name")
+
+
+def _read_bool(_: Field, typed: str) -> JsonValue:
+    said = typed.strip().lower()
+    if said not in _YES | _NO:
+        raise FieldError("what is wanted: y or n")
+    return said in _YES
+
+
+def _read_number(field: Field, typed: str) -> JsonValue:
+    try:
+        value = strict_json(typed.strip())
+    except (ValueError, RecursionError):
+        value = None
+    _check_type(field, value)
+    return value
+
+
+_READ: Mapping[Kind, Callable[[Field, str], JsonValue]] = {
+    "text": lambda _, typed: typed,
+    "choice": _read_choice,
+    "choices": _read_choices,
+    "yes or no": _read_bool,
+    "integer": _read_number,
+    "number": _read_number,
+}
+
+
+def _check_type(field: Field, value: JsonValue) -> None:
+    """Whether a value is of the field's kind."""
+    values = {choice.value for choice in field.choices}
+    match field.kind:
+        case "text":
+            fits = isinstance(value, str)
+        case "choice":
+            fits = isinstance(value, str) and value in values
+        case "choices":
+            fits = is_list(value) and all(isinstance(v, str) and v in values for v in value)
+        case "yes or no":
+            fits = isinstance(value, bool)
+        case "integer":
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        case "number":
+            fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+            fits = fits and (not isinstance(value, float) or math.isfinite(value))
+    if not fits:
+        raise FieldError(f"what is wanted: {field.kind}")
+
+
+def _check_bounds(field: Field, value: JsonValue) -> None:
+    """Whether a value of the right kind is within what the schema says."""
+    if isinstance(value, bool):
+        return
+    if isinstance(value, str) and field.kind == "text":
+        _check_size(field, len(value), "minLength", "maxLength", "characters")
+        form = field.schema.get("format")
+        if isinstance(form, str) and form in _FORMATS and not _FORMATS[form](value):
+            raise FieldError(f"that is no {form}")
+        _check_pattern(field, value)
+    elif isinstance(value, (int, float)):
+        _check_size(field, value, "minimum", "maximum", "")
+        low, high = field.schema.get("exclusiveMinimum"), field.schema.get("exclusiveMaximum")
+        if (_is_number(low) and value <= low) or (_is_number(high) and value >= high):
+            raise FieldError("that is out of bounds")
+    elif is_list(value):
+        _check_size(field, len(value), "minItems", "maxItems", "of them")
+
+
+def _check_size(field: Field, size: float, least: str, most: str, noun: str) -> None:
+    low, high = field.schema.get(least), field.schema.get(most)
+    if _is_number(low) and size < low:
+        raise FieldError(f"at least {low} {noun}".rstrip())
+    if _is_number(high) and size > high:
+        raise FieldError(f"at most {high} {noun}".rstrip())
+
+
+def _check_pattern(field: Field, value: str) -> None:
+    """By the bounded checker; a pattern that it does not know cannot be said to be met."""
+    pattern = field.schema.get("pattern")
+    if pattern is None:
+        return
+    from aish.system.schema.check import LOOP_STEPS, check, is_simple
+
+    schema: JsonObject = {"type": "string", "pattern": pattern}
+    if not is_simple(schema):
+        raise FieldError("what fits cannot be told: the form's pattern is too complex")
+    if check(schema, value, steps=LOOP_STEPS):
+        raise FieldError("that does not have the form that is asked for")
+
+
+def _is_date(text: str) -> bool:
+    try:
+        return date.fromisoformat(text).isoformat() == text
+    except ValueError:
+        return False
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return "T" in text.upper() and datetime.fromisoformat(text).tzinfo is not None
+    except ValueError:
+        return False
+
+
+def _is_uri(text: str) -> bool:
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return False
+    return bool(parts.scheme and (parts.netloc or parts.path)) and not re.search(r"\s", text)
+
+
+_FORMATS: Mapping[str, Callable[[str], bool]] = {
+    "email": lambda text: _EMAIL.fullmatch(text) is not None,
+    "uri": _is_uri,
+    "date": _is_date,
+    "date-time": _is_time,
+}
+
+
+def _is_number(value: JsonValue) -> TypeGuard[int | float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_list(value: JsonValue) -> TypeGuard[Sequence[JsonValue]]:
+    """Whether a value is a list of JSON."""
+    return isinstance(value, Sequence) and not isinstance(value, str)
+
+
+MOST_FIELDS = 50
+MOST_CHOICES = 200
+
+
+def fields_of(schema: JsonValue, mode: str = "form") -> tuple[Field, ...]:
+    """The fields of a `requestedSchema`, in its order.
+
+    Raises:
+        FieldError: it asks for something that cannot be typed in a line.
+    """
+    if mode != "form":
+        raise FieldError("it asks in a way that is not known here")
+    if not isinstance(schema, Mapping):
+        raise FieldError("the form has no schema")
+    properties = schema.get("properties", {})
+    if not isinstance(properties, Mapping) or len(properties) > MOST_FIELDS:
+        raise FieldError(f"the form has no fields, or more than {MOST_FIELDS}")
+    required = schema.get("required", ())
+    names = required if isinstance(required, Sequence) and not isinstance(required, str) else ()
+    if not all(isinstance(name, str) and name in properties for name in names):
+        raise FieldError("the form requires a field that it does not have")
+    return tuple(_field(name, one, required=name in names) for name, one in properties.items())
+
+
+def _field(name: str, schema: JsonValue, *, required: bool) -> Field:
+    if not isinstance(schema, Mapping):
+        raise FieldError(f"the field {name} has no schema")
+    kind, choices = _kind(name, schema)
+    made = Field(
+        name=name,
+        title=_text(schema, "title"),
+        description=_text(schema, "description"),
+        kind=kind,
+        required=required,
+        default=None,
+        choices=choices,
+        schema=schema,
+    )
+    default = schema.get("default")
+    return made if default is None else _with_default(made, default)
+
+
+def _with_default(field: Field, default: JsonValue) -> Field:
+    """The field with its default, where that is a value it takes."""
+    try:
+        check_value(field, default)
+    except FieldError:
+        return field
+    return replace(field, default=default)
+
+
+def _kind(name: str, schema: JsonObject) -> tuple[Kind, tuple[Choice, ...]]:
+    match schema.get("type"):
+        case "string":
+            choices = _choices(schema)
+            return ("choice", choices) if choices else ("text", ())
+        case "array":
+            items = schema.get("items")
+            choices = _choices(items) if isinstance(items, Mapping) else ()
+            if choices:
+                return "choices", choices
+        case "boolean":
+            return "yes or no", ()
+        case "integer":
+            return "integer", ()
+        case "number":
+            return "number", ()
+    raise FieldError(f"the field {name} takes something that cannot be typed in a line")
+
+
+def _choices(schema: JsonObject) -> tuple[Choice, ...]:
+    names = schema.get("enumNames")
+    listed = schema.get("enum")
+    if is_list(listed):
+        titles = names if is_list(names) and len(names) == len(listed) else listed
+        pairs = zip(listed, titles, strict=True)
+        found = [Choice(value, str(title)) for value, title in pairs if isinstance(value, str)]
+    else:
+        rows = schema.get("oneOf", schema.get("anyOf"))
+        found = [one for row in (rows if is_list(rows) else ()) for one in _titled(row)]
+    if len(found) > MOST_CHOICES:
+        raise FieldError(f"the form has a list of more than {MOST_CHOICES}")
+    return tuple(found)
+
+
+def _titled(row: JsonValue) -> Iterator[Choice]:
+    value = row.get("const") if isinstance(row, Mapping) else None
+    if isinstance(row, Mapping) and isinstance(value, str):
+        yield Choice(value, _text(row, "title") or value)
+
+
+def _text(schema: JsonObject, key: str) -> str:
+    found = schema.get(key)
+    return found if isinstance(found, str) else ""
+
 
 ACCEPTED = "accept"
 DECLINED: JsonObject = {"action": "decline"}
@@ -68,7 +369,7 @@ class TerminalElicitor:
             fields = fields_of(params.get("requestedSchema"), str(mode))
         except FieldError as error:
             why = f"answered with a no: {error}"
-            await terminal.show(field("aish", visible(why), terminal.width))
+            await terminal.show(labelled("aish", visible(why), terminal.width))
             return DECLINED
         return await _filled_in(terminal, fields)
 
@@ -120,15 +421,15 @@ async def _value(terminal: Terminal, one: Field) -> Mapping[str, JsonValue] | No
 def _form_rows(server: str, message: str, width: int) -> Iterator[str]:
     yield ""
     yield from words("a server asks you for something, and gets what you answer", width)
-    yield from field("server", visible(server), width)
+    yield from labelled("server", visible(server), width)
     yield from _some(barred_text(message, width), width)
 
 
 def _page_rows(server: str, message: str, url: str, width: int) -> Iterator[str]:
     yield ""
     yield from words("a server wants you to open a page; aish opens none and says no", width)
-    yield from field("server", visible(server), width)
-    yield from field("host", visible(_host(url)), width)
+    yield from labelled("server", visible(server), width)
+    yield from labelled("host", visible(_host(url)), width)
     yield from _some(barred_text(message, width), width)
     yield from barred_text(url, width)
 
@@ -143,13 +444,13 @@ def _field_rows(one: Field, number: int, count: int, width: int) -> Iterator[str
     yield from _some(barred_text(about, width), width)
     for place, choice in enumerate(one.choices, 1):
         own = "" if choice.title == choice.value else f" ({choice.value})"
-        yield from field(str(place), visible(choice.title + own), width)
+        yield from labelled(str(place), visible(choice.title + own), width)
     if one.kind == "choices":
         yield from words("some of them, with commas between", width)
     if one.default is not None:
-        yield from field("Enter", visible(json.dumps(one.default, ensure_ascii=False)), width)
+        yield from labelled("Enter", visible(json.dumps(one.default, ensure_ascii=False)), width)
     elif not one.required:
-        yield from field("Enter", "leaves it out", width)
+        yield from labelled("Enter", "leaves it out", width)
 
 
 def _some(rows: Iterator[str], width: int) -> Iterator[str]:

@@ -1,17 +1,119 @@
 """The terminal device: shows text and reads one line that was typed after it (P2).
 
 Waits through the event loop, so that Ctrl-C and time limits work while a person thinks, and uses
-`/dev/tty`, so that pipes on stdin and stdout do not get in the way and cannot answer.
+`/dev/tty`, so that pipes on stdin and stdout do not get in the way and cannot answer. Sets the
+modes in which a line is typed and seen, and lets one question at a time have the terminal.
 """
 
 import os
-from collections.abc import Generator, Iterable
-from contextlib import contextmanager
+import termios
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import (
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+    nullcontext,
+    suppress,
+)
+from typing import Any
 
 import anyio
 
-from aish.terminal.folding import words
-from aish.terminal.modes import CTRL_C, drop_typed, every_key
+from aish.terminal.visible_text import words
+
+_IN, _OUT, _LOCAL, _KEYS = 0, 1, 3, 6
+_KEY_OFF = b"\x00"
+_USUAL_KEYS = ((termios.VINTR, b"\x03"), (termios.VEOF, b"\x04"), (termios.VERASE, b"\x7f"))
+CTRL_C = b"\x03"
+
+
+@contextmanager
+def line_mode(device: int, *, interrupts: bool = True) -> Generator[None, None, None]:
+    """Lines, with echo; what was set before is set again at the end.
+
+    Without `interrupts` Ctrl-C sends no signal: it ends the line, as its last character.
+
+    Raises:
+        OSError: the terminal is gone.
+    """
+    with _changed(device, lambda before: _for_lines(before, interrupts=interrupts)):
+        yield
+
+
+@contextmanager
+def every_key(device: int) -> Generator[None, None, None]:
+    """What was typed can be read without waiting for the end of a line.
+
+    Raises:
+        OSError: the terminal is gone.
+    """
+    with _changed(device, _for_keys):
+        yield
+
+
+def drop_typed(device: int) -> None:
+    """Throw away what was typed and not read.
+
+    Raises:
+        OSError: the terminal is gone.
+    """
+    try:
+        termios.tcflush(device, termios.TCIFLUSH)
+    except termios.error as gone:
+        raise OSError(*gone.args) from gone
+
+
+@contextmanager
+def _changed(device: int, change: Callable[[list[Any]], list[Any]]) -> Generator[None, None, None]:
+    before = _modes(device)
+    _set(device, change(before))
+    try:
+        yield
+    finally:
+        # Where it went away there is nothing to be set.
+        with suppress(OSError):
+            _set(device, before)
+
+
+def _for_keys(before: list[Any]) -> list[Any]:
+    modes = [*before]
+    modes[_LOCAL] &= ~termios.ICANON
+    keys = list(modes[_KEYS])
+    keys[termios.VMIN], keys[termios.VTIME] = 1, 0
+    modes[_KEYS] = keys
+    return modes
+
+
+def _for_lines(before: list[Any], *, interrupts: bool) -> list[Any]:
+    modes = [*before]
+    modes[_IN] |= termios.ICRNL
+    modes[_IN] &= ~(termios.IGNCR | termios.INLCR | termios.ISTRIP)
+    modes[_OUT] |= termios.OPOST | termios.ONLCR
+    modes[_LOCAL] |= termios.ICANON | termios.ECHO | termios.ECHOE | termios.IEXTEN | termios.ISIG
+    keys = list(modes[_KEYS])
+    for key, usual in _USUAL_KEYS:
+        keys[key] = usual if keys[key] == _KEY_OFF else keys[key]
+    if not interrupts:
+        modes[_LOCAL] &= ~termios.ISIG
+        keys[termios.VEOL] = CTRL_C
+    modes[_KEYS] = keys
+    return modes
+
+
+def _modes(device: int) -> list[Any]:
+    try:
+        return termios.tcgetattr(device)
+    except termios.error as gone:
+        raise OSError(*gone.args) from gone
+
+
+def _set(device: int, modes: list[Any]) -> None:
+    try:
+        # At once: output that was stopped by the person would hold up anything else.
+        termios.tcsetattr(device, termios.TCSANOW, modes)
+    except termios.error as gone:
+        raise OSError(*gone.args) from gone
+
 
 LONGEST_LINE = 4096
 _PIECE = 4096
@@ -174,3 +276,46 @@ def _device(path: str) -> Generator[int, None, None]:
         yield device
     finally:
         os.close(device)
+
+
+class Turns:
+    """The terminal of this process, or the one behind two descriptors, for who asks a person.
+
+    `pause` is entered while a question stands on the screen: whoever draws there stops.
+    """
+
+    def __init__(
+        self,
+        *,
+        reader: int | None = None,
+        writer: int | None = None,
+        pause: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        self._streams = None if reader is None or writer is None else (reader, writer)
+        self._pause = pause
+        self._one_at_a_time = anyio.Lock()
+
+    @property
+    def attended(self) -> bool:
+        """Whether there is a terminal; a pipe is not a person."""
+        return is_terminal(*self._streams) if self._streams else has_terminal()
+
+    @asynccontextmanager
+    async def take(self, *, interrupts: bool = True) -> AsyncGenerator[Terminal, None]:
+        """The terminal, for one question, in a state in which lines can be typed.
+
+        Without `interrupts` Ctrl-C is the end of the input and no signal.
+
+        Raises:
+            OSError: there is no terminal, or it went away.
+        """
+        async with self._one_at_a_time:
+            with (
+                self._pause(),
+                self._terminal() as terminal,
+                line_mode(terminal.reader, interrupts=interrupts),
+            ):
+                yield terminal
+
+    def _terminal(self) -> AbstractContextManager[Terminal]:
+        return terminal_of(*self._streams) if self._streams else controlling_terminal()

@@ -10,7 +10,7 @@ from typing import TypeVar
 
 import anyio
 
-from aish.terminal.turns import Turns
+from aish.terminal.tty import Turns
 
 Result = TypeVar("Result")
 

@@ -36,7 +36,7 @@ from aish.models.pricing import Pricing
 from aish.output.event_log import EventLog, Sink
 from aish.system.clock import SystemClock
 from aish.terminal.approver import TerminalApprover
-from aish.terminal.turns import Turns
+from aish.terminal.tty import Turns
 from aish.terminal.unattended import Unattended
 
 CellVerdict = Literal["passed", "failed", "error", "unreachable", "not_run"]

@@ -13,8 +13,8 @@ from aish.policy.decide import decide
 from aish.policy.rules import Policy
 from aish.shell.input.lines import Lines
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.command_question import ask_command
-from aish.terminal.turns import Turns
+from aish.terminal.approver import ask_command
+from aish.terminal.tty import Turns
 
 PROPOSED = replace(SHELL_RUN, trusted=False)
 """The tool as a stranger wants it: only rules about its command line approve it."""

@@ -20,8 +20,8 @@ from aish.core.protocols import Answer, Question
 from aish.core.tools import Tool, ToolName
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import PROMPT, PROMPT_ALWAYS, UNSEEN, VIEW, TerminalApprover
-from aish.terminal.sight import cells
 from aish.terminal.unattended import Unattended
+from aish.terminal.visible_text import cells
 
 BARS = ("  │ ", "  ┆ ")
 PAGER = "[Enter: next page, all: the rest, n: no]"

@@ -8,7 +8,7 @@ import pytest
 from terminal_person import PersonAtTerminal, person_at_terminal
 
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.command_question import CommandAnswer, ask_command
+from aish.terminal.approver import CommandAnswer, ask_command
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ import pytest
 
 from aish.core.json import JsonValue
 from aish.system.secrets.secrets import Secrets
-from aish.terminal.masking import Masks
+from aish.terminal.approver import Masks
 
 SECRETS = {
     "TOKEN": "s3cr3t/of+the.house",

@@ -9,9 +9,8 @@ from aish.core.events import Place
 from aish.core.json import JsonObject
 from aish.core.protocols import Question
 from aish.core.tools import Tool, ToolName
-from aish.terminal.folding import field
-from aish.terminal.question import Sheet, sheet_of
-from aish.terminal.sight import cells, visible
+from aish.terminal.approver import Sheet, sheet_of
+from aish.terminal.visible_text import cells, labelled, visible
 
 BAR = "  │ "
 FOLD = "  ┆ "
@@ -98,7 +97,7 @@ def test_what_we_say_of_a_call_is_broken_between_words() -> None:
     width=st.integers(10, 60),
 )
 def test_nothing_of_a_value_is_cut_where_it_is_folded(value: str, width: int) -> None:
-    first, *others = field("why", value, width)
+    first, *others = labelled("why", value, width)
     size = first.index(": ") + 2
     rows = [first[size:], *(row[size:] for row in others)]
 
