@@ -30,8 +30,9 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, UserTurn
+from aish.core.phrases import counted, shorten
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
-from aish.core.text import counted, safe_utf8
+from aish.core.text import safe_utf8
 from aish.core.tools import Tool
 
 Round = tuple[Turn, ...]
@@ -210,7 +211,7 @@ def _shortened(text: str, longest: int, mask: Mask) -> str:
 
 def _short(text: str, mask: Mask) -> str:
     masked = mask(text)
-    return text if len(masked) <= _LONGEST_PIECE else f"{masked[:_LONGEST_PIECE]}…"
+    return text if len(masked) <= _LONGEST_PIECE else shorten(masked, _LONGEST_PIECE)
 
 
 # Of `max_tokens`: the fraction that is aimed at, and what part of it a summary may have.

@@ -6,7 +6,8 @@ Untrusted text comes here masked: some of it is cut, and half a secret would not
 import re
 from collections.abc import Sequence
 
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted, first_of, shorten
+from aish.core.text import for_line
 
 NO_OUTPUT = "[aish] (no output)"
 DEPTH_REACHED = "[aish] tool-call depth limit reached"
@@ -85,8 +86,7 @@ def unknown_tool(name: str, known: Sequence[str]) -> str:
     near = nearest(name, known)
     if near:
         return f"{said}; did you mean {' or '.join(near)}?"
-    more = "" if len(known) <= _SHOWN_NAMES else f" and {len(known) - _SHOWN_NAMES} more"
-    return f"{said}; the tools are {', '.join(known[:_SHOWN_NAMES])}{more}"
+    return f"{said}; the tools are {first_of(known, _SHOWN_NAMES)}"
 
 
 def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
@@ -101,5 +101,4 @@ def nearest(name: str, known: Sequence[str]) -> tuple[str, ...]:
 
 
 def _short(text: str, limit: int) -> str:
-    text = for_line(text)
-    return text if len(text) <= limit else f"{text[:limit]}…"
+    return shorten(for_line(text), limit)

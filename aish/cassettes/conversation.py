@@ -16,7 +16,7 @@ from aish.cassettes.json_body import at, items, json_messages, json_object, json
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
-from aish.core.text import counted
+from aish.core.phrases import counted
 
 
 @frozen

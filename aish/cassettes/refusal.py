@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from aish.cassettes.errors import CassetteFileError
 from aish.cassettes.interaction import Head, Interaction
 from aish.cassettes.scan import scan_numbered, scan_text
+from aish.core.phrases import first_lines
 
 _SHOWN = 5
 
@@ -25,9 +26,8 @@ def refuse_secrets(
         found += scan_text(f"the value of `{name}`", value, allow)
     if not found:
         return
-    lines = "\n".join(f"  {finding}" for finding in found[:_SHOWN])
-    more = f"\n  and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+    lines = "\n".join(first_lines([f"  {finding}" for finding in found], _SHOWN, "  "))
     raise CassetteFileError(
-        f"the cassette is not written: it may hold a secret nobody declared\n{lines}{more}",
+        f"the cassette is not written: it may hold a secret nobody declared\n{lines}",
         hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
     )

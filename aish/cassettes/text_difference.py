@@ -3,6 +3,7 @@
 import difflib
 from itertools import islice
 
+from aish.core.phrases import shorten_counted
 from aish.core.text import shared_start
 
 _AROUND = 2
@@ -39,7 +40,7 @@ def changed_lines(before: str, after: str) -> tuple[str, ...]:
 def _placed(line: str, first: int) -> str:
     """A hunk's head as the line it begins on, counted within the whole text."""
     if not line.startswith("@@ -"):
-        return line[:1] + _clipped(line[1:])
+        return line[:1] + shorten_counted(line[1:], _WIDEST)
     begun = int(line[4:].partition(" ")[0].partition(",")[0]) or 1
     return f"@@ line {first + begun - 1} @@"
 
@@ -50,12 +51,8 @@ def _near_change(old: str, new: str) -> tuple[list[str], list[str]]:
         return [old], [new]
     skipped = max(0, shared_start(old, new) - _WIDEST // 10)
     mark = "…" if skipped else ""
-    return [mark + _clipped(old[skipped:])], [mark + _clipped(new[skipped:])]
-
-
-def _clipped(line: str) -> str:
-    more = len(line) - _WIDEST
-    return f"{line[:_WIDEST]}… ({more} more characters)" if more > 0 else line
+    shown = [mark + shorten_counted(line[skipped:], _WIDEST) for line in (old, new)]
+    return shown[:1], shown[1:]
 
 
 def _shared(old: list[str], new: list[str]) -> int:

@@ -17,7 +17,8 @@ from aish.cassettes.text_difference import changed_lines
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
-from aish.core.text import dollars, for_line
+from aish.core.phrases import dollars, shorten_counted
+from aish.core.text import for_line
 
 
 @frozen
@@ -417,6 +418,4 @@ def _arguments(value: JsonValue) -> str:
 
 
 def _clipped(text: str) -> str:
-    shown = for_line(text[:_WIDTH])
-    more = len(text) - _WIDTH
-    return f"{shown}… ({more} more characters)" if more > 0 else shown
+    return for_line(shorten_counted(text, _WIDTH))

@@ -15,8 +15,8 @@ from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, UsageError
 from aish.core.events import Exit
 from aish.core.frozen import frozen
+from aish.core.phrases import counted
 from aish.core.protocols import Clock
-from aish.core.text import counted
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
 from aish.engine.final import PRECEDENCE

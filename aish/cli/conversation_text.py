@@ -17,7 +17,8 @@ from aish.cassettes.conversation import (
 from aish.cassettes.interaction import Head
 from aish.cli.folding import folded
 from aish.core.json import JsonValue
-from aish.core.text import counted, for_ci_log, for_line
+from aish.core.phrases import counted, shorten, shorten_counted
+from aish.core.text import for_ci_log, for_line
 
 _SHORT = 400
 _BODY = 600
@@ -157,10 +158,8 @@ def _json(value: JsonValue) -> str:
 
 def _name(text: str) -> str:
     """A name, which nobody needs to be long."""
-    return for_line(text if len(text) <= _LONGEST_NAME else f"{text[:_LONGEST_NAME]}…")
+    return for_line(shorten(text, _LONGEST_NAME))
 
 
 def _clipped(text: str, *, full: bool = False) -> str:
-    if full or len(text) <= _SHORT:
-        return for_line(text)
-    return f"{for_line(text[:_SHORT])}… ({len(text) - _SHORT} more characters)"
+    return for_line(text if full else shorten_counted(text, _SHORT))

@@ -23,7 +23,8 @@ from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
-from aish.core.text import counted, for_ci_log, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_ci_log, for_line
 from aish.engine.final import PRECEDENCE
 from aish.features.testing.baseline import (
     VERSION,

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
 from aish.core.text import for_line
 
 _BRANCH, _LAST, _DOWN, _NOTHING = "├─▶ ", "└─▶ ", "│   ", "    "
@@ -78,7 +79,7 @@ def _label(step: JsonObject) -> str:
     if isinstance(foreach, Mapping):
         marks.append(f"for each of {_count(foreach)}")
     if step.get("when") is not None:
-        marks.append(f"if {for_line(_short(str(step['when'])))}")
+        marks.append(f"if {for_line(shorten(str(step['when']), _LONGEST))}")
     return "  ".join(marks)
 
 
@@ -94,7 +95,7 @@ def _mermaid(steps: Sequence[JsonObject], prefix: str, indent: str) -> Iterator[
         if isinstance(foreach, Mapping):
             words.append(f"for each of {_count(foreach)}")
         if step.get("when") is not None:
-            words.append(f"if {_short(str(step['when']))}")
+            words.append(f"if {shorten(str(step['when']), _LONGEST)}")
         text = "<br/>".join(for_line(word).translate(_MERMAID) for word in words)
         inner = _tables(step.get("steps"))
         if inner:
@@ -106,10 +107,6 @@ def _mermaid(steps: Sequence[JsonObject], prefix: str, indent: str) -> Iterator[
     for step in steps:
         for need in _list(step["needs"]):
             yield f"{indent}s_{prefix}{need} --> s_{prefix}{step['id']}"
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
 
 
 def _list(value: JsonValue) -> Sequence[JsonValue]:

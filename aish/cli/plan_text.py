@@ -5,7 +5,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from aish.cli.plan_graph import graph_lines
 from aish.core.json import JsonObject, JsonValue
-from aish.core.text import counted, dollars, for_line
+from aish.core.phrases import counted, dollars, shorten_counted
+from aish.core.text import for_line
 
 _LONG = 400
 _MARK = len("auto*")
@@ -247,9 +248,7 @@ def _what(step: JsonObject) -> str:
 
 def _short(value: JsonValue) -> str:
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-    if len(text) <= _LONG:
-        return text
-    return f"{text[:_LONG]}… ({len(text) - _LONG} more characters)"
+    return shorten_counted(text, _LONG)
 
 
 def _rows(value: JsonValue) -> Sequence[JsonValue]:

@@ -16,6 +16,7 @@ from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
 from aish.core.json import JsonValue, json_text
+from aish.core.phrases import backticked
 from aish.core.protocols import Clock
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
@@ -172,7 +173,7 @@ def resumption(
     given = {text.partition("=")[0] for text in filling.inputs or ()}
     lost = [name for name in _masked(past) if name not in given]
     if lost and filling.inputs_file is None:
-        names = ", ".join(f"`{name}`" for name in lost)
+        names = backticked(lost)
         said = f"a secret was in these inputs, and secrets are not kept: {names}"
         raise ResumeRefusedError(said, where=past.id, hint=f"give it again: -i {lost[0]}=…")
     return Resumption(past, flags)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from aish.core.events import plain, rfc3339
 from aish.core.json import JsonObject
 from aish.core.messages import Usage
+from aish.core.phrases import shorten
 from aish.core.text import for_ci_log, for_line
 from aish.features.history.summary import PastRun, State
 from aish.output.status import seconds_text
@@ -20,7 +21,7 @@ _HEAD = ("id", "when (UTC)", "pipeline", "status", "exit", "steps", "tokens in /
 _RIGHT = frozenset({"exit", "steps"})
 # When it began is in its id.
 _LEFT_OUT_FIRST = ("when (UTC)", "steps", "tokens in / out", "took")
-_LONGEST_NAME = 40
+_LONGEST_NAME = 39
 
 
 def table(runs: Sequence[PastRun], width: int | None = None) -> Iterator[str]:
@@ -65,11 +66,10 @@ def row_of(run: PastRun) -> JsonObject:
 
 def _cells(run: PastRun) -> tuple[str, ...]:
     end = run.finished
-    name = for_line(run.pipeline or "")
     return (
         run.id,
         time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run.began)),
-        name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…",
+        shorten(for_line(run.pipeline or ""), _LONGEST_NAME),
         STATES[run.state] if end is None else end.status,
         "" if end is None else str(end.exit.code),
         str(run.steps),

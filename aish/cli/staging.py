@@ -6,7 +6,7 @@ from typing import Protocol
 from aish.cli.boundary import say
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.features.staging.enabled import stages

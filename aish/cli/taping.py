@@ -9,6 +9,7 @@ from aish.cli.option_groups import RecordMode, ReplayPace, Taping
 from aish.cli.optional_value import FILES_OWN
 from aish.config.model import CassetteSettings, Pipeline
 from aish.core.errors import UsageError
+from aish.core.phrases import backticked
 from aish.features.recording.session import (
     CassetteChoice,
     CassetteSession,
@@ -79,7 +80,7 @@ def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
             raise UsageError(said, hint=f"`{flag} PATH`, or {_OWN}")
         given[flag] = pipeline.cassette.path
     if len(given) > 1:
-        said = " and ".join(f"`{flag}`" for flag in given)
+        said = backticked(given, by=" and ")
         raise UsageError(
             f"{said} exclude each other",
             hint="`--cassette PATH --record-mode MODE` replays and records",

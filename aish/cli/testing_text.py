@@ -10,7 +10,8 @@ from typing import TextIO
 
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
-from aish.core.text import counted, for_ci_log, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_ci_log, for_line
 from aish.engine.final import NAMES
 from aish.features.testing.outcome import Outcome, Session, Tried, Verdict
 from aish.output.status import seconds_text

@@ -72,6 +72,7 @@ from aish.core.errors import Problem, did_you_mean
 from aish.core.events import OnDuplicate
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.phrases import backticked
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 
 _OF_ITEMS = ("as", "key", "on_duplicate", "concurrency", "max_failures")
@@ -291,7 +292,7 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
     kinds = [key for key in table.node.entries if table.has(key)]
     if len(kinds) != 1:
         if kinds:
-            named = " and ".join(f"`{key}`" for key in kinds)
+            named = backticked(kinds, by=" and ")
             table.problem(kinds[1], f"{_ONE_KIND}, and this has {named}", "make two items of it")
         else:
             table.problem(None, f"{_ONE_KIND}, and this has none")
@@ -605,7 +606,7 @@ def _check_server_kind(table: Table) -> None:
         table.problem(None, "a server needs `url`, `command` or `pack`", hint)
         return
     if len(kinds) > 1:
-        named = " and ".join(f"`{key}`" for key in kinds)
+        named = backticked(kinds, by=" and ")
         table.problem(kinds[1], f"a server has one of `url`, `command` and `pack`, not {named}")
         return
     for key, kind in _BELONGS.items():
@@ -749,7 +750,7 @@ class StepsReader:
         """The step; where it is not told what it does, one of any kind in its place."""
         kinds = _kinds(table)
         if len(kinds) > 1:
-            named = " and ".join(f"`{key}`" for key in kinds)
+            named = backticked(kinds, by=" and ")
             message = f"a step does one thing, and this has {named}"
             table.problem(kinds[1], message, "make two steps of it")
         elif not kinds:
@@ -760,7 +761,7 @@ class StepsReader:
         for key, owners in _STEP_BELONGS.items():
             of_file = not table.path and key in _OF_THE_FILE
             if table.has(key) and kinds and not of_file and not set(kinds) & set(owners):
-                named = " or ".join(f"`{owner}`" for owner in owners)
+                named = backticked(owners, by=" or ")
                 table.problem(key, f"`{key}` is for steps with {named}")
         if kind == "prompt":
             return self._prompt_step(table)

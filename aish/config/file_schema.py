@@ -19,6 +19,7 @@ from aish.config.yaml_tree import (
 from aish.core.errors import Position, Problem, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
 from aish.system.files import schema_text
 from aish.system.schema.check import SchemaProblem, check, show
 
@@ -186,7 +187,7 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
     if found.keyword in {"enum", "const"} and isinstance(node, ScalarNode):
         given = node.value if isinstance(node.value, str) else json.dumps(node.value)
         choices = [choice.strip("'\"") for choice in found.allowed]
-        listed = ", ".join(f"`{choice}`" for choice in choices)
+        listed = backticked(choices)
         message = f"`{given}` is not {'one of ' if len(choices) > 1 else ''}{listed}"
         return message, did_you_mean(given, choices)
     if found.keyword == "pattern" and found.path:
@@ -233,7 +234,7 @@ def _mappings(schema: Any) -> Iterator[Mapping[str, Any]]:
 def _unknown_hint(found: SchemaProblem) -> str | None:
     assert found.key is not None
     near = did_you_mean(found.key, found.allowed)
-    listed = ", ".join(f"`{name}`" for name in found.allowed)
+    listed = backticked(found.allowed)
     return near or (f"known here: {listed}" if listed else None)
 
 

@@ -10,6 +10,7 @@ from aish.config.text_file import UnreadableError, read_text
 from aish.config.yaml_tree import parse_yaml, to_data
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
 from aish.system.schema.check import SchemaProblem, check, is_simple, spell_path
 
 INPUT_LIMIT = 64 * 1024 * 1024
@@ -191,5 +192,5 @@ def _said(problem: SchemaProblem) -> str:
 def _hint(pipeline: Pipeline, missing: Sequence[str]) -> str:
     if missing:
         return f"give each as -i NAME=VALUE, such as -i {missing[0].strip('`')}=…"
-    known = ", ".join(f"`{name}`" for name in pipeline.inputs)
+    known = backticked(pipeline.inputs)
     return f"inputs of {pipeline.file}: {known or 'none'}"

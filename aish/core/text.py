@@ -6,7 +6,6 @@ itself and a sequence cut in two by streaming is harmless too. What people are w
 told by `suspicious`.
 """
 
-import math
 import re
 
 _BIDI = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
@@ -37,7 +36,6 @@ _MARKUP = str.maketrans(
 _PUNCTUATION = str.maketrans(
     {mark: f"&#{ord(mark)};" for mark in "!\"#$%&'()*+-./:<=>?@[\\]^_`{|}~"}
 )
-_SMALL_CHANGE = 0.001
 
 
 def _spell(found: re.Match[str]) -> str:
@@ -154,18 +152,6 @@ def suspicious(text: str) -> tuple[str, ...]:
     flags = re.IGNORECASE | re.DOTALL
     signs += [name for name, sign in _POISON if re.search(sign, folded, flags)]
     return tuple(signs)
-
-
-def counted(number: int, noun: str) -> str:
-    """`1 step`, `2 steps`."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def dollars(amount: float) -> str:
-    """US dollars as people write them, with as many digits as it takes: `$0.50`, `$0.0123`."""
-    if amount == 0 or math.isclose(amount, round(amount, 2), rel_tol=1e-9):
-        return f"${amount:,.2f}"
-    return f"${amount:,.4f}" if amount >= _SMALL_CHANGE else f"${amount:.2g}"
 
 
 def shared_start(one: str, other: str) -> int:

@@ -8,6 +8,7 @@ from aish.agent.runtime import CheckArguments, Mask
 from aish.config.documents import MAX_DEPTH, parse_json
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json_at
+from aish.core.phrases import first_lines, shorten
 from aish.core.text import for_line
 
 _ONE_VALUE = "one JSON value and nothing else: no explanation, no code fence."
@@ -45,11 +46,15 @@ async def judge(text: str, schema: JsonObject, check: CheckArguments, mask: Mask
     try:
         value = parse_answer(text)
     except ValueError as error:
-        return Judged(None, _no_json(mask(text), error), (f"it is not JSON: {_cut(str(error))}",))
+        return Judged(
+            None,
+            _no_json(mask(text), error),
+            (f"it is not JSON: {shorten(str(error), _LONGEST_TOLD)}",),
+        )
     problems = await check(schema, value)
     if not problems:
         return Judged(value)
-    told = tuple(_cut(mask(str(problem))) for problem in problems)
+    told = tuple(shorten(mask(str(problem)), _LONGEST_TOLD) for problem in problems)
     return Judged(
         value,
         f"the answer does not fit its schema: {'; '.join(told[:_MOST_NAMED])}",
@@ -63,11 +68,10 @@ def _no_json(text: str, error: ValueError) -> str:
     if not text.strip():
         return "the answer is empty"
     said = text.strip()
-    more = "…" if len(said) > _LONGEST_BEGINNING else ""
-    begins = f"{for_line(said[:_LONGEST_BEGINNING])}{more}"
+    begins = for_line(shorten(said, _LONGEST_BEGINNING))
     if str(error).startswith(_NOTHING_LIKE_IT):
         return f'the answer is not JSON; it begins: "{begins}"'
-    return f'the answer is not JSON: {_cut(str(error))}; it begins: "{begins}"'
+    return f'the answer is not JSON: {shorten(str(error), _LONGEST_TOLD)}; it begins: "{begins}"'
 
 
 def instruction(schema: JsonObject) -> str:
@@ -83,11 +87,8 @@ def last_turn(schema: JsonObject) -> str:
 
 def complaint(judged: Judged) -> str:
     """What a model is told of an answer that cannot be used: its problems, never its text."""
-    rows = [f"- {_cut(for_line(problem))}" for problem in judged.told[:_MOST_TOLD]]
-    more = len(judged.told) - len(rows)
-    if more:
-        rows.append(f"- and {more} more")
-    listed = "\n".join(rows)
+    rows = [f"- {shorten(for_line(problem), _LONGEST_TOLD)}" for problem in judged.told]
+    listed = "\n".join(first_lines(rows, _MOST_TOLD, "- "))
     return f"That answer cannot be used:\n{listed}\nAnswer again with {_ONE_VALUE}"
 
 
@@ -170,7 +171,3 @@ def _end_of_value(text: str, start: int) -> int | None:
         return None
     except RecursionError:
         raise ValueError(f"it is nested more than {MAX_DEPTH} deep") from None
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= _LONGEST_TOLD else f"{text[:_LONGEST_TOLD]}…"

@@ -18,7 +18,7 @@ from anyio.abc import TaskGroup
 
 from aish.core.errors import ExitCode
 from aish.core.frozen import slotted
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.system.computation import add_signal_handler
 from aish.system.guest import is_guest
 

@@ -8,7 +8,7 @@ import csv
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO
 
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.items.json import Lines
 from aish.items.source import LONGEST_ITEM, ItemsError
 

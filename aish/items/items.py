@@ -8,6 +8,7 @@ from typing import BinaryIO
 from aish.core.errors import did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.phrases import backticked
 from aish.items.csv_rows import csv_lists, csv_rows
 from aish.items.globbing import files_of
 from aish.items.json import json_array, json_lines
@@ -90,7 +91,7 @@ def _column(path: Path, delimiter: str, name: str) -> Iterator[tuple[int, str]]:
         rows = csv_lists(file, shown(path), delimiter)
         number, header = next(rows)
         if name not in header:
-            known = ", ".join(f"`{one}`" for one in header)
+            known = backticked(header)
             hint = did_you_mean(name, header) or f"columns: {known}"
             raise ItemsError(
                 f"there is no column `{name}`", where=f"{shown(path)}:{number}", hint=hint
@@ -143,14 +144,14 @@ def reader_of(path: Path, delimiter: str | None = None) -> Reader:
     ending = path.suffix.lower()
     reader = READERS.get(ending)
     if reader is None:
-        known = ", ".join(f"`{suffix}`" for suffix in READERS)
+        known = backticked(READERS)
         said = f"items are read from {known}, by the ending of the name"
         hint = "save the sheet as CSV" if ending in _SHEETS else None
         raise ItemsError(said, where=shown(path), hint=hint)
     if delimiter is None:
         return reader
     if ending not in DELIMITERS:
-        known = " and ".join(f"`{suffix}`" for suffix in DELIMITERS)
+        known = backticked(DELIMITERS, by=" and ")
         raise ItemsError(f"`delimiter` is for {known}", where=shown(path))
     return partial(csv_rows, delimiter=delimiter)
 

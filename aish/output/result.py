@@ -31,7 +31,7 @@ from aish.core.events import (
     plain,
 )
 from aish.core.json import JsonValue, json_text
-from aish.core.text import counted
+from aish.core.phrases import counted, shorten
 from aish.output.items.results import ItemsFile, public
 
 _MOST = 50
@@ -91,8 +91,7 @@ def annotation_rows(found: Sequence[AnnotationAdded]) -> Iterator[tuple[str, Ann
 
 def annotation_text(event: AnnotationAdded) -> str:
     """`src/total.py:2: error: the first row is left out`, as compilers write it."""
-    message = event.message
-    shown = message if len(message) <= _LONGEST else f"{message[:_LONGEST]}…"
+    shown = shorten(event.message, _LONGEST)
     place = place_text(event)
     return f"{place}: {event.level}: {shown}" if place else f"{event.level}: {shown}"
 

@@ -18,7 +18,8 @@ from aish.core.events import (
 )
 from aish.core.frozen import slotted
 from aish.core.messages import Usage
-from aish.core.text import counted, dollars, for_line
+from aish.core.phrases import counted, dollars
+from aish.core.text import for_line
 
 
 @slotted

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import field
 
 from aish.core.frozen import frozen, slotted
+from aish.core.phrases import shorten
 from aish.packs.beneath import Folder, Where, shown
 from aish.packs.reading import text_stream
 from aish.packs.results import PackError
@@ -107,8 +108,7 @@ def search_literal(folder: Folder, wanted: Wanted, query: str, *, ignore_case: b
 
 def shown_line(line: str) -> str:
     """A line without its end, cut where it is long."""
-    line = line.rstrip("\r")
-    return line if len(line) <= LONGEST_SHOWN else line[:LONGEST_SHOWN] + "…"
+    return shorten(line.rstrip("\r"), LONGEST_SHOWN)
 
 
 def _files(folder: Folder, wanted: Wanted, budget: Budget) -> Iterator[tuple[Where, int]]:

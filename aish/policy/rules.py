@@ -16,8 +16,9 @@ from aish.core.errors import UsageError
 from aish.core.events import RuleInfo
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import counted, shorten
 from aish.core.rules import RuleEntry, RuleLists
-from aish.core.text import counted, for_line, for_terminal
+from aish.core.text import for_line, for_terminal
 from aish.core.tools import Tool, ToolName
 from aish.system.globs import matches_path, matches_word
 
@@ -443,7 +444,7 @@ def _odd_word(word: str, mask: Callable[[str], str]) -> str:
 def _shown(word: str, mask: Callable[[str], str]) -> str:
     # Masked before it is cut: half a secret would not be known for one.
     text = for_line(mask(word))
-    return f"`{text if len(text) <= _SHOWN else text[:_SHOWN] + '…'}`"
+    return f"`{shorten(text, _SHOWN)}`"
 
 
 def uncertain(command: Command) -> str:

@@ -6,7 +6,8 @@ that would be invisible or turn the text around is spelled out.
 
 from collections.abc import Iterable
 
-from aish.core.text import counted, for_html
+from aish.core.phrases import counted
+from aish.core.text import for_html
 
 _VOID = frozenset({"br", "hr", "meta", "input", "col"})
 

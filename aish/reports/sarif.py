@@ -10,7 +10,8 @@ from urllib.parse import quote
 
 from aish.core.events import AnnotationAdded, AnnotationLevel, Notice, Stamped
 from aish.core.json import JsonObject, JsonValue, json_text
-from aish.core.text import counted, for_terminal
+from aish.core.phrases import counted
+from aish.core.text import for_terminal
 from aish.output.result import Annotations
 from aish.reports.figures import iso_text
 from aish.reports.units import Key, Units, reason_of, state_of

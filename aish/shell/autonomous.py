@@ -6,7 +6,7 @@ The one exception to P5, made by nobody but the person, for this session.
 from collections.abc import Callable
 
 from aish.core.frozen import slotted
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.core.tools import Tool
 
 STEPS = 25

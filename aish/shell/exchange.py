@@ -12,6 +12,7 @@ from aish.core.errors import AishError, BudgetError, UnavailableError
 from aish.core.events import Failure, Notice, Place, QuestionAsked, StepStarted, StepStatus
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, UserTurn
+from aish.core.phrases import first_of
 from aish.engine.final import failure_of
 from aish.engine.resources.resources import missing_server, require_lock
 from aish.engine.steps.context import EXIT_OF_STATUS
@@ -167,20 +168,14 @@ def _stopped(turns: Sequence[Turn]) -> Failure:
     begun = [one.tool for one in reversed(calls) if one.content == CALL_INTERRUPTED]
     verb = "was" if len(unsent) == 1 else "were"
     told = (
-        f"{_named(unsent)} {verb} not sent" if unsent else "",
-        f"whether {_named(begun)} took effect is not known" if begun else "",
+        f"{first_of(unsent, _SHOWN_CALLS)} {verb} not sent" if unsent else "",
+        f"whether {first_of(begun, _SHOWN_CALLS)} took effect is not known" if begun else "",
     )
     return Failure("interrupted", f"interrupted: {'; '.join(filter(None, told)) or _STOPPED}")
 
 
 def _is_call(turn: Turn) -> bool:
     return isinstance(turn, ToolTurn)
-
-
-def _named(tools: Sequence[str]) -> str:
-    rest = len(tools) - _SHOWN_CALLS
-    shown = ", ".join(tools[:_SHOWN_CALLS])
-    return f"{shown} and {rest} more" if rest > 0 else shown
 
 
 def _finish(

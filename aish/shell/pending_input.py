@@ -15,8 +15,8 @@ from aish.core.events import NOWHERE, AttachmentsWait, OutputWaits, WaitingAttac
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.core.messages import Turn, UserTurn
+from aish.core.phrases import counted
 from aish.core.protocols import Emit
-from aish.core.text import counted
 from aish.core.tools import Media
 
 

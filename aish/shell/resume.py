@@ -14,6 +14,7 @@ from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import NOWHERE, Notice, ServerConnected
 from aish.core.frozen import frozen
 from aish.core.messages import AssistantTurn, ToolTurn, Turn, Usage, UserTurn
+from aish.core.phrases import shorten
 from aish.core.rules import RuleEntry
 from aish.engine.resume_state import ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder, tame_name
@@ -27,7 +28,7 @@ from aish.shell.pending_input import Asked, AskedBefore, Enclosure
 from aish.shell.session import Session
 from aish.system.file_lock import BeingWrittenError
 
-_SHORT = 60
+_SHORT = 59
 LATEST = "latest"
 _OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "run.finished"})
 """What a session tells in which nobody did anything."""
@@ -143,8 +144,7 @@ def _role(record: Any) -> object:
 
 
 def _first_line(text: str) -> str:
-    first = next(iter(text.strip().splitlines()), "")
-    return first if len(first) <= _SHORT else first[: _SHORT - 1] + "…"
+    return shorten(next(iter(text.strip().splitlines()), ""), _SHORT)
 
 
 _SECRET = re.compile(r"<secret:[^<>]*>")

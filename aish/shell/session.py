@@ -23,6 +23,7 @@ from aish.core.errors import AishError, ExitCode, StepFailedError, UsageError, d
 from aish.core.events import NOWHERE, Event, Failure, ModelChosen, Notice, Place, StepStatus
 from aish.core.frozen import frozen
 from aish.core.messages import History, SystemTurn, Turn, UserTurn
+from aish.core.phrases import backticked
 from aish.core.protocols import Clock, Emit, Model
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
@@ -94,7 +95,7 @@ def known_model(alias: str, plan: Plan) -> str:
     """
     known = plan.pipeline.models
     if alias not in known:
-        listed = ", ".join(f"`{one}`" for one in known) or "none"
+        listed = backticked(known) or "none"
         hint = did_you_mean(alias, known) or f"models: {listed}"
         raise UsageError(f"no model `{alias}` in {plan.pipeline.file}", hint=hint)
     return alias

@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from aish.core.errors import StepFailedError, did_you_mean
+from aish.core.phrases import shorten
 
 MAX_OUTPUT = 4 * 1024 * 1024
 MAX_SECONDS = 5.0
@@ -125,7 +126,7 @@ def _check_bits(operator: str, bits: int) -> None:
         raise TemplateLimitError(f"the result of `{operator}` is too large")
 
 
-_MOST_SHOWN = 60
+_MOST_SHOWN = 59
 _MOST_NAMED = 8
 _DEEPEST_LOOK = 8
 
@@ -216,5 +217,4 @@ def _line_of(error: Exception) -> int | None:
 
 
 def _shown(source: str) -> str:
-    first = source.strip().partition("\n")[0]
-    return first if len(first) <= _MOST_SHOWN else f"{first[: _MOST_SHOWN - 1]}…"
+    return shorten(source.strip().partition("\n")[0], _MOST_SHOWN)

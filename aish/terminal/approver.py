@@ -12,8 +12,9 @@ from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, writable
+from aish.core.phrases import counted
 from aish.core.protocols import Answer, Question
-from aish.core.text import counted, for_terminal, suspicious
+from aish.core.text import for_terminal, suspicious
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.tty import Terminal, Turns
 from aish.terminal.visible_text import barred, labelled, visible, words

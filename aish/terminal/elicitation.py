@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.system.secrets.secrets import Secrets
 from aish.terminal.approver import YES, Masks, barred_arguments
 from aish.terminal.tty import Terminal, Turns

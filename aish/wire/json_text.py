@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from aish.core.phrases import shorten
 from aish.core.text import for_line
 
 DONE: Final = "[DONE]"
@@ -93,8 +94,7 @@ def excerpt(text: str, mask: Mask, length: int = SHOWN) -> str:
 
     It is masked before it is cut: half a secret would not be known for one.
     """
-    cut = mask(text).strip()
-    return for_line(cut[:length]) + ("…" if len(cut) > length else "")
+    return for_line(shorten(mask(text).strip(), length))
 
 
 def _end_of(pattern: re.Pattern[str], text: str, at: int) -> int:

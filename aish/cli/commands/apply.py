@@ -36,7 +36,7 @@ from aish.cli.printing import print_json, print_text
 from aish.core.events import plain
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.features.staging.apply import Application, Wish
 from aish.features.staging.file import read_staged
 from aish.system.secrets.secrets import Secrets

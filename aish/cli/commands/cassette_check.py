@@ -11,7 +11,8 @@ from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.engine.plan.plan import load_checked
 from aish.features.recording.lint import Checked, check, subjects
 

@@ -14,7 +14,8 @@ from aish.cli.loading import read_stdin
 from aish.cli.options import CassetteArgument, VerboseOption
 from aish.cli.printing import print_text
 from aish.core.errors import UsageError
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.system.files import atomic_write
 from aish.system.secrets.secrets import Secrets
 

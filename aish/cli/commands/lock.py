@@ -23,7 +23,7 @@ from aish.cli.printing import print_json, print_text
 from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, LockDiffersError, UsageError
 from aish.core.json import JsonObject
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.plan.lock.diff import difference_lines, difference_row, named
 from aish.engine.plan.lock.file import is_ignored, lock_path, read_lock, write_lock
 from aish.engine.plan.options import RunOptions

@@ -33,7 +33,7 @@ from aish.cli.plan_text import plan_lines
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.plan.order import lacks_stdin
 from aish.engine.plan.plan import make_plan
 from aish.engine.plan.validation.validate import require_steps

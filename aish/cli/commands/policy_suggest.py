@@ -11,8 +11,9 @@ from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOpti
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
+from aish.core.phrases import counted, shorten
 from aish.core.rules import RuleEntry
-from aish.core.text import counted, for_line
+from aish.core.text import for_line
 from aish.engine.plan.plan import load_checked
 from aish.features.suggest.calls import Calls, calls_of
 from aish.features.suggest.write import Wanted, wanted_in, write_rules
@@ -84,7 +85,7 @@ def _tell(calls: Calls, left_out: tuple[LeftOut, ...], wanted: Wanted, write: Pa
 
 def _call(one: LeftOut) -> str:
     told = for_line(f"{one.call.tool} {json.dumps(one.call.arguments, ensure_ascii=False)}")
-    return told if len(told) <= _SHOWN else f"{told[:_SHOWN]}…"
+    return shorten(told, _SHOWN)
 
 
 def _document(

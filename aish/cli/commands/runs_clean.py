@@ -13,7 +13,8 @@ from aish.cli.runs_text import bytes_text
 from aish.config.quantities import duration
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.features.history.clean import Cleaned, clean, to_clean
 from aish.features.history.run_store import open_stores
 

@@ -21,7 +21,7 @@ from aish.cli.printing import print_json
 from aish.cli.tables import check_kind
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
-from aish.core.text import counted
+from aish.core.phrases import backticked, counted
 from aish.features.history.merge import merge
 from aish.features.history.run_store import JOURNAL, RunStore, open_store, open_stores
 from aish.features.history.summary import find
@@ -56,7 +56,7 @@ def command(
     del verbose
     check_kind(output)
     if output.suffix.lower() not in WRITERS:
-        known = ", ".join(f"`{ending}`" for ending in WRITERS)
+        known = backticked(WRITERS)
         raise UsageError(f"results are written as {known}", where=f"-o {output}")
     check_writable(output)
     with ExitStack() as stack:

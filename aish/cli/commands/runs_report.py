@@ -29,6 +29,7 @@ from aish.cli.writable import check_reports, check_writable
 from aish.core.errors import UsageError
 from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
+from aish.core.phrases import backticked
 from aish.core.text import for_line
 from aish.features.history.run_store import RunStore, open_stores
 from aish.features.history.summary import PastJournal, events, find, open_past
@@ -147,7 +148,7 @@ def _check_table(output: Path | None, step: str | None, *, csv_raw: bool) -> Non
         return
     check_kind(output)
     if output.suffix.lower() not in WRITERS:
-        known = ", ".join(f"`{ending}`" for ending in WRITERS)
+        known = backticked(WRITERS)
         raise UsageError(f"items are written as {known}", where=f"-o {output}")
     check_writable(output)
 

@@ -13,7 +13,8 @@ from aish.cli.printing import print_text
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
 from aish.core.json import JsonObject, JsonValue, json_text
-from aish.core.text import counted, for_ci_log, for_line
+from aish.core.phrases import backticked, counted
+from aish.core.text import for_ci_log, for_line
 from aish.engine.run_folder import kept_file
 from aish.features.history.messages import Request, Wanted, requests
 from aish.features.history.run_store import RunStore, open_stores
@@ -142,9 +143,7 @@ def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
         return UsageError("no model was asked for anything here", where=where)
     word, name = ("item", wanted.item) if wanted.item is not None else ("step", wanted.step)
     said = f"no model was asked for anything in the {word} `{name}`"
-    few = ", ".join(f"`{one}`" for one in list(asked)[:5])
-    more = f" and {len(asked) - 5:,} more" if len(asked) > 5 else ""  # ruff: ignore[magic-value-comparison] - as above
-    hint = did_you_mean(name or "", asked) or f"there are requests in {few}{more}"
+    hint = did_you_mean(name or "", asked) or f"there are requests in {backticked(asked, 5)}"
     return UsageError(said, where=where, hint=hint)
 
 

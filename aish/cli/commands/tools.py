@@ -21,12 +21,13 @@ from aish.cli.options import (
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
 from aish.core.text import for_line, suspicious
 from aish.engine.preview.tool_listing import Look, ToolView
 from aish.engine.resources.resources import missing_server
 from aish.system.secrets.secrets import Secrets
 
-_WIDTH = 80
+_WIDTH = 79
 
 
 def command(
@@ -100,8 +101,7 @@ def _rows_of(found: Look, secrets: Secrets) -> None:
     for row, mark in zip(found.tools, marks, strict=True):
         told = secrets.mask(row.tool.description)
         first = for_line(told.strip().partition("\n")[0])
-        short = first if len(first) <= _WIDTH else first[: _WIDTH - 1] + "…"
-        line = f"{for_line(str(row.tool.name)):{width}}  {mark:{room}}  {short}"
+        line = f"{for_line(str(row.tool.name)):{width}}  {mark:{room}}  {shorten(first, _WIDTH)}"
         print_text(line.rstrip())
     if any(row.conditional for row in found.tools):
         print_text("\n* depends on the arguments: `aish policy explain` says how")

@@ -17,7 +17,7 @@ from aish.config.model import Pipeline, PipelineStep
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import ExitCode, Problem
 from aish.core.json import JsonValue
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.plan.credentials import unset_references
 from aish.engine.plan.lock.file import lock_of
 from aish.engine.plan.lock.pins import known_tool

@@ -14,6 +14,7 @@ from aish.config.yaml_tree import MappingNode, in_file_order
 from aish.core.errors import PipelineError, Position, Problem
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.phrases import first_of
 from aish.core.text import for_line
 from aish.output.formats.text import yaml_text
 
@@ -176,7 +177,7 @@ def _leave(root: Section, ignored: frozenset[str]) -> None:
     """The rest of a list of servers: settings of the other program, told in one line."""
     rest = [key for key in root.node.entries if key not in root.read | ignored]
     if rest:
-        shown = ", ".join(rest[:4]) + (f" and {len(rest) - 4} more" if len(rest) > 4 else "")  # ruff: ignore[magic-value-comparison] - as many as a line takes
+        shown = first_of(rest, 4)
         root.draft.skip(root.position(rest[0]), shown, "left out: settings of the other program")
 
 

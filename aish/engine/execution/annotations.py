@@ -14,7 +14,8 @@ from aish.core.errors import AishError
 from aish.core.events import AnnotationAdded, AnnotationLevel, Event, Notice, Place
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue
-from aish.core.text import counted, for_line
+from aish.core.phrases import backticked, counted, shorten
+from aish.core.text import for_line
 from aish.engine.plan.order import annotation_reads
 from aish.engine.records import Records
 from aish.templates.render import evaluate, render_value
@@ -138,7 +139,7 @@ class _Making:
                 )
         level = _text(found.get("level")) or _USUAL
         if level not in _LEVELS:
-            listed = ", ".join(f"`{known}`" for known in _LEVELS)
+            listed = backticked(_LEVELS)
             yield from self._warn(
                 where, f"`level` is {_shown(level, self.mask)}, not one of {listed}"
             )
@@ -192,8 +193,7 @@ def _text(value: JsonValue) -> str:
 
 
 def _shown(value: JsonValue, mask: Mask) -> str:
-    text = for_line(mask(text_of(value)))
-    return f"`{text[:_SHOWN]}…`" if len(text) > _SHOWN else f"`{text}`"
+    return f"`{shorten(for_line(mask(text_of(value))), _SHOWN)}`"
 
 
 def _with(

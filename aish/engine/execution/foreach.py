@@ -26,7 +26,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.cancellation import CutOffError, together, until_cancelled
 from aish.engine.execution.item_source import count, given_parts, items_of, key_of, survey_keys
 from aish.engine.execution.step import KINDS, cut_off, ends_the_run, failed, run_unit

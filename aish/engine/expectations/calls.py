@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from aish.agent.runtime import UsedCall
 from aish.config.model import Expectation, ToolMatch
 from aish.core.json import JsonValue
+from aish.core.phrases import and_more
 from aish.core.tools import ToolName
 from aish.engine.expectations.subject import Subject, short
 from aish.policy.rules import LONGEST, Fit, matches_tool, same_json
@@ -108,7 +109,7 @@ def _these(calls: Sequence[UsedCall], subject: Subject) -> str:
         + ("" if has_run(call) else f" ({call.kind})")
         for call in calls[:_MOST_SHOWN]
     ]
-    return ", ".join(shown) + _more(calls)
+    return ", ".join(shown) + and_more(len(calls) - _MOST_SHOWN)
 
 
 def _names(calls: Sequence[UsedCall]) -> str:
@@ -118,8 +119,4 @@ def _names(calls: Sequence[UsedCall]) -> str:
         f"`{call.tool}`" + ("" if has_run(call) else f" ({call.kind})")
         for call in calls[:_MOST_SHOWN]
     ]
-    return f"calls of {', '.join(shown)}{_more(calls)}"
-
-
-def _more(calls: Sequence[UsedCall]) -> str:
-    return f" and {len(calls) - _MOST_SHOWN} more" if len(calls) > _MOST_SHOWN else ""
+    return f"calls of {', '.join(shown)}{and_more(len(calls) - _MOST_SHOWN)}"

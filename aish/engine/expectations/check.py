@@ -6,7 +6,7 @@ from dataclasses import replace
 from aish.agent.runtime import CheckArguments
 from aish.config.model import Expectation, ExpectKind
 from aish.core.frozen import frozen
-from aish.core.text import dollars
+from aish.core.phrases import dollars, plural
 from aish.engine.expectations.calls import tool_called, tool_not_called, tool_sequence
 from aish.engine.expectations.rendering import UnusableError, rendered, template_sources
 from aish.engine.expectations.snapshot import snapshot
@@ -68,7 +68,7 @@ def max_seconds(expectation: Expectation, subject: Subject) -> tuple[str, str | 
 
 
 def _at_most(most: float, noun: str) -> str:
-    return f"at most {most:,.0f} {noun}" + ("" if most == 1 else "s")
+    return f"at most {most:,.0f} {plural(most, noun)}"
 
 
 def _number(expectation: Expectation) -> float:

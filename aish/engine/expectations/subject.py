@@ -9,6 +9,7 @@ from aish.core.errors import did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
+from aish.core.phrases import shorten
 from aish.engine.records import (
     Records,
     StepRecord,
@@ -168,7 +169,7 @@ def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
         if line.startswith("@@"):
             yield f"line {begin + int(line.split()[1].lstrip('-').split(',')[0])}:"
         else:
-            yield line if len(line) <= _LONGEST_LINE else f"{line[:_LONGEST_LINE]}…"
+            yield shorten(line, _LONGEST_LINE)
     if len(lines) > _MOST_LINES:
         yield f"… {len(lines) - _MOST_LINES} more lines"
 

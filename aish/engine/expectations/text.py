@@ -4,6 +4,7 @@ from aish.agent.runtime import CheckArguments
 from aish.config.model import Expectation
 from aish.core.errors import AishError
 from aish.core.json import JsonValue
+from aish.core.phrases import first_of
 from aish.engine.answer_schema import parse_whole
 from aish.engine.expectations.subject import (
     Mask,
@@ -141,8 +142,7 @@ def _environment(value: JsonValue, unwanted: JsonValue, mask: Mask) -> str:
 
 
 def _problems(problems: tuple[SchemaProblem, ...]) -> str:
-    more = f" and {len(problems) - _MOST_NAMES} more" if len(problems) > _MOST_NAMES else ""
-    return "; ".join(map(str, problems[:_MOST_NAMES])) + more
+    return first_of([str(problem) for problem in problems], _MOST_NAMES, by="; ")
 
 
 def _read(source: str, subject: Subject) -> list[str]:

@@ -11,8 +11,8 @@ from aish.core.errors import BudgetError
 from aish.core.events import NOWHERE, Place
 from aish.core.frozen import frozen
 from aish.core.messages import Finish, Usage
+from aish.core.phrases import dollars, plural
 from aish.core.protocols import Meter
-from aish.core.text import dollars
 from aish.engine.limits.budget import (
     Budget,
     Kind,
@@ -322,4 +322,4 @@ def limit_hint(over: Over) -> str:
 def _shown(kind: Kind, amount: float) -> str:
     if kind == "cost_usd":
         return dollars(amount)
-    return f"{amount:,.0f} {_NOUNS[kind]}" + ("" if amount == 1 else "s")
+    return f"{amount:,.0f} {plural(amount, _NOUNS[kind])}"

@@ -23,6 +23,7 @@ from aish.config.model import (
 )
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
+from aish.core.phrases import backticked
 from aish.models.pricing import Rates, pricing_of
 from aish.templates.render import references, references_of_expression
 from aish.wire.chat.encode import answer_limit
@@ -158,7 +159,7 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
     while waiting:
         ready = next((id for id in waiting if not any(n in waiting for n in needs[id])), None)
         if ready is None:
-            circle = ", ".join(f"`{id}`" for id in waiting)
+            circle = backticked(waiting)
             raise UsageError(f"steps need each other in a circle: {circle}", where=pipeline.name)
         ordered.append(waiting.pop(ready))
     return tuple(ordered)

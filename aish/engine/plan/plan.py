@@ -12,6 +12,7 @@ from typing import Protocol, TypeVar
 from aish.config.model import Limits, ModelEntry, Pipeline, PipelineStep, PromptStep, Step
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
+from aish.core.phrases import backticked
 from aish.engine.plan.credentials import (
     Missing,
     ResolvedModel,
@@ -240,7 +241,7 @@ def _servers(
 def _asked(pipeline: Pipeline, options: RunOptions) -> tuple[str | None, tuple[Step, ...]]:
     """The default model, and the steps in order, with the command line's model in all of them."""
     if options.model is not None and options.model not in pipeline.models:
-        known = ", ".join(f"`{alias}`" for alias in pipeline.models) or "none"
+        known = backticked(pipeline.models) or "none"
         raise UsageError(f"no model `{options.model}` in {pipeline.file}", hint=f"models: {known}")
     steps = in_order(pipeline)
     if options.model is None:

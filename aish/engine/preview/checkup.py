@@ -11,7 +11,7 @@ from typing import Literal
 from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, LockDiffersError, PipelineError
 from aish.core.frozen import frozen
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan

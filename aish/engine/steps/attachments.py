@@ -8,6 +8,7 @@ from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
+from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Capability, Media, Part, Resource
 from aish.engine.plan.uris import is_uri, matches
@@ -177,7 +178,7 @@ def _name_it(uri: str, aliases: Sequence[str]) -> str:
 
 
 def _listed(aliases: Iterable[str]) -> str:
-    return ", ".join(f"`{alias}`" for alias in aliases)
+    return backticked(aliases)
 
 
 def _shown(wanted: Attachment, parts: Iterable[Part], *, sees_images: bool) -> Attached:

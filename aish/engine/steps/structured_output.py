@@ -12,8 +12,8 @@ from aish.agent.runtime import AgentRuntime, add_usage
 from aish.core.events import Failure, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.phrases import counted
 from aish.core.protocols import AnswerSchema
-from aish.core.text import counted
 from aish.engine.answer_schema import Judged, complaint, judge, last_turn
 
 _LONGEST = 400

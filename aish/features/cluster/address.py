@@ -7,6 +7,7 @@ from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
+from aish.core.phrases import backticked
 
 MOST_WORKERS = 256
 _LAST_PORT = 65535
@@ -85,7 +86,7 @@ def _refuse_files(files: dict[str, Path | None], of: str) -> None:
 def _certificates(files: dict[str, Path | None]) -> Certificates:
     missing = [flag for flag, path in files.items() if path is None]
     if missing:
-        named = " and ".join(f"`{flag}`" for flag in missing)
+        named = backticked(missing, by=" and ")
         said = f"`tls://` needs {named}"
         raise UsageError(said, hint="both ends prove by certificates who they are")
     ca, cert, key = starmap(_there, files.items())

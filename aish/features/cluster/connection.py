@@ -8,6 +8,7 @@ from importlib.util import find_spec
 import anyio
 
 from aish.core.errors import UsageError
+from aish.core.phrases import backticked
 
 _PATIENCE = 30
 _CLOSING = 5.0
@@ -22,7 +23,7 @@ def require_dask() -> None:
     """
     missing = [name for name in ("distributed", "cryptography") if find_spec(name) is None]
     if missing:
-        named = " and ".join(f"`{name}`" for name in missing)
+        named = backticked(missing, by=" and ")
         raise UsageError(f"`--cluster` needs {named}, not installed here", hint=INSTALL)
 
 

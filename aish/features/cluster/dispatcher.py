@@ -21,6 +21,7 @@ from aish import __version__
 from aish.config.model import Step
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError, UnavailableError
 from aish.core.events import NOWHERE, Event, Failure, Notice, Retry, ToolDecided
+from aish.core.phrases import backticked
 from aish.engine.cancellation import together
 from aish.engine.execution.step import failed
 from aish.engine.limits.budget import Lease
@@ -507,9 +508,8 @@ async def _value(task: "Future[Any]") -> Packed | None:
 
 def _untracked(tools: tuple[str, ...]) -> str:
     """What is said of a step of which a worker that is lost may have made calls."""
-    named = ", ".join(f"`{tool}`" for tool in tools[:3])
-    more = f" and {len(tools) - 3} more" if tools[3:] else ""
-    return f"items run on workers: calls of {named}{more} are written down when an item comes back"
+    named = backticked(tools, 3)
+    return f"items run on workers: calls of {named} are written down when an item comes back"
 
 
 def _end(item: CarriedItem, record: StepRecord) -> None:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from aish.config.model import CallStep, PipelineStep, PromptStep, RunStep, Step
 from aish.core.events import Failure
 from aish.core.frozen import frozen
-from aish.core.text import counted
+from aish.core.phrases import backticked, counted
 from aish.core.tools import ToolName
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.local_commands import SHELL_RUN
@@ -68,7 +68,7 @@ def _callable(step: Step, plan: Plan, resources: Resources) -> Iterator[ToolName
 def after_loss(tools: tuple[str, ...], lost: int, *, retry_unknown: bool) -> Failure | None:
     """Why an item may not be begun again, where that is so; it was on so many lost workers."""
     if tools and not retry_unknown:
-        named = ", ".join(f"`{tool}`" for tool in tools[:3]) + (", …" if tools[3:] else "")
+        named = backticked(tools, 3)
         why = f"{LOST}, and calls of {named} may have been sent: they are not made again unasked"
         hint = (
             "look what became of them; `--resume --retry-failed --retry-unknown` runs the item "

@@ -19,7 +19,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.text import counted
+from aish.core.phrases import backticked, counted, first_of
 from aish.features.history.run_store import RunStore
 from aish.features.history.summary import events, open_past
 from aish.items.shards import holds
@@ -148,9 +148,9 @@ def _check_one_run(parts: Sequence[Part]) -> None:
             raise MergeError(f"{said} as `{first.name}`", where=part.name)
         different = sorted(_different(first, part))
         if different:
-            shown = ", ".join(f"`{name}`" for name in different[:_SHOWN])
-            more = f" and {len(different) - _SHOWN} more" if len(different) > _SHOWN else ""
-            said = f"it is not the same run as `{first.name}`: {shown}{more} differ"
+            said = (
+                f"it is not the same run as `{first.name}`: {backticked(different, _SHOWN)} differ"
+            )
             raise MergeError(said, where=part.name)
 
 
@@ -172,11 +172,10 @@ def _check_shards(parts: Sequence[Part]) -> None:
             raise MergeError(said, where=part.name)
     missing = [index for index in range(1, of + 1) if index not in there]
     if missing:
-        shown = ", ".join(f"{index}/{of}" for index in missing[:_SHOWN])
-        more = f" and {len(missing) - _SHOWN} more" if len(missing) > _SHOWN else ""
+        shown = first_of([f"{index}/{of}" for index in missing], _SHOWN)
         noun, verb = ("shards", "are") if len(missing) > 1 else ("shard", "is")
         hint = f"`aish run FILE --shard {missing[0]}/{of}` runs it, with what the others were given"
-        raise MergeError(f"the {noun} {shown}{more} {verb} missing", hint=hint)
+        raise MergeError(f"the {noun} {shown} {verb} missing", hint=hint)
 
 
 def _check_rows(into: ItemsFile, step: str) -> None:

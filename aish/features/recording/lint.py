@@ -29,6 +29,7 @@ from aish.cassettes.scan import scan, scan_text
 from aish.config.model import CallStep, CassetteSettings, Pipeline, Prompt, PromptStep, RunStep
 from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
+from aish.core.phrases import backticked
 from aish.engine.plan.case_rows import with_rows
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import systems_of
@@ -193,7 +194,7 @@ def _models(plan: Plan, turns: Iterable[ModelTurn]) -> Iterator[str]:
         entry = plan.models[alias].entry
         name = entry.model or (smollm2.NAME if entry.embedded else alias)
         if name not in asked and "<secret:" not in name:
-            known = ", ".join(f"`{one}`" for one in asked)
+            known = backticked(asked)
             yield f"model `{alias}`: the recording asked {known}, and the file names `{name}`"
 
 

@@ -28,6 +28,7 @@ from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, CassetteInfo, CassetteMode, CassetteUse, Event, Level, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
+from aish.core.phrases import first_lines
 from aish.core.protocols import Clock, Emit
 from aish.core.tools import ToolResult
 from aish.engine.environment import Recorder, RecordingEnd
@@ -485,10 +486,8 @@ def _not_kept(tape: RunRecorder, code: ExitCode, emit: Emit) -> RecordingEnd:
 def _leftover(tape: RunRecorder, left: Sequence[tuple[int, Interaction]]) -> LeftoverError:
     one, many = "interaction of {} was not used", "interactions of {} were not used"
     said = (one if len(left) == 1 else many).format(tape.session.shown)
-    lines = [f"{len(left)} {said}"]
-    lines += [f"{number}: {_named(other)}" for number, other in left[:_SHOWN]]
-    if len(left) > _SHOWN:
-        lines.append(f"and {len(left) - _SHOWN} more")
+    listed = [f"{number}: {_named(other)}" for number, other in left]
+    lines = [f"{len(left)} {said}", *first_lines(listed, _SHOWN)]
     hint = f"if the change is meant, `{tape.session.choice.renewal}` records it again"
     return LeftoverError("\n".join(lines), hint=hint)
 

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from aish.config.loader import lookup_position
 from aish.config.model import Pipeline
 from aish.core.events import Notice, Place
+from aish.core.phrases import first_lines
 from aish.engine.resume_state import ResumeRefusedError
 
 _SHOWN = 20
@@ -28,7 +29,7 @@ def check_same(before: Mapping[str, object], now: Mapping[str, object], pipeline
         raise ResumeRefusedError(said, hint=f"run it anew, or {_FORCE}")
     found = differences(before, now, pipeline)
     if found:
-        lines = "".join(f"\n  {line}" for line in _cut(found))
+        lines = "".join(f"\n  {line}" for line in first_lines(found, _SHOWN, "… "))
         hint = f"put it back as it was, run anew without `--resume`, or {_FORCE}"
         raise ResumeRefusedError(f"the run would not be the same any more:{lines}", hint=hint)
 
@@ -40,16 +41,11 @@ def forced(
     found = differences(before, now, pipeline)
     if not found:
         return ()
-    text = f"gone on with by `--force`, although {'; '.join(_cut(found))}"
+    text = f"gone on with by `--force`, although {'; '.join(first_lines(found, _SHOWN, '… '))}"
     return (Notice(Place(), "warning", "resume_forced", text),)
 
 
 _FORCE = "`--force` goes on: what is done stays as it is"
-
-
-def _cut(found: tuple[str, ...]) -> tuple[str, ...]:
-    more = len(found) - _SHOWN
-    return (*found[:_SHOWN], f"… and {more} more") if more > 0 else found
 
 
 def _told(

@@ -9,7 +9,8 @@ from aish.agent.turn_json import ReadFile
 from aish.core.events import Notice, Place
 from aish.core.json import JsonObject, json_text
 from aish.core.messages import Turn
-from aish.core.text import counted, safe_utf8
+from aish.core.phrases import counted
+from aish.core.text import safe_utf8
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord

@@ -8,7 +8,8 @@ from importlib import import_module
 from itertools import starmap
 
 from aish.core.json import json_text
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted, first_lines, shorten
+from aish.core.text import for_line
 from aish.core.tools import Annotations, Tool, ToolName
 from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import ResumeRefusedError
@@ -16,7 +17,7 @@ from aish.features.resume.scan import Call, Open, Scan
 from aish.packs.catalogue import OLDER_NAMES, PACKS
 
 _SHOWN = 10
-_LONGEST = 120
+_LONGEST = 119
 _HINT = (
     "look what became of them; `--retry-unknown` runs what is not finished again, calls included; "
     "rules under `mcp.parallel` (it only reads) or `mcp.idempotent` let a tool be called again"
@@ -59,19 +60,13 @@ def _said(unknown: list[str], repeated: list[str], lost: list[str]) -> Iterator[
         have = "has" if len(lost) == 1 else "have"
         items = counted(len(lost), "item")
         yield f"{items} {have} not come back from workers, and may have made calls:"
-        yield from _cut([f"  {place}" for place in lost])
+        yield from first_lines([f"  {place}" for place in lost], _SHOWN, "  … ")
     if unknown:
         yield f"{counted(len(unknown), 'call')} began, and the journal does not tell how it ended:"
-        yield from _cut(unknown)
+        yield from first_lines(unknown, _SHOWN, "  … ")
     if repeated:
         yield f"{counted(len(repeated), 'call')} would be made again, as their step did not finish:"
-        yield from _cut(repeated)
-
-
-def _cut(lines: list[str]) -> Iterator[str]:
-    yield from lines[:_SHOWN]
-    if len(lines) > _SHOWN:
-        yield f"  … and {len(lines) - _SHOWN} more"
+        yield from first_lines(repeated, _SHOWN, "  … ")
 
 
 def _line(unit: Open, call: Call) -> str:
@@ -85,8 +80,7 @@ def _place(step: str, item: str | None) -> str:
 
 
 def _short(text: str) -> str:
-    line = for_line(text)
-    return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
+    return shorten(for_line(text), _LONGEST)
 
 
 def tags(texts: Iterable[str | None]) -> bool:

@@ -28,8 +28,8 @@ from aish.core.events import Event, Exit, Place, RunFinished, StepFinished, Step
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, canonical
 from aish.core.messages import Usage
+from aish.core.phrases import counted, first_of
 from aish.core.protocols import Emit
-from aish.core.text import counted
 from aish.core.tools import Tool
 from aish.engine.cancellation import Interrupt, interruptible
 from aish.engine.environment import RunEnvironment
@@ -447,10 +447,9 @@ def require_settled(
             and is_unsettled(state, wish, idempotent=call.digest in idempotent)
         ]
         if found:
-            names = ", ".join(f"`{call.id}` ({call.name})" for call in found[:_SHOWN])
-            more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
+            names = first_of([f"`{call.id}` ({call.name})" for call in found], _SHOWN)
             raise UnsettledError(
-                f"{counted(len(found), 'staged call')} {said}: {names}{more}",
+                f"{counted(len(found), 'staged call')} {said}: {names}",
                 hint=f"look what is there; then `{flag}` makes it again, `--skip ID` leaves it out",
             )
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.frozen import frozen
+from aish.core.phrases import backticked
 from aish.features.yaml_files import SUFFIXES, beginning, files_below, is_cassette, is_pipeline
 
 USUAL = Path("pipelines")
@@ -49,7 +50,7 @@ def find_files(paths: Sequence[Path]) -> Search:
         else:
             raise UsageError("there is no such file or folder", where=str(path))
     if not found:
-        named = ", ".join(f"`{path}`" for path in paths)
+        named = backticked(paths)
         hint = "a pipeline is a `.yaml` file with `aish: 1`; `aish init` writes one"
         raise UsageError(f"no pipeline files in {named}", hint=hint)
     return Search(tuple(found.values()), frozenset(searched))

@@ -18,8 +18,8 @@ from aish.core.errors import AishError, BudgetError, ExitCode, UsageError, did_y
 from aish.core.events import Exit, Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
+from aish.core.phrases import backticked, dollars
 from aish.core.protocols import Approver, Clock
-from aish.core.text import dollars
 from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import execute
@@ -163,7 +163,7 @@ def _check_models(jobs: Sequence[Job], models: Sequence[str]) -> None:
         known = job.pipeline.models
         for model in models:
             if model not in known:
-                named = ", ".join(f"`{alias}`" for alias in known) or "none"
+                named = backticked(known) or "none"
                 hint = did_you_mean(model, known) or f"models: {named}"
                 raise UsageError(f"no model `{model}` in {job.file}", hint=hint)
 

@@ -16,7 +16,7 @@ from typing import NoReturn, Protocol, Self
 from aish.cassettes.file import shown
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen, slotted
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.engine.plan.case_rows import with_rows
 from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.features.testing.case import run_case

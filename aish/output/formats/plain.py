@@ -37,7 +37,8 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.json import json_text, structured
-from aish.core.text import counted, for_ci_log, for_line
+from aish.core.phrases import counted, shorten
+from aish.core.text import for_ci_log, for_line
 from aish.output.progress.counts import Batches
 from aish.output.progress.log import ItemLog
 from aish.output.status import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text, tokens_text
@@ -109,7 +110,9 @@ class Plain:
             case TurnFinished():
                 yield _turn_finished(event, at)
             case ToolDecided():
-                called = _short(f"{event.tool} {json_text(event.arguments, spaced=True)}")
+                called = shorten(
+                    f"{event.tool} {json_text(event.arguments, spaced=True)}", _LONGEST
+                )
                 yield f"{at}tool {called}: {event.verdict} ({event.rule})"
             case ToolFinished():
                 yield _tool_finished(event, at)
@@ -117,9 +120,10 @@ class Plain:
                 yield f"{at}the answer so far is withdrawn"
             case Retry():
                 again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
-                yield f"{at}retry: {event.endpoint}: {_short(event.reason)}; {again}"
+                yield f"{at}retry: {event.endpoint}: {shorten(event.reason, _LONGEST)}; {again}"
             case Fallback():
-                yield f"{at}fallback: {event.source} to {event.target}: {_short(event.reason)}"
+                reason = shorten(event.reason, _LONGEST)
+                yield f"{at}fallback: {event.source} to {event.target}: {reason}"
             case Notice():
                 first, *rest = lines_of(event.text, event.code)
                 yield f"{at}{event.level}: {first} ({event.code})"
@@ -183,7 +187,7 @@ def _run_started(event: RunStarted) -> Iterator[str]:
         yield f"model {model.alias}: {model.model} at {model.origin}"
     for server in event.servers:
         said = counted(server.tools, "tool") if server.state == "ready" else server.error
-        more = f", {_short(said)}" if said else ""
+        more = f", {shorten(said, _LONGEST)}" if said else ""
         yield f"server {server.alias} ({server.transport}): {server.state}{more}"
     if event.cassette is not None:
         yield cassette_text(event.cassette)
@@ -215,20 +219,20 @@ def _answer(event: StepFinished, at: str) -> Iterator[str]:
     if not lines:
         return
     yield f"{at}answer:"
-    yield from (f"{at}  {_short(line)}" for line in lines[:_MOST_LINES])
+    yield from (f"{at}  {shorten(line, _LONGEST)}" for line in lines[:_MOST_LINES])
     if len(lines) > _MOST_LINES:
         yield f"{at}  … {counted(len(lines) - _MOST_LINES, 'more line')}"
 
 
 def _turn_finished(event: TurnFinished, at: str) -> str:
     parts = [event.finish, tokens_text(event.usage), seconds_text(event.seconds)]
-    said = f": {_short(event.text.strip())}" if event.text.strip() else ""
+    said = f": {shorten(event.text.strip(), _LONGEST)}" if event.text.strip() else ""
     return f"{at}{event.model} answered ({', '.join(filter(None, parts))}){said}"
 
 
 def _tool_finished(event: ToolFinished, at: str) -> str:
     size = counted(len(event.content), "character")
-    said = size if event.kind == "ok" else _short(event.content)
+    said = size if event.kind == "ok" else shorten(event.content, _LONGEST)
     kept = f", whole in {event.full}" if event.full else ""
     took = seconds_text(event.seconds)
     return f"{at}tool {event.tool}: {event.kind}, {took}{kept}: {said}"
@@ -237,7 +241,3 @@ def _tool_finished(event: ToolFinished, at: str) -> str:
 def _at(place: Place) -> str:
     where = [part for part in (place.step, place.item) if part is not None]
     return f"{' '.join(where)}: " if where else ""
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"

@@ -25,7 +25,8 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text, safe_json
-from aish.core.text import counted, for_ci_log, for_terminal, safe_utf8
+from aish.core.phrases import counted
+from aish.core.text import for_ci_log, for_terminal, safe_utf8
 from aish.output.items.results import ItemsFile, Row
 
 _PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")

@@ -27,6 +27,7 @@ from aish.core.errors import ExitCode, UsageError
 from aish.core.events import Place, RunFinished, Stamped, StepFinished
 from aish.core.frozen import slotted
 from aish.core.json import JsonValue, json_text
+from aish.core.phrases import backticked
 from aish.core.text import safe_utf8
 from aish.output.items.results import ItemsFile, Row, public
 from aish.system.files import atomic_pieces
@@ -210,7 +211,7 @@ def step_of(steps: Sequence[str], wanted: str | None, where: str | None = None) 
     Raises:
         UsageError: there is no such step, or several and none is named.
     """
-    names = ", ".join(f"`{name}`" for name in steps) or "none"
+    names = backticked(steps) or "none"
     if wanted is not None:
         if wanted in steps:
             return wanted

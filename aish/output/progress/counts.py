@@ -24,7 +24,7 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
-from aish.core.text import dollars
+from aish.core.phrases import dollars
 from aish.output.status import seconds_text, tokens_text
 from aish.output.style import Look, cells
 

@@ -54,7 +54,8 @@ from aish.core.events import (
     Verdict,
 )
 from aish.core.json import JsonValue, json_text
-from aish.core.text import counted, dollars, for_line, for_terminal
+from aish.core.phrases import counted, dollars
+from aish.core.text import for_line, for_terminal
 from aish.output.markdown.blocks import LONGEST, Line
 from aish.output.markdown.wrap import Folding, folded
 from aish.output.result import annotation_text

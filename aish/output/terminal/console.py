@@ -41,7 +41,8 @@ from aish.core.events import (
     TurnProgress,
     TurnStarted,
 )
-from aish.core.text import counted, for_line, for_terminal
+from aish.core.phrases import counted
+from aish.core.text import for_line, for_terminal
 from aish.output.progress.panel import ItemDisplay
 from aish.output.screen import OutputLock, Screen
 from aish.output.status import OF_ITEMS, Tally, Waits, cassette_text, lines_of, seconds_text

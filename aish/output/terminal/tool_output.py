@@ -10,7 +10,8 @@ from collections.abc import Iterator
 
 from aish.core.events import ToolFinished
 from aish.core.json import JsonValue, json_text
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.output.status import seconds_text
 from aish.output.style import Look
 

@@ -13,6 +13,7 @@ from typing import TextIO
 
 from aish.core.events import AnnotationLevel
 from aish.core.frozen import frozen
+from aish.core.phrases import shorten
 from aish.core.text import for_terminal
 from aish.system.secrets.secrets import Secrets
 
@@ -65,8 +66,7 @@ def goes_to_the_runner(stream: TextIO) -> bool:
 
 
 def _shown(text: str) -> str:
-    cut = text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
-    return for_terminal(cut)
+    return for_terminal(shorten(text, _LONGEST))
 
 
 def _data(text: str) -> str:

@@ -28,7 +28,8 @@ from aish.core.events import (
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted, shorten
+from aish.core.text import for_line
 from aish.output.formats.junit import CaseResult, Suite
 from aish.output.result import LEVELS, Annotations, place_text
 from aish.output.status import Tally, seconds_text
@@ -290,13 +291,13 @@ class Page:
 
 def code(text: str, longest: int = _CELL) -> Markup:
     """A stranger's text on one line."""
-    return tag("code", for_line(_short(text, longest)))
+    return tag("code", for_line(shorten(text, longest)))
 
 
 def pre(text: str) -> Markup:
     """A stranger's text with its line ends."""
     # A line end that comes first in a `pre` is not shown.
-    return tag("pre", f"\n{_short(text, _TEXT)}")
+    return tag("pre", f"\n{shorten(text, _TEXT)}")
 
 
 def value(found: JsonValue) -> Markup:
@@ -311,7 +312,7 @@ def value(found: JsonValue) -> Markup:
 
 def within(text: str) -> Markup:
     """A text with its line ends, in a block that an empty line would end."""
-    lines = _short(text.strip(), _PROSE).splitlines() or [""]
+    lines = shorten(text.strip(), _PROSE).splitlines() or [""]
     first, *others = (code(line, _PROSE) for line in lines)
     return joined([first, *(part for line in others for part in (tag("br"), line))])
 
@@ -351,10 +352,6 @@ def _rows(
     left = count - len(shown)
     more = _table_row("td", [f"and {left:,} more"]) if left else None
     return tag("table", top, *shown, more)
-
-
-def _short(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def _table_row(cell: str, texts: Sequence[str | None]) -> Markup:

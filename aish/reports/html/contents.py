@@ -10,6 +10,7 @@ from dataclasses import field
 from aish.core.events import Notice, Stamped
 from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
+from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.output.result import Annotations
 from aish.reports.html.conversation import Room, unit_body
@@ -174,5 +175,4 @@ def _preview(unit: Unit) -> str:
         said = reason.message
     else:
         said = (unit.finished.text if unit.finished is not None else None) or ""
-    line = for_line(said[: 2 * _PREVIEW].strip())
-    return line if len(line) <= _PREVIEW else f"{line[:_PREVIEW]}…"
+    return shorten(for_line(said[: 2 * _PREVIEW].strip()), _PREVIEW)

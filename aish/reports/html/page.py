@@ -22,7 +22,8 @@ from aish.core.events import ItemFinished, Retry, RunFinished, RunStarted, StepF
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.output.result import LEVELS, place_text
 from aish.reports.figures import (
     UNKNOWN,

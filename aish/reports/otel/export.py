@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from aish import __version__
 from aish.core.errors import UsageError
 from aish.core.events import Stamped
-from aish.core.text import counted
+from aish.core.phrases import counted
 from aish.reports.otel import conventions
 from aish.reports.otel.spans import Span, Spans
 

@@ -5,8 +5,9 @@ from typing import Literal
 
 from aish.core.errors import UsageError
 from aish.core.events import NOWHERE, RuleAdded
+from aish.core.phrases import counted
 from aish.core.rules import RuleEntry
-from aish.core.text import counted, for_line
+from aish.core.text import for_line
 from aish.core.tools import Tool
 from aish.engine.preview.tool_listing import view
 from aish.policy.rules import LOCAL_COMMAND, Rule, split_glob

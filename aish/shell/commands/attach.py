@@ -7,7 +7,8 @@ from pathlib import Path
 
 from aish.config.model import Attachment
 from aish.core.errors import StepFailedError, UsageError, did_you_mean
-from aish.core.text import counted, for_line
+from aish.core.phrases import backticked, counted
+from aish.core.text import for_line
 from aish.core.tools import PromptMessage, ServerPromptInfo
 from aish.engine.plan.uris import is_uri
 from aish.engine.steps.attachments import Attached, attachment, refuse_long
@@ -181,7 +182,7 @@ def _check(prompt: ServerPromptInfo, given: Mapping[str, str]) -> None:
     missing = [one for one in missing if one not in given]
     if missing:
         hint = f"`:attach {name} {' '.join(f'{one}=…' for one in missing)}`"
-        listed = ", ".join(f"`{one}`" for one in missing)
+        listed = backticked(missing)
         raise UsageError(f"the prompt `{name}` needs {listed}", hint=hint)
 
 

@@ -5,7 +5,8 @@ from aish.agent.token_estimate import TokenEstimator, weigh_rest
 from aish.agent.wording import rounds_left_out
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import UserTurn
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.shell.command import Command
 from aish.shell.servers import known_tools, still_connecting
 from aish.shell.session import Session

@@ -4,7 +4,8 @@ import os
 from pathlib import Path
 
 from aish.core.errors import UsageError
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted
+from aish.core.text import for_line
 from aish.shell.command import Command
 from aish.shell.session import Session
 

@@ -7,10 +7,12 @@ from collections.abc import Iterator
 
 import anyio
 
+from aish.agent.runtime import Mask
 from aish.config.model import ServerEntry
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import NOWHERE, Notice, ServerInfo
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted, shorten
+from aish.core.text import for_line
 from aish.core.tools import Tool, ToolName
 from aish.engine.preview.tool_listing import ToolView, view
 from aish.policy.rules import SEPARATOR, Rule, matches_tool, split_glob
@@ -29,7 +31,7 @@ from aish.shell.servers import (
 )
 from aish.shell.session import Session
 
-_SHORT = 72
+_SHORT = 71
 _SOON = 1.0
 """Seconds that a connection may take before that is told."""
 _CONDITIONAL = "* depends on the arguments: `:mcp tool ALIAS__NAME` tells the rules"
@@ -61,16 +63,17 @@ async def _list(session: Session, rest: str) -> None:
     if not servers:
         session.open.out.show("no servers: `:mcp connect URL` connects to one")
         return
-    rows = [("alias", "transport", "address", "tools", "state"), *map(_row, servers)]
-    session.open.out.rows(rows)
+    mask = session.open.box.runtime.mask
+    head = ("alias", "transport", "address", "tools", "state")
+    session.open.out.rows([head, *(_row(server, mask) for server in servers)])
 
 
-def _row(server: ServerInfo) -> tuple[str, ...]:
+def _row(server: ServerInfo, mask: Mask) -> tuple[str, ...]:
     count = str(server.tools) if server.state == "ready" else "-"
     why, *said = (server.error or "").split("\n")
     if said:
         # The last words of a child say most; what was before them is in its log.
-        why = f"{why} {_short(said[-1])}"
+        why = f"{why} {shorten(mask(said[-1]), _SHORT)}"
     state = f"{server.state}: {why}" if why else server.state
     return server.alias, server.transport, server.address, count, state
 
@@ -86,7 +89,8 @@ async def _tools(session: Session, rest: str) -> None:
     views = [
         _view(session, tool) for tool in tools if glob is None or matches_tool(glob, tool.name)
     ]
-    out.rows([(str(one.tool.name), _mark(one), _first_line(one.tool)) for one in views])
+    mask = session.open.box.runtime.mask
+    out.rows([(str(one.tool.name), _mark(one), _first_line(one.tool, mask)) for one in views])
     if not views:
         out.show("no tools" if glob is None else f"no tool matches {for_line(glob)}")
     if any(one.conditional for one in views):
@@ -107,12 +111,8 @@ def _mark(found: ToolView) -> str:
     return f"{found.verdict}*" if found.conditional else found.verdict
 
 
-def _first_line(tool: Tool) -> str:
-    return _short(tool.description.strip().partition("\n")[0])
-
-
-def _short(line: str) -> str:
-    return line if len(line) <= _SHORT else line[: _SHORT - 1] + "…"
+def _first_line(tool: Tool, mask: Mask) -> str:
+    return shorten(mask(tool.description).strip().partition("\n")[0], _SHORT)
 
 
 async def _tool(session: Session, rest: str) -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from aish.core.errors import AishError, UsageError
 from aish.core.messages import Usage
-from aish.core.text import counted, dollars, for_line
+from aish.core.phrases import counted, dollars
+from aish.core.text import for_line
 from aish.shell.command import Command
 from aish.shell.resume import find_session, past_sessions
 from aish.shell.session import Session

@@ -3,13 +3,14 @@
 from aish.agent.compaction import last_question
 from aish.core.errors import UsageError
 from aish.core.messages import ToolTurn
+from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.shell.command import Command
 from aish.shell.exchange import ask
 from aish.shell.session import Session
 
 _NOTHING = "nothing was asked yet in this conversation"
-_SHOWN = 60
+_SHOWN = 59
 _GOES_AGAIN = "What had gone out with it, attachments and output of `!` lines, goes out again."
 
 
@@ -46,16 +47,13 @@ async def _undo(session: Session, rest: str) -> None:
     _take_back(session, "undone")
     gone = before[len(session.history.turns) :]
     session.look_back()
-    session.open.out.show(for_line(f"left out, with its answer: {_short(text)}"))
+    shown = shorten(session.open.box.runtime.mask(text), _SHOWN)
+    session.open.out.show(for_line(f"left out, with its answer: {shown}"))
     if any(isinstance(turn, ToolTurn) for turn in gone):
         session.open.out.show("what tools did is not undone")
     if session.attached.names:
         names = ", ".join(session.attached.names)
         session.open.out.show(for_line(f"goes out with the next line again: {names}"))
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
 
 
 async def _retry(session: Session, rest: str) -> None:

@@ -13,6 +13,7 @@ from aish.config.model import PLATFORM_SHELL, ServerEntry
 from aish.core.errors import AishError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.engine.plan.uris import is_uri
 from aish.engine.resources.local_commands import command_arguments
@@ -184,7 +185,7 @@ class _Output:
 def _output(waited: Waited, told: Told) -> _Output:
     why = _why_not(waited, told)
     if why is not None:
-        shown = for_line(waited.command[:_SHOWN]) + ("…" if len(waited.command) > _SHOWN else "")
+        shown = for_line(shorten(waited.command, _SHOWN))
         remark = f"The output of `{shown}` stands as it was: {why}." if waited.command else ""
         return _Output(literal(waited.text), remark=remark)
     run: JsonValue = literal(waited.command)

@@ -7,7 +7,8 @@ CommonMark says, as far as it concerns whole lines at the margin.
 import re
 from collections.abc import Sequence
 
-from aish.core.text import counted, for_line
+from aish.core.phrases import counted, shorten
+from aish.core.text import for_line
 
 _SHOWN = 80
 MARK = "CMD: "
@@ -66,7 +67,7 @@ def skipped(commands: Sequence[str]) -> str:
 
 def brief(command: str) -> str:
     """A proposal in a line of ours."""
-    return for_line(command[:_SHOWN]) + ("…" if len(command) > _SHOWN else "")
+    return for_line(shorten(command, _SHOWN))
 
 
 def _closes(line: str, fence: str) -> bool:

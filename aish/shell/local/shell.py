@@ -270,7 +270,7 @@ class LocalShell:
             ran = await self._each(left)
         except anyio.get_cancelled_exc_class():
             if left:
-                self._tell(skipped(left))
+                self._tell(skipped([self._runtime.mask(command) for command in left]))
             raise
         if more:
             self._tell(more)
@@ -293,7 +293,7 @@ class LocalShell:
         return ran
 
     def _refuse(self, command: str, why: str) -> None:
-        shown = brief(command)
+        shown = brief(self._runtime.mask(command))
         self._tell(f"`{shown}` is not run: {why}")
         self._buffer.add(not_run(shown, f"[aish] not run: {why}"))
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import first_of, shorten
 
 _TOKEN = re.compile(
     r"""
@@ -300,7 +301,7 @@ _SHAPES: Mapping[str, Callable[[Any], bool]] = {
 
 Path = tuple[str | int, ...]
 
-_LONGEST = 80
+_LONGEST = 79
 _MOST_CHOICES = 20
 _NAME = re.compile(r"[^\W\d][\w-]*\Z")
 _BOUNDS: Mapping[str, str] = {
@@ -351,7 +352,7 @@ def spell_path(path: Iterable[str | int]) -> str:
         elif _NAME.match(step):
             parts.append(f".{step}" if parts else step)
         else:
-            parts.append(f"[{json.dumps(_cut(step), ensure_ascii=False)}]")
+            parts.append(f"[{json.dumps(shorten(step, _LONGEST), ensure_ascii=False)}]")
     return "".join(parts)
 
 
@@ -393,7 +394,7 @@ def unmet(path: Path, keyword: str, wanted: Any, value: Any, otherwise: str = ""
     elif keyword == "uniqueItems":
         message = "has the same item twice"
     else:
-        message = _cut(otherwise, 300)
+        message = shorten(otherwise, 300)
     return SchemaProblem(path, message, keyword, allowed=allowed)
 
 
@@ -418,12 +419,12 @@ def nearest(
 def show(value: Any) -> str:
     """A value in a few characters."""
     if isinstance(value, str):
-        return repr(_cut(value))
+        return repr(shorten(value, _LONGEST))
     if isinstance(value, Mapping):
         return "an object"
     if isinstance(value, Sequence):
         return "an array"
-    return _cut(json.dumps(value))
+    return shorten(json.dumps(value), _LONGEST)
 
 
 def _distance(problems: Sequence[SchemaProblem], path: Path, value: Any) -> tuple[int, int, int]:
@@ -454,12 +455,7 @@ def _none_of(problems: Sequence[SchemaProblem], value: Any) -> SchemaProblem:
 
 
 def _listed(words: Sequence[str]) -> str:
-    shown = ", ".join(_cut(word) for word in words[:_MOST_CHOICES])
-    return f"{shown} and {len(words) - _MOST_CHOICES} more" if len(words) > _MOST_CHOICES else shown
-
-
-def _cut(text: str, longest: int = _LONGEST) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 1]}…"
+    return first_of([shorten(word, _LONGEST) for word in words], _MOST_CHOICES)
 
 
 class TooManyStepsError(Exception):

@@ -6,6 +6,7 @@ import re
 import pytest
 from e2e_project import ModelEndpoints, Project, stdio
 from model_endpoint import Reply, delta, json_reply, sse, stream_reply, text_reply, tool_reply
+from shell_scene import piped
 
 SECRET = "planted-0123456789-abcdefghij"
 HALF = SECRET[:12]
@@ -243,3 +244,19 @@ def test_a_long_result_with_a_secret_is_cut_at_the_same_place_in_a_replay(
     assert "<secret:PLANTED>" in seen
     assert HALF not in seen
     assert replayed.code == 0, replayed.stderr
+
+
+def test_half_a_secret_shows_up_in_no_line_of_a_session(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    """The question that is taken back, and the proposal that is not asked about, are shortened."""
+    proposal = text_reply(f"CMD: {across(80, 60)}\x0bx")
+    project.uses(model_endpoint([proposal]))
+    project.pipeline("secrets: [PLANTED]")
+    project.aish.env["PLANTED"] = SECRET
+    done = piped(project, across(60, 60), ":undo")
+
+    seen = project.everything_written() + done.stdout + done.stderr
+    assert "left out, with its answer: x" in done.stdout
+    assert "is not run: it has a character that ends a line" in done.stderr
+    assert HALF not in seen

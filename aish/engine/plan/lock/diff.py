@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterator, Sequence
 
 from aish.core.json import JsonValue
+from aish.core.phrases import first_of, shorten
 from aish.core.text import for_line, suspicious
 from aish.policy.lock import Difference, FieldChange
 
@@ -31,9 +32,7 @@ def summary(found: Difference) -> str:
 
 def named(found: Sequence[Difference]) -> str:
     """The names of what differs, the first few of many."""
-    names = ", ".join(f"{_KINDS[one.kind]}`{one.name}`" for one in found[:_MOST_NAMES])
-    more = len(found) - _MOST_NAMES
-    return f"{names} and {more} more" if more > 0 else names
+    return first_of([f"{_KINDS[one.kind]}`{one.name}`" for one in found], _MOST_NAMES)
 
 
 def difference_lines(found: Difference) -> Iterator[str]:
@@ -100,12 +99,8 @@ def _change(field: FieldChange) -> str:
         return f"{field.field} {_quoted(field.before)} → {_quoted(field.after)}"
     lines = (line for line in _field_lines(field) if not line.startswith(("@", "  ")))
     changed = (f"{line[:2]}{line[2:].strip()}" for line in lines)
-    return f"{field.field} {_short(' '.join(changed))}"
+    return f"{field.field} {shorten(' '.join(changed), _SHORT)}"
 
 
 def _quoted(value: JsonValue) -> str:
-    return json.dumps(_short(str(value)), ensure_ascii=False)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= _SHORT else f"{text[:_SHORT]}…"
+    return json.dumps(shorten(str(value), _SHORT), ensure_ascii=False)

@@ -9,6 +9,7 @@ from aish.config.inputs import fits
 from aish.config.model import Case, CassetteSettings, Expectation, Pipeline, Step, ToolMatch
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonValue
+from aish.core.phrases import backticked
 from aish.engine.expectations.check import all_names_read, names_read, path_read
 from aish.engine.expectations.rendering import template_sources
 from aish.engine.expectations.subject import parse_path
@@ -150,7 +151,7 @@ def _row_templates(case: Case, names: Sequence[str]) -> Iterator[Issue]:
 def _of_row(name: str, path: str, names: Sequence[str]) -> Iterator[Issue]:
     root = name.split(".", maxsplit=1)[0]
     if root not in names:
-        listed = ", ".join(f"`{one}`" for one in names)
+        listed = backticked(names)
         hint = did_you_mean(root, names) or f"there is no run yet, only {listed}"
         yield Issue(path, f"`{root}` is not defined", hint, by=("tests[].as",))
 
@@ -180,7 +181,7 @@ def _inputs(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
     for name, value in case.inputs.items():
         schema = pipeline.inputs.get(name)
         if schema is None:
-            known = ", ".join(f"`{known}`" for known in pipeline.inputs)
+            known = backticked(pipeline.inputs)
             hint = did_you_mean(name, pipeline.inputs) or f"inputs: {known or 'none'}"
             message = f"unknown input `{name}`"
             yield Issue(f"{where}.{name}", message, hint, by=("inputs",))
@@ -223,7 +224,7 @@ def _expectation(
         if not any(key.startswith("schema") for key, _ in templates):
             yield from broken_schema(expectation.value, path, "the expected schema")
     elif expectation.kind == "judge" and expectation.model not in pipeline.models:
-        known = ", ".join(f"`{alias}`" for alias in pipeline.models)
+        known = backticked(pipeline.models)
         hint = (
             did_you_mean(expectation.model or "", pipeline.models) or f"models: {known or 'none'}"
         )
@@ -374,7 +375,7 @@ def _missing_columns(case: Case, item: str, row: Mapping[str, JsonValue]) -> Ite
     for name in sorted(set(all_names_read(case.expect))):
         root, *rest = name.split(".")
         if root == item and rest and rest[0] not in row and rest[0] not in METHODS:
-            columns = ", ".join(f"`{column}`" for column in row)
+            columns = backticked(row)
             near = did_you_mean(rest[0], row)
             hint = near.replace("`", f"`{item}.", 1) if near else f"columns: {columns}"
             yield Issue(case.where, f"`{item}.{rest[0]}` is not defined", hint)

@@ -6,6 +6,7 @@ from dataclasses import replace
 from aish.config.environment import malformed, variables
 from aish.config.model import ModelEntry, Pipeline, PromptStep
 from aish.core.errors import UsageError, did_you_mean
+from aish.core.phrases import backticked
 from aish.engine.plan.order import needs_of
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.models.headers import check_endpoint
@@ -108,7 +109,7 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
             yield from _known_model(step.model, pipeline, within(path, "model"))
     elif pipeline.model is None and len(pipeline.models) != 1:
         if pipeline.models:
-            names = ", ".join(f"`{alias}`" for alias in pipeline.models)
+            names = backticked(pipeline.models)
             message = f"which model answers is not said: {names}"
             hint = "write `model: ALIAS`"
         else:
@@ -182,5 +183,5 @@ def _chain(circle: tuple[str, ...]) -> str:
 
 
 def _listed(what: str, names: Iterable[str]) -> str | None:
-    listed = ", ".join(f"`{name}`" for name in names)
+    listed = backticked(names)
     return f"{what}: {listed}" if listed else None

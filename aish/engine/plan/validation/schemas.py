@@ -7,6 +7,7 @@ from aish.config.inputs import fits
 from aish.config.model import Pipeline, PipelineStep, Prompt, PromptStep, ServerPrompt
 from aish.core.errors import did_you_mean
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
 from aish.engine.plan.order import reads, texts
 from aish.engine.plan.uris import is_uri
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
@@ -145,7 +146,7 @@ def _server(alias: str, path: str, what: str, pipeline: Pipeline) -> Iterator[Is
     """About the name of a server that has to have `what`."""
     entry = pipeline.servers.get(alias)
     if entry is None:
-        known = ", ".join(f"`{name}`" for name in pipeline.servers)
+        known = backticked(pipeline.servers)
         listed = f"servers: {known}" if known else "`mcp.servers` declares none"
         hint = did_you_mean(alias, pipeline.servers) or listed
         yield Issue(path, f"unknown server `{alias}`", hint, by=("mcp.servers",))

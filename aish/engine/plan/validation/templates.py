@@ -21,6 +21,7 @@ from aish.config.yaml_tree import at, join
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import AnnotationLevel
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
 from aish.engine.plan.order import expressions, names_expected
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
 from aish.system.schema.check import resolve
@@ -100,7 +101,7 @@ def _step_field(step: Step, fields: Sequence[str], path: str) -> Iterator[Issue]
     if fields[0] not in STEP_FIELDS:
         message = f"`steps.{step.id}.{fields[0]}` is not defined"
         hint = _near(fields[0], STEP_FIELDS, f"steps.{step.id}.")
-        listed = ", ".join(f"`{field}`" for field in STEP_FIELDS)
+        listed = backticked(STEP_FIELDS)
         yield Issue(path, message, hint or f"a step has {listed}")
     elif (
         isinstance(step, RunStep)
@@ -109,7 +110,7 @@ def _step_field(step: Step, fields: Sequence[str], path: str) -> Iterator[Issue]
         and fields[1] not in {*RUN_FIELDS, *METHODS}
     ):
         message = f"`steps.{step.id}.output.{fields[1]}` is not defined"
-        listed = ", ".join(f"`{field}`" for field in RUN_FIELDS)
+        listed = backticked(RUN_FIELDS)
         hint = _near(fields[1], RUN_FIELDS, f"steps.{step.id}.output.")
         yield Issue(path, message, hint or f"the output of a `run` step has {listed}")
     elif fields[0] == "output" and not isinstance(step, RunStep):
@@ -136,7 +137,7 @@ def unknown_output(step: Step, keys: Sequence[str | int], name: str, path: str) 
         if key not in known:
             if others is None or others is False:
                 message = f"`{name}.{key}` is not defined: the schema of the answer has no `{key}`"
-                listed = ", ".join(f"`{one}`" for one in known)
+                listed = backticked(known)
                 hint = _near(key, map(str, known), f"{name}.") or f"it has {listed}"
                 yield Issue(path, message, hint, warning=others is None, by=_SCHEMAS)
             return
@@ -423,7 +424,7 @@ def annotation_complaints(pipeline: Pipeline) -> Iterator[Issue]:
         }
         level = fixed.get("level")
         if isinstance(level, str) and level not in _LEVELS:
-            listed = ", ".join(f"`{known}`" for known in _LEVELS)
+            listed = backticked(_LEVELS)
             hint = did_you_mean(level, _LEVELS)
             yield Issue(within(one.where, "level"), f"`{level}` is not one of {listed}", hint)
         for key in ("line", "end_line"):

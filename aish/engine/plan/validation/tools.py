@@ -11,6 +11,7 @@ from aish.config.model import CallStep, Limits, ModelEntry, Pipeline, PromptStep
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import backticked
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
 from aish.engine.plan.lock.diff import summary
@@ -66,7 +67,7 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
         yield Issue(f"{path}.url", message, "use `auth_env`, or `headers` with a `${VAR}`")
     for name in entry.pack:
         if name not in PACKS:
-            known = ", ".join(f"`{pack}`" for pack in PACKS)
+            known = backticked(PACKS)
             hint = did_you_mean(name, PACKS) or f"packs: {known}"
             yield Issue(f"{path}.pack", f"unknown pack `{name}`", hint)
     if entry.auth_token is not None:
@@ -123,7 +124,7 @@ def wildcard_complaints(pipeline: Pipeline) -> Iterator[Issue]:
             and not any(_covers(other, name) for other in elsewhere)
         ]
         if missed:
-            listed = ", ".join(f"`{name}`" for name in missed)
+            listed = backticked(missed)
             they = "it calls itself" if len(missed) == 1 else "they call themselves"
             message = f"`{rule.tool}` does not approve {listed}: {they} destructive"
             hint = f"no wildcard is enough for that: add a rule such as `{missed[0]}`"
@@ -174,7 +175,7 @@ def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
             message = "a tool is required, and this step has none"
             yield Issue(place, message, by=("mcp.servers", *_SHOWN))
     elif "__" not in choice:
-        listed = ", ".join(f"`{word}`" for word in _CHOICES)
+        listed = backticked(_CHOICES)
         hint = did_you_mean(choice, _CHOICES) or f"{listed}, or one tool as `alias__tool`"
         yield Issue(place, f"unknown tool choice `{choice}`", hint)
     else:
@@ -189,7 +190,7 @@ def _shown(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue]:
 
 
 def _servers(pipeline: Pipeline) -> str:
-    names = ", ".join(f"`{alias}`" for alias in pipeline.servers)
+    names = backticked(pipeline.servers)
     return f"servers: {names}" if names else "`mcp.servers` declares none"
 
 

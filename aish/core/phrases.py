@@ -1,0 +1,61 @@
+"""Phrases that messages are made of: cut texts, lists of names, counts, amounts of money.
+
+What is cut here has been masked before: half a secret would not be known for one.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+from itertools import islice
+
+_SMALL_CHANGE = 0.001
+
+
+def shorten(text: str, most: int) -> str:
+    """The first characters of a text, with an ellipsis in the place of any others."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
+def shorten_counted(text: str, most: int) -> str:
+    """The same, and how many characters were left out."""
+    more = len(text) - most
+    return text if more <= 0 else f"{text[:most]}… ({more} more characters)"
+
+
+def first_of(words: Sequence[str], most: int, by: str = ", ") -> str:
+    """The first few of many words, and how many others there are."""
+    return by.join(words[:most]) + and_more(len(words) - most)
+
+
+def and_more(count: int) -> str:
+    """What follows the first few of many: ` and 3 more`; nothing where there are no others."""
+    return f" and {count:,} more" if count > 0 else ""
+
+
+def first_lines(lines: Sequence[str], most: int, lead: str = "") -> list[str]:
+    """The first few of many lines, then one that begins with `lead` and counts the others."""
+    more = len(lines) - most
+    return [*lines[:most], *([f"{lead}and {more:,} more"] if more > 0 else ())]
+
+
+def backticked(names: Iterable[object], most: int | None = None, by: str = ", ") -> str:
+    """Names in backticks, the first few of many: ``"`a`, `b` and 3 more"``."""
+    names = list(names)
+    shown = by.join(f"`{name}`" for name in islice(names, most))
+    return shown if most is None else shown + and_more(len(names) - most)
+
+
+def plural(number: float, noun: str) -> str:
+    """`step` for one, `steps` for any other number."""
+    return noun if number == 1 else f"{noun}s"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {plural(number, noun)}"
+
+
+def dollars(amount: float) -> str:
+    """US dollars as people write them, with as many digits as it takes: `$0.50`, `$0.0123`."""
+    if amount == 0 or math.isclose(amount, round(amount, 2), rel_tol=1e-9):
+        return f"${amount:,.2f}"
+    return f"${amount:,.4f}" if amount >= _SMALL_CHANGE else f"${amount:.2g}"
