@@ -76,18 +76,17 @@ TO_PART = frozenset({"answer", "errors", "matching", "reading", "results"})
 # Modules that one module imports, of the same folder, and no other; and why they are files.
 ALONE = {
     "a row of the table that imports it": """
-        cli/importing/goose.py cli/importing/promptfoo.py
-        mcp/transports/sse_2024.py mcp/transports/stdio.py
-        packs/edit.py packs/fs.py packs/git.py packs/shell.py
-        reports/junit.py reports/sarif.py
-        shell/commands/approvals.py shell/commands/attach.py shell/commands/conversation.py
-        shell/commands/export.py shell/commands/guide.py shell/commands/mcp.py
-        shell/commands/model.py shell/commands/past.py shell/commands/pipelines.py
-        shell/commands/turns.py
+        cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/sse_2024.py
+        mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py packs/shell.py
+        reports/junit.py reports/sarif.py shell/commands/approvals.py shell/commands/attach.py
+        shell/commands/conversation.py shell/commands/export.py shell/commands/guide.py
+        shell/commands/mcp.py shell/commands/model.py shell/commands/past.py
+        shell/commands/pipelines.py shell/commands/turns.py
     """,
     "the table itself, and nothing else": "cli/catalogue.py",
     "a program that is started as a process of its own": """
-        packs/matching.py packs/parsing.py system/process/reaper_process.py
+        packs/workspace/regex_child.py packs/workspace/python_syntax_child.py
+        system/process/reaper_process.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/mismatch.py cassettes/reading.py cassettes/renumber.py cli/resuming.py
@@ -108,9 +107,7 @@ ALONE = {
     "today's leftovers, to merge into the module that imports them": """
         cassettes/hiding.py cli/journal_lost.py cli/reporting.py cli/staging.py
         config/overrides.py engine/execution/concurrency.py features/cluster/leased_meter.py
-        output/terminal/answer.py packs/changes.py packs/fs_writing.py packs/openat2.py
-        packs/python_code.py packs/regex.py packs/signature.py shell/columns.py
-        shell/status_line.py terminal/form.py
+        output/terminal/answer.py shell/columns.py shell/status_line.py terminal/form.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no

@@ -2,18 +2,18 @@
 
 from itertools import islice
 
-from aish.packs.encoding import Spelling, check_fits, in_lines_of, plain_text
+from aish.packs.framework.pack import Marks, tool_of
 from aish.packs.results import Answer, PackError
-from aish.packs.rewriting import edited, finish, in_thread
-from aish.packs.root import Workplace
-from aish.packs.workplace import Marks, tool_of
+from aish.packs.workspace.file_change import edited, finish, in_thread
+from aish.packs.workspace.file_text import Spelling, check_fits, in_lines_of, plain_text
+from aish.packs.workspace.workspace import Workspace
 
 _MOST_LISTED = 20
 _MARKS = Marks(read_only=False, destructive=True, idempotent=False, open_world=False)
 
 
 async def file_edit(
-    place: Workplace,
+    place: Workspace,
     path: str,
     old_text: str,
     new_text: str,
@@ -54,7 +54,7 @@ async def file_edit(
 
 
 async def file_set_lines(
-    place: Workplace,
+    place: Workspace,
     path: str,
     start_line: int,
     end_line: int,

@@ -8,12 +8,12 @@ from typing import Any
 
 from aish.core.json import JsonValue
 from aish.core.text import for_line
-from aish.packs.beneath import not_found, segments_of
-from aish.packs.denied import is_denied
-from aish.packs.reading import ROOM
+from aish.packs.framework.pack import READS, tool_of
 from aish.packs.results import Answer, PackError
-from aish.packs.root import Workplace
-from aish.packs.workplace import READS, tool_of
+from aish.packs.workspace.confined_path import not_found, segments_of
+from aish.packs.workspace.deny_list import is_denied
+from aish.packs.workspace.file_text import ROOM
+from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import child_environment, run_command
 
 SECONDS = 20.0
@@ -22,7 +22,7 @@ _CHILD = Path(__file__).with_name("git_child.py")
 _OUTPUT_LIMIT = 8 << 20
 
 
-async def git_status(place: Workplace) -> Answer:
+async def git_status(place: Workspace) -> Answer:
     """Tells the branch and which files are staged, changed or untracked."""
     found = await _asked(place, ask="status")
     rows = [f"branch: {for_line(found['branch']) or 'none, HEAD is detached'}"]
@@ -35,7 +35,7 @@ async def git_status(place: Workplace) -> Answer:
 
 
 async def git_diff(
-    place: Workplace, path: str = "", revision: str = "", *, staged: bool = False
+    place: Workspace, path: str = "", revision: str = "", *, staged: bool = False
 ) -> Answer:
     """Shows changes of working files that are not staged yet, as a unified diff.
 
@@ -50,7 +50,7 @@ async def git_diff(
 
 
 async def git_log(
-    place: Workplace, path: str = "", revision: str = "HEAD", count: int = 20
+    place: Workspace, path: str = "", revision: str = "HEAD", count: int = 20
 ) -> Answer:
     """Lists commits, the newest first.
 
@@ -71,7 +71,7 @@ async def git_log(
     return _fitting(rows or ["no commits"], {"commits": listed}, "a smaller count", more=more)
 
 
-async def git_show(place: Workplace, revision: str = "HEAD", path: str = "") -> Answer:
+async def git_show(place: Workspace, revision: str = "HEAD", path: str = "") -> Answer:
     """Shows a commit and what it changed, or a file as it was in that commit.
 
     Args:
@@ -87,7 +87,7 @@ async def git_show(place: Workplace, revision: str = "HEAD", path: str = "") -> 
     return _fitting(rows, {"id": commit["id"]}, "name one file with path")
 
 
-async def _asked(place: Workplace, **question: JsonValue) -> dict[str, Any]:
+async def _asked(place: Workspace, **question: JsonValue) -> dict[str, Any]:
     """The child's answer.
 
     Raises:

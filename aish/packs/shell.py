@@ -3,9 +3,9 @@
 import os
 
 from aish.core.json import JsonValue
+from aish.packs.framework.pack import Marks, tool_of
 from aish.packs.results import TEXT_LIMIT, Answer, PackError
-from aish.packs.root import Workplace
-from aish.packs.workplace import Marks, tool_of
+from aish.packs.workspace.workspace import Workspace
 from aish.system.process.child import CommandResult, child_environment, run_command
 
 LONGEST = 600
@@ -14,7 +14,7 @@ _KEPT = TEXT_LIMIT // 2 - 1000
 _READ_LIMIT = 1024 * 1024
 
 
-async def shell_run(place: Workplace, command: str, timeout_seconds: int = 60) -> Answer:
+async def shell_run(place: Workspace, command: str, timeout_seconds: int = 60) -> Answer:
     """Runs a command line with `sh` in the root folder and returns what it prints.
 
     Args:

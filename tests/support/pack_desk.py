@@ -8,7 +8,7 @@ from typing import Any
 
 import anyio
 
-from aish.packs.pack import Pack
+from aish.packs.framework.server import Pack
 
 LIMIT = 50_000
 

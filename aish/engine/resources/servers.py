@@ -15,7 +15,7 @@ from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.client.server_requests import Elicit
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.settings import ServerConnection
-from aish.packs.pack import Pack, open_packs
+from aish.packs.framework.server import Pack, open_packs
 from aish.system.process.reaper import Reaper
 
 

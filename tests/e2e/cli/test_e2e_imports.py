@@ -92,7 +92,7 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
         name
         for name in modules
         if name.startswith(
-            ("aish.mcp.", "aish.packs.pack", "aish.packs.fs", "aish.cassettes", "yaml")
+            ("aish.mcp.", "aish.packs.framework.server", "aish.packs.fs", "aish.cassettes", "yaml")
         )
     ]
     # What only a batch, a report, a resumed or a staged run, a cluster or a price needs.

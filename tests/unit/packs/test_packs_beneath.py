@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.packs.beneath import Folder, segments_of
-from aish.packs.openat2 import is_available
 from aish.packs.results import PackError
+from aish.packs.workspace.confined_path import Folder, is_available, segments_of
 
 SECRET = b"from outside"
 ROUNDS = 10_000

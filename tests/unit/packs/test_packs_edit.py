@@ -5,7 +5,7 @@ import anyio
 import pytest
 from pack_desk import PackDesk, sha256
 
-from aish.packs.pack import open_packs
+from aish.packs.framework.server import open_packs
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ import anyio
 import pytest
 from pack_desk import PackDesk
 
-from aish.packs.denied import is_denied
-from aish.packs.pack import open_packs
+from aish.packs.framework.server import open_packs
+from aish.packs.workspace.deny_list import is_denied
 
 
 @pytest.fixture

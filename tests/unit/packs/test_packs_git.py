@@ -9,7 +9,7 @@ import pytest
 from pack_desk import PackDesk
 
 from aish.core.errors import UsageError
-from aish.packs.pack import open_packs
+from aish.packs.framework.server import open_packs
 
 
 def git(root: Path, *words: str | bytes) -> str:

@@ -5,7 +5,7 @@ import pytest
 
 from aish.core.errors import UsageError
 from aish.packs.catalogue import PACKS
-from aish.packs.pack import Pack, UnknownToolError, open_packs
+from aish.packs.framework.server import Pack, UnknownToolError, open_packs
 
 
 def text(pack: Pack, name: str, **arguments: object) -> str:

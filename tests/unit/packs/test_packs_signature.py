@@ -7,14 +7,13 @@ import pytest
 
 import aish.packs
 from aish.packs.catalogue import DESTRUCTIVE, OLDER_NAMES, PACKS
+from aish.packs.framework.pack import Marks, PackTool, description_of, schema_of, tool_of
 from aish.packs.results import Answer
-from aish.packs.root import Workplace
-from aish.packs.signature import description_of, schema_of
-from aish.packs.workplace import Marks, PackTool, tool_of
+from aish.packs.workspace.workspace import Workspace
 
 
 async def sample_tool(
-    place: Workplace,
+    place: Workspace,
     path: str,
     words: list[str],
     mode: Literal["a", "b"] = "a",
@@ -71,13 +70,13 @@ def test_a_docstring_becomes_a_description() -> None:
     assert description_of(sample_tool) == "Does a thing over two lines.\nAnd says more."
 
 
-async def undescribed(place: Workplace, path: str) -> Answer:
+async def undescribed(place: Workspace, path: str) -> Answer:
     """Has no section on its arguments."""
     await anyio.lowlevel.checkpoint()
     return Answer(f"{place} {path}")
 
 
-async def untyped(place: Workplace, path: bytes) -> Answer:
+async def untyped(place: Workspace, path: bytes) -> Answer:
     """Has a parameter that JSON cannot say.
 
     Args:

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from pack_desk import PackDesk, sha256
 
 from aish.core.json import JsonObject
-from aish.packs.changes import diff_of
-from aish.packs.denied import is_protected
-from aish.packs.encoding import decoded, encoded
-from aish.packs.pack import open_packs
+from aish.packs.framework.server import open_packs
+from aish.packs.workspace.deny_list import is_protected
+from aish.packs.workspace.file_change import diff_of
+from aish.packs.workspace.file_text import decoded, encoded
 
 PROTECTED = [
     ".git/config",
@@ -242,7 +242,7 @@ CHILD = """
 import os, resource, sys
 from pathlib import Path
 import anyio
-from aish.packs.pack import open_packs
+from aish.packs.framework.server import open_packs
 mode, root = sys.argv[1:]
 pack = open_packs(["fs"], Path(root))
 os.chdir(root)

@@ -8,9 +8,9 @@ from typing import Literal
 
 from aish.core.frozen import frozen, slotted
 from aish.core.text import for_line
-from aish.packs.beneath import Folder, Where, segments_of
-from aish.packs.denied import is_denied
 from aish.packs.results import PackError
+from aish.packs.workspace.confined_path import Folder, Where, segments_of
+from aish.packs.workspace.deny_list import is_denied
 
 Kind = Literal["file", "folder", "link", "other"]
 DEEPEST = 64

@@ -11,11 +11,11 @@ from pathlib import Path
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject, JsonValue
-from aish.packs.beneath import Folder
 from aish.packs.catalogue import NEEDS, OLDER_NAMES, PACKS
+from aish.packs.framework.pack import PackTool
 from aish.packs.results import PackError, failure, success
-from aish.packs.root import Workplace
-from aish.packs.workplace import PackTool
+from aish.packs.workspace.confined_path import Folder
+from aish.packs.workspace.workspace import Workspace
 from aish.system.process.reaper import Reaper
 from aish.system.schema.check import check
 
@@ -27,7 +27,7 @@ class UnknownToolError(Exception):
 class Pack:
     """Tools of ours behind one root. Without a root there are none: each of them needs one."""
 
-    def __init__(self, tools: Mapping[str, PackTool], place: Workplace | None) -> None:
+    def __init__(self, tools: Mapping[str, PackTool], place: Workspace | None) -> None:
         self.tools = tools
         self._place = place
 
@@ -88,7 +88,7 @@ def open_packs(
         for old, new in OLDER_NAMES.items()
         if new in listed
     }
-    return Pack(listed | older, Workplace(Folder(resolved), resolved, reaper))
+    return Pack(listed | older, Workspace(Folder(resolved), resolved, reaper))
 
 
 def _check_installed(name: str) -> None:

@@ -2,20 +2,30 @@
 
 `re` can take forever and holds the interpreter meanwhile; the child can be killed, this process
 cannot. Files are opened here in either case: the child sees bytes, never a path.
+
+Searching by regular expression, in a child process that can be killed (X7).
 """
 
+import json
 import os
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import field
+from pathlib import Path
+
+import anyio.to_thread
 
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import shorten
-from aish.packs.beneath import Folder, Where, shown
-from aish.packs.reading import text_stream
 from aish.packs.results import PackError
-from aish.packs.walking import Budget, Entry, walk
+from aish.packs.workspace import regex_child
+from aish.packs.workspace.confined_path import Folder, Where, shown
+from aish.packs.workspace.file_text import text_stream
+from aish.packs.workspace.folder_walk import Budget, Entry, walk
+from aish.packs.workspace.workspace import Workspace
 from aish.system.globs import matches_path, matches_word
+from aish.system.process.child import child_environment, run_command
 
 MOST_MATCHES = 200
 MOST_FILES = 5_000
@@ -139,3 +149,60 @@ def _text(folder: Folder, where: Where) -> str | None:
     except PackError:
         # Gone, binary or not to be seen: counted as skipped.
         return None
+
+
+REGEX_SECONDS = 5.0
+_OUTPUT_LIMIT = 4 * 1024 * 1024
+
+
+async def search_regex(
+    place: Workspace, wanted: Wanted, pattern: str, *, ignore_case: bool
+) -> Found:
+    """The lines in which a regular expression matches.
+
+    Raises:
+        PackError: it is not one, or took too long.
+    """
+    found = Found()
+    question = {
+        "pattern": pattern,
+        "ignore_case": ignore_case,
+        "most": MOST_MATCHES,
+        "longest": LONGEST_SHOWN + 1,
+    }
+
+    def gather() -> bytes:
+        rows = [json.dumps(question)]
+        pairs = texts(place.folder, wanted, found)
+        rows.extend(json.dumps(pair, ensure_ascii=False) for pair in pairs)
+        return "\n".join(rows).encode("utf-8", "surrogatepass")
+
+    sent = await anyio.to_thread.run_sync(gather, abandon_on_cancel=True)
+    result = await run_command(
+        (sys.executable, "-I", "-S", str(Path(regex_child.__file__))),
+        cwd=Path("/"),
+        env=child_environment({}, {}),
+        timeout=REGEX_SECONDS,
+        limit_bytes=_OUTPUT_LIMIT,
+        input=sent,
+        reaper=place.reaper,
+    )
+    if result.timed_out:
+        message = f"the expression took more than {REGEX_SECONDS:.0f} seconds; write a simpler one"
+        raise PackError("too_slow", message)
+    if result.exit_code != 0:
+        raise PackError("failed", "the expression could not be searched for")
+    for row in result.stdout.splitlines():
+        _take(json.loads(row), found)
+    if len(found.matches) >= MOST_MATCHES:
+        found.stopped = f"after {MOST_MATCHES} matches"
+    return found
+
+
+def _take(row: object, found: Found) -> None:
+    """One row of the child's answer."""
+    if isinstance(row, dict):
+        raise PackError("bad_arguments", f"`query` is not a regular expression: {row['error']}")
+    assert isinstance(row, list)
+    path, number, line = row
+    found.matches.append(Match(path, number, shown_line(line)))

@@ -3,12 +3,12 @@
 from pathlib import Path
 
 from aish.core.frozen import frozen
-from aish.packs.beneath import Folder
+from aish.packs.workspace.confined_path import Folder
 from aish.system.process.reaper import Reaper
 
 
 @frozen
-class Workplace:
+class Workspace:
     """The root of a server's packs, by descriptor and by path, and who ends its children."""
 
     folder: Folder

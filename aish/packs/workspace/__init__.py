@@ -1,0 +1,1 @@
+"""Files beneath the root: confined paths, reading, searching, changing."""

@@ -1,0 +1,245 @@
+"""One change of one file, from what was read to what is answered (K6, K7).
+
+The answer holds a unified diff, made in bounded time and length. An edit after which a Python file
+that parsed would not is refused.
+"""
+
+import difflib
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import TypeVar
+
+import anyio.to_thread
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue
+from aish.core.text import for_line
+from aish.packs.results import Answer, PackError
+from aish.packs.workspace import python_syntax_child
+from aish.packs.workspace.atomic_write import LARGEST, Original, check_unchanged, put, read_original
+from aish.packs.workspace.confined_path import not_found
+from aish.packs.workspace.file_text import (
+    PLAIN,
+    Spelling,
+    check_fits,
+    decoded,
+    encoded,
+    in_lines_of,
+)
+from aish.packs.workspace.workspace import Workspace
+from aish.system.process.child import child_environment, run_command
+
+ROOM = 20_000
+"""Characters of a diff that are returned."""
+_COMPARED = 1000
+"""Changed lines that are compared one by one; more are shown as taken out and put in."""
+_CONTEXT = 3
+_LONGEST = 2000
+
+
+@frozen
+class Diff:
+    """The text, and whether there was more of it."""
+
+    text: str
+    truncated: bool
+
+
+def diff_of(before: str, after: str, path: str) -> Diff:
+    """The difference between two texts."""
+    if before == after:
+        return Diff("", truncated=False)
+    rows: list[str] = []
+    size = 0
+    for row in _rows(_lines(before), _lines(after), for_line(path)):
+        cut = row if len(row) <= _LONGEST else row[:_LONGEST] + "…\n"
+        size += len(cut)
+        if size > ROOM:
+            return Diff("".join(rows), truncated=True)
+        rows.append(cut)
+    return Diff("".join(rows), truncated=False)
+
+
+def _lines(text: str) -> list[str]:
+    """Lines with their ends; a last one without says so, as `diff` does."""
+    lines = text.split("\n")
+    last = lines.pop()
+    ended = [line + "\n" for line in lines]
+    return [*ended, f"{last}\n\\ No newline at end of file\n"] if last else ended
+
+
+def _rows(before: list[str], after: list[str], path: str) -> Iterator[str]:
+    same = 0
+    shortest = min(len(before), len(after))
+    while same < shortest and before[same] == after[same]:
+        same += 1
+    alike = 0
+    while alike < shortest - same and before[-1 - alike] == after[-1 - alike]:
+        alike += 1
+    start = max(same - _CONTEXT, 0)
+    end = max(alike - _CONTEXT, 0)
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    yield f"--- a/{path}\n"
+    yield f"+++ b/{path}\n"
+    if max(len(old), len(new)) > _COMPARED:
+        yield from _replaced(old, new, start, same - start)
+        return
+    # Its own header has no file names.
+    for row in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
+        yield _moved(row, start) if row.startswith("@@") else row
+
+
+def _replaced(old: list[str], new: list[str], start: int, same: int) -> Iterator[str]:
+    """All old lines and then all new ones."""
+    yield f"@@ -{start + 1},{len(old)} +{start + 1},{len(new)} @@\n"
+    yield from (" " + line for line in old[:same])
+    yield from ("-" + line for line in old[same:])
+    yield from ("+" + line for line in new[same:])
+
+
+def _moved(header: str, by: int) -> str:
+    """A hunk's header with its line numbers counted from the file's beginning."""
+    parts = header.split(" ")
+    for place in (1, 2):
+        number, comma, count = parts[place][1:].partition(",")
+        parts[place] = f"{parts[place][0]}{int(number) + by}{comma}{count}"
+    return " ".join(parts)
+
+
+SECONDS = 10.0
+_SUFFIXES = (".py", ".pyi")
+_OUTPUT_LIMIT = 4096
+
+
+async def check_parses(place: Workspace, path: str, before: bytes, after: bytes) -> None:
+    """That code which parsed still does.
+
+    Raises:
+        PackError: it no longer would; nothing was written.
+    """
+    if not path.endswith(_SUFFIXES) or before == after:
+        return
+    result = await run_command(
+        (sys.executable, "-I", "-S", str(Path(python_syntax_child.__file__))),
+        cwd=Path("/"),
+        env=child_environment({}, {}),
+        timeout=SECONDS,
+        limit_bytes=_OUTPUT_LIMIT,
+        input=b"%d\n%s%s" % (len(before), before, after),
+        reaper=place.reaper,
+    )
+    answers = [json.loads(row) for row in result.stdout.splitlines()]
+    if not answers or answers[0]:
+        # It did not parse before: any edit may be the one that mends it.
+        return
+    problem = answers[1] if len(answers) > 1 else "it is too deep or too long to be parsed"
+    if problem:
+        message = f"nothing was written: `{path}` would no longer be Python code ({problem})"
+        raise PackError("syntax", message, path=path, problem=problem)
+
+
+T = TypeVar("T")
+
+
+@frozen
+class Draft:
+    """A file's text before, its new text, and how it is spelled; `old` is `None` for a new file."""
+
+    old: Original | None
+    before: str
+    after: str
+    spelling: Spelling
+
+    @property
+    def data(self) -> bytes:
+        """The bytes to be written."""
+        return encoded(self.after, self.spelling)
+
+
+async def in_thread(work: Callable[[], T]) -> T:
+    """Work on the disk, which is waited for even where the run ends: no write goes on unseen."""
+    return await anyio.to_thread.run_sync(work)
+
+
+def read(place: Workspace, path: str, expected: str | None) -> Original | None:
+    """The file as it is; `None` where there is none and none was expected.
+
+    Raises:
+        PackError: it is not the expected one, or may not be changed.
+    """
+    with place.folder.place_of(path) as (folder, name):
+        original = read_original(folder, name, path)
+    if original is not None:
+        check_unchanged(original, expected, path)
+    elif expected is not None:
+        raise not_found(path)
+    return original
+
+
+def edited(
+    place: Workspace, path: str, expected: str | None, change: Callable[[str, Spelling], str]
+) -> Draft:
+    """The draft of a change to a text that is there.
+
+    Raises:
+        PackError: there is no such text, or it cannot be changed so.
+    """
+    original = read(place, path, expected)
+    if original is None:
+        raise not_found(path)
+    before, spelling = decoded(original.content, path)
+    return Draft(original, before, change(before, spelling), spelling)
+
+
+def replaced(place: Workspace, path: str, expected: str | None, content: str) -> Draft:
+    """The draft of a whole new content, spelled as the old one was where there is one."""
+    original = read(place, path, expected)
+    if original is None:
+        return Draft(None, "", content, PLAIN)
+    before, spelling = decoded(original.content, path)
+    check_fits(spelling, content, path)
+    return Draft(original, before, in_lines_of(spelling, content, before), spelling)
+
+
+async def finish(place: Workspace, path: str, draft: Draft) -> Answer:
+    """Write a draft and say what has changed.
+
+    Raises:
+        PackError: it is too large, breaks code, or cannot be written.
+    """
+    data = draft.data
+    if len(data) > LARGEST:
+        message = f"`{path}` would have {len(data):,} bytes; {LARGEST:,} are the most"
+        raise PackError("too_large", message, path=path, limit=LARGEST)
+    if draft.old is not None:
+        await check_parses(place, path, draft.old.content, data)
+
+    def work() -> Diff:
+        if draft.old is None or draft.old.content != data:
+            with place.folder.place_of(path) as (folder, name):
+                put(folder, name, path, data, draft.old)
+        return diff_of(draft.before, draft.after, path)
+
+    return _answer(path, draft, data, await in_thread(work))
+
+
+def _answer(path: str, draft: Draft, data: bytes, diff: Diff) -> Answer:
+    digest = hashlib.sha256(data).hexdigest()
+    what = "created" if draft.old is None else "changed" if diff.text else "unchanged"
+    text = f"{what} `{for_line(path)}` ({len(data):,} bytes, sha256 {digest})\n{diff.text}"
+    if diff.truncated:
+        text += "[truncated: true; the change is longer than shown, file_read shows the file]"
+    described: dict[str, JsonValue] = {
+        "path": path,
+        "created": draft.old is None,
+        "bytes": len(data),
+        "sha256": digest,
+        "encoding": draft.spelling.name,
+        "diff": diff.text,
+        "truncated": diff.truncated,
+    }
+    return Answer(text, described)
