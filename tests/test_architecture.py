@@ -59,7 +59,10 @@ ALLOWED = {
     "core/": set(),
 }
 # Who may read a clock in tests: to give up a wait for what never comes, and for a log of times.
-CLOCKS = {"monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "getrusage"}
+CLOCKS = {
+    *("monotonic", "perf_counter", "process_time", "thread_time", "clock_gettime", "getrusage"),
+    "current_time",
+}
 MAY_WAIT = {
     *("fork_server.py", "mcp_peers.py", "model_endpoint.py", "shell_demo.py"),
     "terminal_window.py",
@@ -407,7 +410,8 @@ def test_no_test_judges_by_a_clock() -> None:
 def _clocks(node: ast.Call | ast.ImportFrom) -> set[str]:
     """The names that a call calls, or an import brings, without the `_ns` of a clock."""
     if isinstance(node, ast.ImportFrom):
-        names = {alias.name for alias in node.names} if node.module in {"time", "resource"} else ()
+        clocks = {"time", "resource", "anyio"}
+        names = {alias.name for alias in node.names} if node.module in clocks else ()
     elif isinstance(node.func, ast.Attribute):
         own = isinstance(node.func.value, ast.Name) and node.func.value.id == "self"
         names = () if own else {node.func.attr}  # a twin's clock is told what time it is

@@ -1,9 +1,11 @@
-"""How long an event loop was to wait: the delays of the timers that ran out, and no clock read.
+"""How long an event loop was to wait: by a clock that only its waits move, and no other clock read.
 
-A timer that is cancelled, such as a time-out that was not reached, is none of them.
+Whatever a machine is busy with takes no time here. A timer that is cancelled, such as a time-out
+that was not reached, is no wait, and neither is one for a socket or a child.
 """
 
 import asyncio
+import selectors
 from collections.abc import Awaitable, Callable
 from contextvars import Context
 from typing import Any, TypeVarTuple, Unpack
@@ -13,10 +15,26 @@ import anyio
 _Ts = TypeVarTuple("_Ts")
 
 
+class _Selector(selectors.DefaultSelector):
+    """Adds up the waits that were sat out to their end."""
+
+    passed = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        ready = super().select(timeout)
+        if not ready and timeout is not None:
+            self.passed += max(timeout, 0.0)
+        return ready
+
+
 class _Loop(asyncio.SelectorEventLoop):
     def __init__(self, waited: list[float]) -> None:
-        super().__init__()
+        self._waits = _Selector()
         self._waited = waited
+        super().__init__(self._waits)
+
+    def time(self) -> float:
+        return self._waits.passed
 
     def call_at(
         self,
@@ -34,8 +52,14 @@ class _Loop(asyncio.SelectorEventLoop):
         return super().call_at(when, run_out, context=context)
 
 
-def longest_wait(main: Callable[[], Awaitable[Any]]) -> tuple[Any, float]:
-    """What `main` returns, and the longest wait that its loop sat out, in seconds."""
-    waited = [0.0]
+def waits_of(main: Callable[[], Awaitable[Any]]) -> tuple[Any, list[float]]:
+    """What `main` returns, and the waits that its loop sat out, in seconds."""
+    waited: list[float] = []
     value = anyio.run(main, backend_options={"loop_factory": lambda: _Loop(waited)})
-    return value, max(waited)
+    return value, waited
+
+
+def longest_wait(main: Callable[[], Awaitable[Any]]) -> tuple[Any, float]:
+    """What `main` returns, and the longest of the waits that its loop sat out."""
+    value, waited = waits_of(main)
+    return value, max(waited, default=0.0)

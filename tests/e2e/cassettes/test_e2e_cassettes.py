@@ -416,18 +416,23 @@ def test_a_replay_waits_for_nothing_unless_the_pace_is_the_recorded_one(
     project.pipeline("prompt: Say hello")
     project.aish("record", "p.yaml", "-o", "c.yaml")
     place = project.folder / "c.yaml"
-    text = place.read_text().replace("retry-after:\n      - '0'", "retry-after:\n      - '90'")
-    head, _, chunks = text.rpartition("chunks: ")
+    head, _, chunks = place.read_text().rpartition("chunks: ")
     sizes = [chunk.partition("@")[0] for chunk in chunks.split("\n")[0].split()]
-    timed = " ".join(f"{size}@{n / 4}" for n, size in enumerate(sizes))
-    place.write_text(f"{head}chunks: {timed}\n...\n")
 
-    fast = project.result("--replay", "c.yaml")
-    place.write_text(place.read_text().replace("- '90'", "- '0'"))
-    slow = project.result("--replay", "c.yaml", "--pace", "recorded")
+    def replay(seconds: float, *options: str, wait: str = "0") -> Done:
+        """The same answers, their pieces so many seconds apart."""
+        timed = " ".join(f"{size}@{n * seconds}" for n, size in enumerate(sizes))
+        asked = head.replace("retry-after:\n      - '0'", f"retry-after:\n      - '{wait}'")
+        place.write_text(f"{asked}chunks: {timed}\n...\n")
+        return project.run("--replay", "c.yaml", *options)
 
-    assert fast["steps"]["main"]["text"] == slow["steps"]["main"]["text"] == "Hello"
-    assert slow["seconds"] >= (len(sizes) - 1) / 4
+    at_once = replay(600, wait="90")
+    paced = replay(0.01, "--pace", "recorded")
+    too_long = replay(600, "--pace", "recorded", "--set", "limits.time=1s")
+
+    assert at_once.stdout == paced.stdout == "Hello\n"
+    assert too_long.code == 4, too_long.stderr
+    assert "the time limit of 1 s is over" in too_long.stderr
 
 
 @pytest.mark.requirement("C3")

@@ -315,7 +315,7 @@ def test_an_interrupted_command_ends_with_all_it_has_started(tmp_path: Path) -> 
     assert finished.error.code == "interrupted"
     (ended,) = scene.told(ToolFinished)
     assert ended.content == "[aish] interrupted"
-    assert ended.seconds == finished.seconds >= 1.0
+    assert ended.seconds == finished.seconds > 0
     assert scene.waiting().endswith("[stderr]\nworking\n[aish] interrupted")
 
 
