@@ -1,14 +1,14 @@
 """Why a request met no recording: what differs from the nearest one (C5)."""
 
-import difflib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 
 from aish.cassettes.matching import Canonical
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.text import for_line, for_terminal, shared_start
+from aish.core.text import for_line, for_terminal
+from aish.core.text_diff import hunks, shared_lines, shared_start
 
 _DIFFERENCES = 5
 _LINES = 12
@@ -138,22 +138,26 @@ def _name(path: tuple[str | int, ...]) -> str:
 
 def _line_difference(name: str, old: str, new: str) -> list[str]:
     before, after = old.split("\n"), new.split("\n")
-    place = next(
-        (n for n, (a, b) in enumerate(zip(before, after, strict=False)) if a != b),
-        min(len(before), len(after)),
-    )
+    place = shared_lines(before, after)
     # Only around the first difference: a comparison of two long prompts must stay cheap.
     window = slice(place, place + 4 * _LINES)
-    changed = difflib.ndiff(before[window], after[window])
-    shown = [line for line in changed if line[0] in "-+"][:_LINES]
+    found = hunks(before[window], after[window], around=0, most=4 * _LINES)
+    shown = [line for hunk in found for line in _paired(hunk.rows)][:_LINES]
     # Of a long line that changed late, the place of the change is what is shown.
-    pair = [line[2:] for line in shown[:2]]
+    pair = [line[1:] for line in shown[:2]]
     skipped = _skipped(*pair) if [line[0] for line in shown[:2]] == ["-", "+"] else 0
     lines = [
-        f"  {line[0]} {_clipped(line[2:], skipped if n < len(pair) else 0)}"
+        f"  {line[0]} {_clipped(line[1:], skipped if n < len(pair) else 0)}"
         for n, line in enumerate(shown)
     ]
     return [f"{name}, line {place + 1}:", *lines]
+
+
+def _paired(rows: Sequence[str]) -> Sequence[str]:
+    """What was taken out and put in, line by line where it is as many lines."""
+    old = [row for row in rows if row[0] == "-"]
+    new = [row for row in rows if row[0] == "+"]
+    return [*chain(*zip(old, new, strict=True))] if len(old) == len(new) else [*old, *new]
 
 
 def _pair(name: str, old: object, new: object) -> list[str]:

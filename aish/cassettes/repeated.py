@@ -13,7 +13,7 @@ from functools import cache
 from aish.cassettes.edits import Edit
 from aish.cassettes.json_tokens import Scalar, text_edits
 from aish.core.frozen import frozen
-from aish.core.text import shared_start
+from aish.core.text_diff import shared_start
 
 Spans = Callable[[str], Iterable[tuple[int, int, str]]]
 """Finds secrets in a text: start, end, what comes in their place."""

@@ -13,12 +13,12 @@ from operator import itemgetter
 from typing import Literal
 
 from aish.cassettes.json_body import at
-from aish.cassettes.text_difference import changed_lines
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
 from aish.core.phrases import dollars, shorten_counted
 from aish.core.text import for_line
+from aish.core.text_diff import changed_lines
 
 
 @frozen

@@ -7,7 +7,6 @@ something is completed (`options.completes`), and for the help of `--install-com
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from difflib import ndiff
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from aish.cli.printing import print_text
 from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
+from aish.core.text_diff import hunks
 from aish.engine.plan.lock.file import lock_of
 from aish.engine.plan.lock.pins import locked_tools
 from aish.features.history.run_store import newest_first, open_project, open_stores
@@ -159,8 +159,9 @@ def _tell(name: str, before: str | None, text: str) -> None:
         if before != text:
             print_text(f"wrote ~/{name}")
         return
-    changed = ndiff((before or "").splitlines(), text.splitlines())
-    lines = [line[2:] for line in changed if line.startswith("+ ") and line[2:].strip()]
+    old, new = (before or "").splitlines(), text.splitlines()
+    rows = (row for hunk in hunks(old, new, around=0, most=len(new)) for row in hunk.rows)
+    lines = [row[1:] for row in rows if row[0] == "+" and row[1:].strip()]
     if lines:
         print_text(f"added to ~/{name}:")
         for line in lines:

@@ -152,15 +152,3 @@ def suspicious(text: str) -> tuple[str, ...]:
     flags = re.IGNORECASE | re.DOTALL
     signs += [name for name, sign in _POISON if re.search(sign, folded, flags)]
     return tuple(signs)
-
-
-def shared_start(one: str, other: str) -> int:
-    """How many characters two texts begin with alike."""
-    low, high = 0, min(len(one), len(other))
-    while low < high:
-        middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -10,6 +10,7 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
+from aish.core.text_diff import hunks, shared_lines
 from aish.engine.records import (
     Records,
     StepRecord,
@@ -117,7 +118,7 @@ Mask = Callable[[str], str]
 _LONGEST = 120
 _LONGEST_LINE = 200
 _MOST_LINES = 24
-# What `difflib` is given; its cost grows with the product.
+# The lines from the first that differs on that are compared.
 _MOST_COMPARED = 300
 
 
@@ -153,23 +154,16 @@ def instead(wanted: str, got: str, mask: Mask) -> str:
 
 
 def _difference(wanted: Sequence[str], got: Sequence[str]) -> Iterator[str]:
-    from difflib import unified_diff
-
-    start = 0
-    while start < min(len(wanted), len(got)) and wanted[start] == got[start]:
-        start += 1
     # One equal line before the first that differs is shown.
-    begin = max(start - 1, 0)
+    begin = max(shared_lines(wanted, got) - 1, 0)
     cut = slice(begin, begin + _MOST_COMPARED)
-    made = unified_diff(wanted[cut], got[cut], lineterm="", n=1)
-    lines = [line for line in made if not line.startswith(("---", "+++"))]
+    lines: list[str] = []
+    for hunk in hunks(wanted[cut], got[cut], around=1, most=_MOST_COMPARED):
+        lines.append(f"line {begin + hunk.old + 1}:")
+        lines += [shorten(row, _LONGEST_LINE) for row in hunk.rows]
     if not lines:
         yield "only white space or line ends differ"
-    for line in lines[:_MOST_LINES]:
-        if line.startswith("@@"):
-            yield f"line {begin + int(line.split()[1].lstrip('-').split(',')[0])}:"
-        else:
-            yield shorten(line, _LONGEST_LINE)
+    yield from lines[:_MOST_LINES]
     if len(lines) > _MOST_LINES:
         yield f"… {len(lines) - _MOST_LINES} more lines"
 

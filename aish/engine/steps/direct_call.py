@@ -8,7 +8,7 @@ from typing import cast
 from aish.agent.dispatch import call_tool
 from aish.agent.runtime import UsedCall
 from aish.config.inputs import as_typed
-from aish.core.errors import UsageError
+from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import Place
 from aish.core.json import JsonObject, JsonValue
 from aish.core.tools import Tool
@@ -49,10 +49,8 @@ def _known(name: str, box: Toolbox) -> Tool:
     tool = box.tools.by_name(tool_name(name))
     if tool is None:
         box.tools.require(tool_name(name))
-        from difflib import get_close_matches
-
-        near = get_close_matches(name, [str(tool.name) for tool in box.tools.listed()], n=1)
-        hint = f"did you mean `{near[0]}`?" if near else "`aish tools FILE` lists what there is"
+        near = did_you_mean(name, [str(tool.name) for tool in box.tools.listed()])
+        hint = near or "`aish tools FILE` lists what there is"
         raise UsageError(f"no server offers the tool `{name}`", hint=hint)
     return tool
 

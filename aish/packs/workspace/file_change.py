@@ -4,12 +4,10 @@ The answer holds a unified diff, made in bounded time and length. An edit after 
 that parsed would not is refused.
 """
 
-import difflib
 import hashlib
 import json
 import sys
 from collections.abc import Callable, Iterator
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,6 +16,7 @@ import anyio.to_thread
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import for_line
+from aish.core.text_diff import hunks
 from aish.packs.results import Answer, PackError
 from aish.packs.workspace import python_syntax_child
 from aish.packs.workspace.atomic_write import LARGEST, Original, check_unchanged, put, read_original
@@ -73,41 +72,20 @@ def _lines(text: str) -> list[str]:
 
 
 def _rows(before: list[str], after: list[str], path: str) -> Iterator[str]:
-    same = 0
-    shortest = min(len(before), len(after))
-    while same < shortest and before[same] == after[same]:
-        same += 1
-    alike = 0
-    while alike < shortest - same and before[-1 - alike] == after[-1 - alike]:
-        alike += 1
-    start = max(same - _CONTEXT, 0)
-    end = max(alike - _CONTEXT, 0)
-    old, new = before[start : len(before) - end], after[start : len(after) - end]
     yield f"--- a/{path}\n"
     yield f"+++ b/{path}\n"
-    if max(len(old), len(new)) > _COMPARED:
-        yield from _replaced(old, new, start, same - start)
-        return
-    # Its own header has no file names.
-    for row in islice(difflib.unified_diff(old, new, n=_CONTEXT), 2, None):
-        yield _moved(row, start) if row.startswith("@@") else row
+    for hunk in hunks(before, after, _CONTEXT, _COMPARED):
+        old = _range(hunk.old, sum(row[0] != "+" for row in hunk.rows))
+        new = _range(hunk.new, sum(row[0] != "-" for row in hunk.rows))
+        yield f"@@ -{old} +{new} @@\n"
+        yield from hunk.rows
 
 
-def _replaced(old: list[str], new: list[str], start: int, same: int) -> Iterator[str]:
-    """All old lines and then all new ones."""
-    yield f"@@ -{start + 1},{len(old)} +{start + 1},{len(new)} @@\n"
-    yield from (" " + line for line in old[:same])
-    yield from ("-" + line for line in old[same:])
-    yield from ("+" + line for line in new[same:])
-
-
-def _moved(header: str, by: int) -> str:
-    """A hunk's header with its line numbers counted from the file's beginning."""
-    parts = header.split(" ")
-    for place in (1, 2):
-        number, comma, count = parts[place][1:].partition(",")
-        parts[place] = f"{parts[place][0]}{int(number) + by}{comma}{count}"
-    return " ".join(parts)
+def _range(start: int, count: int) -> str:
+    """Lines as `diff` counts them: from 1, but before the first where there are none."""
+    if count == 1:
+        return f"{start + 1}"
+    return f"{start + 1 if count else start},{count}"
 
 
 SECONDS = 10.0

@@ -7,7 +7,6 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.text_difference import changed_lines
 from aish.cassettes.trajectory import (
     Call,
     ModelRequest,
@@ -19,6 +18,7 @@ from aish.cassettes.trajectory import (
 )
 from aish.core.json import JsonValue
 from aish.core.messages import Usage
+from aish.core.text_diff import changed_lines
 
 
 def call(tool: str, *arguments: object, result: str | None = None) -> Call:
@@ -139,6 +139,13 @@ def test_of_a_long_line_the_place_of_the_change_is_shown() -> None:
     assert [line[0] for line in lines] == ["@", "-", "+"]
     assert [line[-10:] for line in lines[1:]] == ["ayyyyyyyyy", "byyyyyyyyy"]
     assert max(map(len, lines)) < 3_000
+
+
+def test_a_long_line_is_cut_once_and_tells_how_much_is_left() -> None:
+    old, new = changed_lines("a" * 9_000, f"{'a' * 3_000}b{'a' * 6_000}")[1:]
+
+    assert old == f"-…{'a' * 1_999}… (4201 more characters)"
+    assert new == f"+…{'a' * 200}b{'a' * 1_798}… (4202 more characters)"
 
 
 def test_lines_that_look_like_file_names_are_shown() -> None:

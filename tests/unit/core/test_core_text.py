@@ -13,9 +13,9 @@ from aish.core.text import (
     for_terminal,
     for_xml,
     safe_utf8,
-    shared_start,
     suspicious,
 )
+from aish.core.text_diff import shared_start
 
 ANY_TEXT = st.text(st.characters(), max_size=60)
 ODD_TEXT = st.text(

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from aish.core.json import JsonValue
 from aish.core.phrases import first_of, shorten
 from aish.core.text import for_line, suspicious
+from aish.core.text_diff import changed_lines
 from aish.policy.lock import Difference, FieldChange
 
 _SHORT = 160
@@ -69,9 +70,6 @@ def difference_row(found: Difference) -> JsonValue:
 
 
 def _field_lines(field: FieldChange) -> Iterator[str]:
-    # Of the same need: lines that differ, at a bounded cost. Nothing else of that room is loaded.
-    from aish.cassettes.text_difference import changed_lines
-
     if field.before is None or field.after is None:
         sign, value = ("+", field.after) if field.before is None else ("-", field.before)
         yield from (f"{sign} {for_line(line)}" for line in _text(value).split("\n"))

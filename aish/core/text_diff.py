@@ -1,0 +1,112 @@
+"""What differs between two texts, line by line, at a bounded cost (C10, K6).
+
+The cost of a comparison grows with the product of the lines: what both texts begin and end with
+is left out of it, and too many other lines are not compared. The texts are untrusted still.
+"""
+
+from collections.abc import Iterator, Sequence
+
+from aish.core.frozen import frozen
+from aish.core.phrases import shorten_counted
+
+_AROUND = 2
+_MOST_LINES = 1_000
+_WIDEST = 2_000
+
+
+@frozen
+class Hunk:
+    """Lines that differ and those around them; each begins with `-`, `+` or a space.
+
+    `old` and `new` are the lines of the texts, from 0, that the first is.
+    """
+
+    old: int
+    new: int
+    rows: tuple[str, ...]
+
+
+def hunks(before: Sequence[str], after: Sequence[str], around: int, most: int) -> Iterator[Hunk]:
+    """Where two texts differ, with so many lines `around`.
+
+    If more than `most` lines are to be compared, all old ones are before all new ones.
+    """
+    start, end = _shared_ends(before, after)
+    if start == len(before) == len(after):
+        return
+    begin = max(0, start - around)
+    lead, tail = before[begin:start], before[len(before) - end :][:around]
+    old, new = before[start : len(before) - end], after[start : len(after) - end]
+    if max(len(old), len(new)) > most:
+        rows = [*_marked(" ", lead), *_marked("-", old), *_marked("+", new), *_marked(" ", tail)]
+        yield Hunk(begin, begin, tuple(rows))
+        return
+    # Rare, and not cheap to import.
+    from difflib import SequenceMatcher
+
+    old, new = [*lead, *old, *tail], [*lead, *new, *tail]
+    for group in SequenceMatcher(None, old, new).get_grouped_opcodes(around):
+        rows = []
+        for tag, i, i_end, j, j_end in group:
+            if tag == "equal":
+                rows += _marked(" ", old[i:i_end])
+            else:
+                rows += [*_marked("-", old[i:i_end]), *_marked("+", new[j:j_end])]
+        yield Hunk(begin + group[0][1], begin + group[0][3], tuple(rows))
+
+
+def changed_lines(before: str, after: str) -> tuple[str, ...]:
+    """Lines that begin with `-`, `+`, a space for what is around them, or `@@`; no file names.
+
+    A long line is shown from near the place where it changed.
+    """
+    shown: list[str] = []
+    old, new = before.split("\n"), after.split("\n")
+    start, end = _shared_ends(old, new)
+    if max(len(old), len(new)) - start - end > _MOST_LINES:
+        return (
+            f"@@ from line {start + 1} @@",
+            f"-{len(old) - start - end} lines",
+            f"+{len(new) - start - end} lines, too many to be compared",
+        )
+    for hunk in hunks(old, new, _AROUND, _MOST_LINES):
+        shown += [f"@@ line {hunk.old + 1} @@", *_near_change(hunk.rows)]
+    return tuple(shown)
+
+
+def shared_lines(one: Sequence[str], other: Sequence[str]) -> int:
+    """How many lines two texts begin with alike."""
+    most = min(len(one), len(other))
+    return next((n for n in range(most) if one[n] != other[n]), most)
+
+
+def _shared_ends(before: Sequence[str], after: Sequence[str]) -> tuple[int, int]:
+    """How many lines two texts begin with alike, and how many of the others they end with."""
+    start = shared_lines(before, after)
+    return start, shared_lines(before[start:][::-1], after[start:][::-1])
+
+
+def shared_start(one: str, other: str) -> int:
+    """How many characters two texts begin with alike."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low
+
+
+def _marked(mark: str, lines: Sequence[str]) -> list[str]:
+    return [f"{mark}{line}" for line in lines]
+
+
+def _near_change(rows: Sequence[str]) -> Iterator[str]:
+    """The lines; of a long one that took another's place, not most of what it shares with that."""
+    changed, skipped = [row for row in rows if row[0] != " "], 0
+    if [row[0] for row in changed] == ["-", "+"] and max(map(len, changed)) > _WIDEST:
+        skipped = max(0, shared_start(changed[0][1:], changed[1][1:]) - _WIDEST // 10)
+    for row in rows:
+        text = f"…{row[1 + skipped :]}" if skipped and row[0] != " " else row[1:]
+        yield row[0] + shorten_counted(text, _WIDEST)
