@@ -59,7 +59,7 @@ __all__ = [
 
 PathLike = str | os.PathLike[str]
 OnEvent = Callable[[JsonObject], None]
-"""Is given each event as `--format jsonl` has it, secrets masked, from the thread of the run."""
+"""Receives each event as `--format jsonl` has it, secrets masked, from the thread of the run."""
 
 _LIVE = "`replay=True` and `record=True` take the `cassette:` of the file"
 
@@ -163,7 +163,7 @@ def run(
     except RuntimeError:
         pass
     else:
-        said = "`run` would block the event loop that is running in this thread"
+        said = "`run` would block the running event loop of this thread"
         raise UsageError(said, hint="`await arun(…)`, from `aish.api` too")
 
     async def main() -> Result:
@@ -224,7 +224,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
     )
     plan = make_plan(pipeline, options, session=session)
     if given.get("ephemeral", False) and stages(plan):
-        said = "`mcp.stage` puts calls down for review, and `ephemeral` leaves nothing behind"
+        said = "`mcp.stage` stores calls for review, and `ephemeral` stores nothing"
         raise UsageError(said, hint="leave out `ephemeral`")
     if plan.has_keys:
         from aish.engine.execution.item_source import with_surveys
@@ -240,7 +240,7 @@ def _as_json(inputs: Mapping[str, object]) -> dict[str, JsonValue]:
         try:
             values[name] = json.loads(json.dumps(value, allow_nan=False))
         except (TypeError, ValueError, RecursionError) as error:
-            said = f"the input `{name}` is no JSON value: {error}"
+            said = f"the input `{name}` is not a JSON value: {error}"
             raise UsageError(said, where="inputs") from error
     return values
 

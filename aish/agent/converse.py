@@ -89,7 +89,7 @@ _TRUNCATED = Failure(
 )
 
 
-_GO_ON = "let the model go on with `on_denied: continue`"
+_GO_ON = "let the model continue with `on_denied: continue`"
 
 
 @frozen

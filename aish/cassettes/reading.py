@@ -207,7 +207,7 @@ def read_cassette(data: bytes, name: str, *, unfinished: bool) -> Cassette:
         )
     rows = root["interactions"]
     if not isinstance(rows, list) or len(rows) > MOST:
-        said = f"`interactions` is no list of at most {MOST}"
+        said = f"`interactions` is not a list of at most {MOST}"
         raise CassetteFileError(said, where=name)
     return Cassette(head, tuple(_Row(row, n, name).read() for n, row in enumerate(rows, 1)))
 
@@ -308,7 +308,7 @@ class _Row:
         if value is None:
             return ()
         if not isinstance(value, Table):
-            raise self._wrong(f"its `{what}` is no mapping")
+            raise self._wrong(f"its `{what}` is not a mapping")
         pairs: list[tuple[str, str]] = []
         for name, values in value.items():
             for one in values if isinstance(values, list) else [values]:

@@ -156,7 +156,9 @@ def require_place(path: Path) -> None:
     if stat.S_ISDIR(mode):
         raise CassetteFileError(f"`{shown(path)}` is a folder, not a cassette")
     if not stat.S_ISREG(mode):
-        raise CassetteFileError(f"`{shown(path)}` is no plain file, and a cassette has to be one")
+        raise CassetteFileError(
+            f"`{shown(path)}` is not a regular file, and a cassette has to be one"
+        )
     require_cassette(path)
 
 
@@ -183,7 +185,7 @@ def _refuse_planted(status: os.stat_result, beside: Path) -> None:
     """Write to no file that has another name elsewhere, or that somebody else made (X9)."""
     is_plain = stat.S_ISREG(status.st_mode) and status.st_nlink <= 1
     if not is_plain or status.st_uid != os.geteuid():
-        raise CassetteFileError(f"`{shown(beside)}` is not a plain file of this user")
+        raise CassetteFileError(f"`{shown(beside)}` is not a regular file of this user")
 
 
 @contextmanager

@@ -94,13 +94,13 @@ def named_pipeline(staged: Staged, path: Path) -> Path:
     came_with_it = found.is_relative_to(beside) and not here.is_relative_to(beside)
     if name.is_absolute() or not found.is_relative_to(here) or came_with_it:
         raise UsageError(
-            f"the pipeline that it names is not beneath this folder: {name}",
+            f"the pipeline it names is outside this folder: {name}",
             where=str(path),
             hint=f"name it: `aish apply {path} FILE`",
         )
     if not found.exists():
         raise UsageError(
-            f"the pipeline that it names is not here: {name}",
+            f"the pipeline it names does not exist: {name}",
             where=str(path),
             hint=f"name it: `aish apply {path} FILE`",
         )

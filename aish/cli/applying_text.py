@@ -14,7 +14,7 @@ WORDS = {
     "open": "to be applied",
     "applied": "applied before",
     "failed": "failed before",
-    "unknown": "begun before, and its end is not known",
+    "unknown": "started before, with unknown outcome",
 }
 
 
@@ -41,10 +41,10 @@ def _call_lines(number: int, row: Row, width: int) -> Iterator[str]:
     state = "left out" if row.left_out else WORDS[row.state]
     yield for_line(f"{number}. {call.id}  {call.name}  {state}")
     place = ", ".join(f"{k} {v}" for k, v in (("step", call.step), ("item", call.item)) if v)
-    yield for_line(f"  asked for by {place or 'the run'} at {call.time}, staged by {call.rule}")
+    yield for_line(f"  requested by {place or 'the run'} at {call.time}, staged by {call.rule}")
     yield for_line(f"  sent to {_where(call)}")
     arguments = list(barred_arguments(call.arguments, width))
-    yield "  arguments, all of them:"
+    yield "  all arguments:"
     yield from arguments
     yield from (for_line(f"  problem: {problem.text}") for problem in row.problems)
 

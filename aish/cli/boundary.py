@@ -85,7 +85,7 @@ def _usage(error: typer.TyperException) -> None:
     say(f"error: {shown}")
     context = getattr(error, "ctx", None)
     program = context.command_path if context is not None else "aish"
-    hint = f"`{program} --help` shows what there is"
+    hint = f"see `{program} --help`"
     if context is not None and text.startswith("Missing argument 'FILE'"):
         hint = _taken_for_a_value(context.params, program) or hint
     say(f"\nhint: {hint}")

@@ -42,7 +42,7 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 GROUPS = {
-    "policy": "Ask what approval rules decide, and which ones a run needed.",
-    "cassette": "Look at recorded runs: read, compare, check and clean them.",
-    "runs": "Look at past runs, join shards of one, delete old ones.",
+    "policy": "Explain approval decisions, suggest rules from a run.",
+    "cassette": "Work with cassettes: show, compare, check and scrub them.",
+    "runs": "Work with past runs: list, show, merge shards, delete old ones.",
 }

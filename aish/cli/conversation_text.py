@@ -29,7 +29,7 @@ def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
     """What a recording says of itself."""
     yield for_ci_log(f"cassette {_name(name)}: {counted(count, 'exchange')}")
     if head is None:
-        yield "recorded by another program: nothing is known of the run"
+        yield "recorded by another program: the run is unknown"
         return
     complete = "complete" if head.complete else "not complete: the run was interrupted"
     clock, run = _name(head.clock), _name(head.run)
@@ -63,9 +63,9 @@ def _lines(part: Part, *, full: bool) -> Iterator[str]:
 
 
 def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
-    after = f", goes on from {turn.follows}" if turn.follows is not None else ""
-    after = f", the request of {turn.again} once more" if turn.again is not None else after
-    after += ", for a server that asked" if turn.sampled else ""
+    after = f", continues {turn.follows}" if turn.follows is not None else ""
+    after = f", repeats the request of {turn.again}" if turn.again is not None else after
+    after += ", requested by a server" if turn.sampled else ""
     yield f"model {_name(turn.model)} at {_name(turn.endpoint)}{after}"
     if turn.tools and turn.follows is None and turn.again is None:
         yield f"tools: {_clipped(', '.join(turn.tools))}"

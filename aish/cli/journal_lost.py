@@ -10,6 +10,6 @@ class JournalLostError(AishError):
 
     def __init__(self) -> None:
         super().__init__(
-            "no more items are begun, because the journal cannot be written",
-            hint="`--resume` goes on once there is room",
+            "no more items are started, because the journal cannot be written",
+            hint="`--resume` continues once there is space",
         )

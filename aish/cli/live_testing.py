@@ -277,7 +277,7 @@ def _changes(told: Told) -> Iterator[str]:
             yield from (f"  {_line(_title(by_key[key]))}" for key in keys)
     if told.comparison.gone:
         yield ""
-        yield f"in {_line(str(told.comparison.baseline.file))} and no more:"
+        yield f"in {_line(str(told.comparison.baseline.file))} but not run now:"
         yield from (f"  {_line(_key_text(key))}" for key in told.comparison.gone)
 
 

@@ -68,7 +68,7 @@ def read_stdin() -> str:
     """
     data = sys.stdin.buffer.read(STDIN_LIMIT + 1)
     if len(data) > STDIN_LIMIT:
-        raise UsageError(f"more than {STDIN_LIMIT // 1024**2} MiB came in", where="stdin")
+        raise UsageError(f"more than {STDIN_LIMIT // 1024**2} MiB of input", where="stdin")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -12,9 +12,9 @@ from aish.cli.catalogue import COMMANDS, GROUPS, Command
 from aish.cli.optional_value import completed
 from aish.cli.options import VersionOption
 
-HELP = """Run language-model pipelines from a YAML file, where nobody is there to ask.
+HELP = """Run language-model pipelines from a YAML file, unattended.
 
-Results go to stdout, everything for people to stderr. The exit code says how it ended: 0 ok,
+Results go to stdout, everything for people to stderr. The exit code is the status: 0 ok,
 1 failed, 2 usage, 3 denied, 4 budget, 5 unavailable, 6 cassette, 7 lock, 130 interrupted.
 
 Example: aish run pipelines/quickstart.yaml

@@ -20,7 +20,7 @@ def register_masks(secrets: Secrets, *, quiet: bool = False) -> None:
 
     if not goes_to_the_runner(sys.stderr):
         if not quiet:
-            say("warning: stderr goes elsewhere, so GitHub is not told what to mask")
+            say("warning: stderr is redirected, so GitHub is not told what to mask")
         return
     # A runner that has gone reads nothing more.
     with suppress(OSError):

@@ -83,10 +83,8 @@ class Ruling:
 class Telling:
     """How a run is told, and what it leaves behind."""
 
-    format_: Annotated[Format, typer.Option("--format", help="What stdout carries.")] = Format.TEXT
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Write the answer to stdout as it comes.")
-    ] = False
+    format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT
+    stream: Annotated[bool, typer.Option("--stream", help="Stream the answer to stdout.")] = False
     run_dir: RunDirOption = None
     ephemeral: EphemeralOption = False
     staged: StagedOption = None
@@ -103,7 +101,7 @@ class Resuming:
         typer.Option(
             "--resume",
             metavar="[ID]",
-            help="Go on with a run: the newest of the file, or the one of this id.",
+            help="Resume a run: the newest of the file, or the one with this id.",
             autocompletion=completes("run_ids"),
         ),
     ] = None
@@ -114,12 +112,14 @@ class Resuming:
         bool,
         typer.Option(
             "--retry-unknown",
-            help="With `--resume`: make calls again of which nobody knows how they ended.",
+            help="With `--resume`: retry calls with unknown outcome.",
         ),
     ] = False
     force: Annotated[
         bool,
-        typer.Option("--force", help="With `--resume`: go on although the file or inputs changed."),
+        typer.Option(
+            "--force", help="With `--resume`: continue although the file or inputs changed."
+        ),
     ] = False
 
 
@@ -130,12 +130,15 @@ class Batching:
     concurrency: Annotated[
         int | None,
         typer.Option(
-            "--concurrency", metavar="N", min=1, help="At most N steps and items at the same time."
+            "--concurrency",
+            metavar="N",
+            min=1,
+            help="Maximum number of steps and items at the same time.",
         ),
     ] = None
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Only a stable part of the items: 2/8."),
+        typer.Option("--shard", metavar="I/N", help="Run one shard of the items: 2/8."),
     ] = None
     no_key_check: NoKeyCheckOption = False
 
@@ -145,7 +148,8 @@ class Writing:
     """The file that the result goes to."""
 
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the result there.")
+        Path | None,
+        typer.Option("-o", "--output", metavar="FILE", help="Write the result to this file."),
     ] = None
     step: TableStepOption = None
     csv_raw: CsvRawOption = False
@@ -168,13 +172,14 @@ class Spreading:
         ),
     ] = None
     cluster_ca: Annotated[
-        Path | None, _certificate("--cluster-ca", "With `tls://`: who signs certificates.")
+        Path | None, _certificate("--cluster-ca", "With `tls://`: the CA certificates.")
     ] = None
     cluster_cert: Annotated[
-        Path | None, _certificate("--cluster-cert", "With `tls://`: the certificate we show.")
+        Path | None, _certificate("--cluster-cert", "With `tls://`: the client certificate.")
     ] = None
     cluster_key: Annotated[
-        Path | None, _certificate("--cluster-key", "With `tls://`: the key of that certificate.")
+        Path | None,
+        _certificate("--cluster-key", "With `tls://`: the key of the client certificate."),
     ] = None
 
 
@@ -186,12 +191,12 @@ def _report(flag: str, what: str) -> object:
 class Reporting:
     """The reports of a run, made from its journal (B11)."""
 
-    junit: Annotated[
-        Path | None, _report("--junit", "Write a JUnit XML report there at the end.")
-    ] = None
-    html: Annotated[Path | None, _report("--html", "Write an HTML report there at the end.")] = None
+    junit: Annotated[Path | None, _report("--junit", "Write a JUnit XML report to this file.")] = (
+        None
+    )
+    html: Annotated[Path | None, _report("--html", "Write an HTML report to this file.")] = None
     sarif: Annotated[
-        Path | None, _report("--sarif", "Write the run's annotations as SARIF there at the end.")
+        Path | None, _report("--sarif", "Write the run's annotations as SARIF to this file.")
     ] = None
     github: GitHubOption = False
     otel: OtelOption = False
@@ -215,30 +220,32 @@ class LiveTesting:
     """`aish test` on the real models instead of cassettes (C12)."""
 
     live: Annotated[
-        bool, typer.Option("--live", help="Run the cases on the real models, and print a table.")
+        bool, typer.Option("--live", help="Run the cases on real models, and print a table.")
     ] = False
     models: Annotated[
         list[str] | None,
-        typer.Option("-m", "--model", metavar="ALIAS", help="Live: a column; may be repeated."),
+        typer.Option(
+            "-m", "--model", metavar="ALIAS", help="Live: a model, one column; may be repeated."
+        ),
     ] = None
     max_cost_usd: Annotated[
         float | None,
         typer.Option(
-            "--max-cost-usd", metavar="USD", min=0, help="Live: the most that all may cost: 0.50"
+            "--max-cost-usd", metavar="USD", min=0, help="Live: maximum cost in US dollars: 0.50"
         ),
     ] = None
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", metavar="DURATION", help="Live: the longest all may take: 10m."),
+        typer.Option("--timeout", metavar="DURATION", help="Live: maximum duration: 10m."),
     ] = None
     allow: AllowOption = None
     deny: DenyOption = None
     broad_root: BroadRootOption = False
     lock: LockOption = LockUse.ENFORCE
     ask: AskOption = False
-    html: Annotated[Path | None, _report("--html", "Live: write the table as a page.")] = None
+    html: Annotated[Path | None, _report("--html", "Live: write the table as an HTML page.")] = None
     baseline: Annotated[
-        Path | None, _report("--baseline", "Live: fail on what is worse than in that file.")
+        Path | None, _report("--baseline", "Live: fail on results worse than in this file.")
     ] = None
     write_baseline: Annotated[
         Path | None, _report("--write-baseline", "Live: write the results as a baseline.")
@@ -271,29 +278,35 @@ class Taping:
     """Which cassette a run plays from or records to."""
 
     record: Annotated[
-        Path | None, _cassette("--record", "Record the run there, else where the file says.")
+        Path | None, _cassette("--record", "Record the run to this cassette, or to the file's own.")
     ] = None
     replay: Annotated[
         Path | None,
-        _cassette("--replay", "Replay the run from there or the file's: no network, no key."),
+        _cassette(
+            "--replay",
+            "Replay the run from this cassette, or from the file's own: no network, no key.",
+        ),
     ] = None
     cassette: Annotated[
-        Path | None, _cassette("--cassette", "Record there, or replay from there if it is there.")
+        Path | None,
+        _cassette("--cassette", "Replay from this cassette if it exists, else record it."),
     ] = None
     record_mode: Annotated[
         RecordMode | None,
-        typer.Option("--record-mode", help="What is recorded; without a path to the file's own."),
+        typer.Option(
+            "--record-mode", help="What to record; without a path, to the file's own cassette."
+        ),
     ] = None
     live_tools: Annotated[
-        bool, typer.Option("--live-tools", help="Replay the models only; tools run.")
+        bool, typer.Option("--live-tools", help="Replay only the models; tools run.")
     ] = False
     live_model: Annotated[
         str | None,
         typer.Option(
-            "--live-model", metavar="ALIAS", help="Replay the tools only, and compare this model."
+            "--live-model", metavar="ALIAS", help="Replay only the tools, and compare this model."
         ),
     ] = None
     keep_failed: KeepFailedOption = False
-    pace: Annotated[ReplayPace, typer.Option("--pace", help="How fast recorded answers come.")] = (
+    pace: Annotated[ReplayPace, typer.Option("--pace", help="Speed of replayed answers.")] = (
         ReplayPace.FAST
     )

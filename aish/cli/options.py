@@ -21,7 +21,7 @@ def completes(name: str) -> Callable[[typer.Context, str], Any]:
 
 
 class Format(StrEnum):
-    """What stdout carries."""
+    """Output format."""
 
     TEXT = "text"
     JSON = "json"
@@ -64,11 +64,15 @@ SetOption = Annotated[
 ]
 InputOption = Annotated[
     list[str] | None,
-    typer.Option("-i", "--input", metavar="NAME=VALUE", help="An input; NAME=@FILE reads a file."),
+    typer.Option(
+        "-i", "--input", metavar="NAME=VALUE", help="Set an input; NAME=@FILE reads a file."
+    ),
 ]
 InputsOption = Annotated[
     str | None,
-    typer.Option("--inputs", metavar="FILE", help="All inputs as JSON or YAML; `-` reads stdin."),
+    typer.Option(
+        "--inputs", metavar="FILE", help="Read inputs from a JSON or YAML file; `-` reads stdin."
+    ),
 ]
 ModelOption = Annotated[
     str | None,
@@ -76,7 +80,7 @@ ModelOption = Annotated[
         "-m",
         "--model",
         metavar="ALIAS",
-        help="The model of every step.",
+        help="Use this model for every step.",
         autocompletion=completes("model_aliases"),
     ),
 ]
@@ -85,7 +89,7 @@ AllowOption = Annotated[
     typer.Option(
         "--allow",
         metavar="GLOB",
-        help="One more rule that approves: alias__tool.",
+        help="Add a rule that approves: alias__tool.",
         autocompletion=completes("tool_globs"),
     ),
 ]
@@ -94,47 +98,43 @@ DenyOption = Annotated[
     typer.Option(
         "--deny",
         metavar="GLOB",
-        help="One more rule that denies: alias__tool.",
+        help="Add a rule that denies: alias__tool.",
         autocompletion=completes("tool_globs"),
     ),
 ]
 TimeoutOption = Annotated[
     str | None,
-    typer.Option("--timeout", metavar="DURATION", help="The longest the run may take: 90s, 10m."),
+    typer.Option("--timeout", metavar="DURATION", help="Maximum duration of the run: 90s, 10m."),
 ]
 MaxCostOption = Annotated[
     float | None,
     typer.Option(
-        "--max-cost-usd", metavar="USD", min=0, help="The most that models may cost: 0.50"
+        "--max-cost-usd", metavar="USD", min=0, help="Maximum cost of models in US dollars: 0.50"
     ),
 ]
 MaxTurnsOption = Annotated[
     int | None,
-    typer.Option(
-        "--max-turns", metavar="N", min=1, help="The most answers that models are asked for."
-    ),
+    typer.Option("--max-turns", metavar="N", min=1, help="Maximum number of model turns."),
 ]
 QuietOption = Annotated[bool, typer.Option("-q", "--quiet", help="Only errors on stderr.")]
 VerboseOption = Annotated[bool, typer.Option("-v", "--verbose", help="Show a bug's traceback.")]
 StrictOption = Annotated[bool, typer.Option("--strict", help="Warnings are errors.")]
-ReportOption = Annotated[Report, typer.Option("--format", help="What stdout carries.")]
+ReportOption = Annotated[Report, typer.Option("--format", help="Output format.")]
 AskOption = Annotated[
     bool, typer.Option("--ask", help="Ask at the terminal about calls that no rule decides.")
 ]
 RunDirOption = Annotated[
-    Path | None, typer.Option("--run-dir", metavar="DIR", help="Where run folders are made.")
+    Path | None, typer.Option("--run-dir", metavar="DIR", help="The folder for run folders.")
 ]
 PastRunDirOption = Annotated[
     Path | None,
-    typer.Option(
-        "--run-dir", metavar="DIR", help="Where the runs are, if not in `.aish/runs` here."
-    ),
+    typer.Option("--run-dir", metavar="DIR", help="The folder of the runs; default: `.aish/runs`."),
 ]
-EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Leave no run folder behind.")]
+EphemeralOption = Annotated[bool, typer.Option("--ephemeral", help="Keep no run folder.")]
 StagedOption = Annotated[
     Path | None,
     typer.Option(
-        "--staged", metavar="FILE", help="Put calls that are staged there, not into the run folder."
+        "--staged", metavar="FILE", help="Write staged calls to this file, not into the run folder."
     ),
 ]
 NoKeyCheckOption = Annotated[
@@ -152,23 +152,25 @@ TableStepOption = Annotated[
 CsvRawOption = Annotated[
     bool,
     typer.Option(
-        "--csv-raw", help="With `-o FILE.csv`: no apostrophe before what looks like a formula."
+        "--csv-raw", help="With `-o FILE.csv`: no apostrophe before text that looks like a formula."
     ),
 ]
 BroadRootOption = Annotated[
     bool,
-    typer.Option("--allow-broad-root", help="Let a tool pack have `/` or your home as its root."),
+    typer.Option(
+        "--allow-broad-root", help="Allow a tool pack to have `/` or your home as its root."
+    ),
 ]
 KeepFailedOption = Annotated[
     bool,
     typer.Option(
         "--keep-failed",
-        help="Write the recording of a run that could not be done to CASSETTE.failed.",
+        help="Write the recording of a failed run to CASSETTE.failed.",
     ),
 ]
 LockOption = Annotated[
     LockUse,
-    typer.Option("--lock", help="What differs from the lock file: exit 7, or go on without it."),
+    typer.Option("--lock", help="Differences from the lock file: exit 7, or continue without."),
 ]
 GitHubOption = Annotated[
     bool,
@@ -182,9 +184,9 @@ OtelEndpointOption = Annotated[
     typer.Option(
         "--otel-endpoint",
         metavar="URL",
-        help="Send traces there; else OTEL_EXPORTER_OTLP_ENDPOINT says where.",
+        help="Send traces there; default: OTEL_EXPORTER_OTLP_ENDPOINT.",
     ),
 ]
 OtelContentOption = Annotated[
-    bool, typer.Option("--otel-content", help="Answers, arguments and results too, in traces.")
+    bool, typer.Option("--otel-content", help="Include answers, arguments and results in traces.")
 ]

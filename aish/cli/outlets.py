@@ -190,7 +190,7 @@ class Outlets:
         """A sink is out of the run; what is lost by that decides whether the run still is ok."""
         if error.errno == errno.EPIPE:
             # A reader that left (`| head`) wanted no more: nothing is lost that it asked for.
-            say(f"note: {sink.name}: the reader has gone")
+            say(f"note: {sink.name}: output closed early (broken pipe)")
             return
         self._unjournaled |= sink is self._journal
         self._lose(f"cannot write {sink.name}", error)

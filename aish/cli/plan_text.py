@@ -93,7 +93,7 @@ def _requests(requests: JsonObject) -> str:
     if isinstance(most, int):
         return f"{least:,} at least, {most:,} at most"
     step = for_line(str(requests["uncounted"]))
-    return f"{least:,} at least; how many items `{step}` has, only the run can tell"
+    return f"{least:,} at least; the number of items of `{step}` is known only in the run"
 
 
 def _most(cost: JsonValue) -> str:
@@ -175,7 +175,7 @@ def _repeated(foreach: JsonObject) -> str:
     if not repeated:
         return ""
     became = "left out" if policy == "first" else "numbered"
-    return f"; {counted(repeated, 'item')} with a key that was there before: {became}"
+    return f"; {counted(repeated, 'item')} with a duplicate key: {became}"
 
 
 def _kept_short(step: JsonObject) -> Iterator[str]:
@@ -214,7 +214,7 @@ def _step(number: str, step: JsonObject) -> Iterator[str]:
     for mark, tool in zip(marks, tools, strict=True):
         yield f"     {mark:{width}}  {for_line(str(tool['tool']))}"
     if step.get("schema"):
-        yield f"     answers in a JSON schema, asked for {_times(step['attempts'])}"
+        yield f"     answers in a JSON schema, requested {_times(step['attempts'])}"
 
 
 def _opening(step: JsonObject) -> Iterator[str]:

@@ -44,7 +44,7 @@ def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:
             raise UsageError(said, hint="what the run has done already is in its folder")
         if taped:
             said = "`--resume` and a cassette exclude each other"
-            raise UsageError(said, hint="a cassette holds a run from its beginning: run anew")
+            raise UsageError(said, hint="a cassette holds a whole run: start a new one")
         return
     given = {
         "--retry-failed": flags.retry_failed,
@@ -174,7 +174,7 @@ def resumption(
     lost = [name for name in _masked(past) if name not in given]
     if lost and filling.inputs_file is None:
         names = backticked(lost)
-        said = f"a secret was in these inputs, and secrets are not kept: {names}"
+        said = f"these inputs had a secret in them, and secrets are not stored: {names}"
         raise ResumeRefusedError(said, where=past.id, hint=f"give it again: -i {lost[0]}=…")
     return Resumption(past, flags)
 

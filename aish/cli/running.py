@@ -167,13 +167,13 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
             carried(reading, plan, folder.id)
     except ResumeRefusedError:
         return (
-            "hint: look what became of the calls that were under way; "
-            f"`{command} --retry-unknown` goes on from here and makes them again"
+            "hint: check the result of the calls in flight; "
+            f"`{command} --retry-unknown` resumes and makes them again"
         )
     except (AishError, OSError):
         # `--resume` itself says what is wrong with the journal; how the run ended stays.
         pass
-    return f"hint: `{command}` goes on from here"
+    return f"hint: `{command}` resumes the run"
 
 
 def _cluster(asked: Asked, film: Film | None) -> Callable[[RunFolder], OpenCarrier | None]:

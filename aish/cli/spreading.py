@@ -34,14 +34,14 @@ def cluster_of(
         )
     if taped:
         raise UsageError(
-            "`--cluster` and cassettes exclude each other: a cassette is kept by one process",
+            "`--cluster` and cassettes exclude each other: a cassette is written by one process",
             hint="a replay needs no cluster; record a few items without one",
         )
     if asks:
         raise UsageError(
             "`--cluster` and `--ask` exclude each other: workers decide on calls by rules alone",
-            hint="approve tools under `mcp.auto_approve`, with `--allow`, or put calls down for "
-            "review under `mcp.stage`",
+            hint="approve tools under `mcp.auto_approve`, with `--allow`, or stage calls for "
+            "review with `mcp.stage`",
         )
     files = asked.cluster_ca, asked.cluster_cert, asked.cluster_key
     address = cluster_address(asked.cluster, *files)

@@ -38,8 +38,8 @@ def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
         check_writable(wanted, "--staged")
     elif ephemeral and stages(plan):
         raise UsageError(
-            "`mcp.stage` puts calls down for review, and `--ephemeral` leaves nothing behind",
-            hint="`--staged FILE` says where they go",
+            "`mcp.stage` stores calls for review, and `--ephemeral` stores nothing",
+            hint="`--staged FILE` sets the file for them",
         )
 
 

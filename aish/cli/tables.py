@@ -55,7 +55,7 @@ def check_kind(output: Path) -> None:
         raise UsageError(
             f"a `{ending}` file cannot be written",
             where=f"-o {output}",
-            hint="spreadsheets open `.csv` and `.tsv`; `.jsonl` has all there is to tell",
+            hint="spreadsheets open `.csv` and `.tsv`; `.jsonl` has everything",
         )
 
 

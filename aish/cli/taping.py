@@ -62,7 +62,7 @@ def recording_of(
         UsageError: neither names a cassette.
     """
     if path is None and pipeline.cassette is None:
-        said = "there is no place for the cassette"
+        said = "no path is given for the cassette"
         raise UsageError(said, hint=f"give one with `-o CASSETTE`, or {_OWN}")
     own = _settings(pipeline, path)
     choice = CassetteChoice(
@@ -86,7 +86,7 @@ def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
             hint="`--cassette PATH --record-mode MODE` replays and records",
         )
     if flags.record_mode is not None and "--cassette" not in given and given:
-        said = f"`{next(iter(given))}` says already what is recorded"
+        said = f"`{next(iter(given))}` already sets what is recorded"
         raise UsageError(said, hint="`--record-mode` goes with `--cassette PATH`")
     if not given and flags.record_mode is None:
         raise UsageError(
@@ -111,7 +111,7 @@ def _check(flags: Taping, mode: Mode) -> None:
         raise UsageError(said, hint="without a cassette both are live: leave out all three")
     if (flags.live_tools or flags.live_model is not None) and mode != "none":
         raise UsageError(
-            f"`{_needy(flags)}` plays from a cassette and records none",
+            f"`{_needy(flags)}` replays a cassette and records none",
             hint="`--replay PATH` names one, `--replay` alone takes the file's own",
         )
     if flags.pace is ReplayPace.RECORDED and mode == "all":

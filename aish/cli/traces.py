@@ -22,7 +22,7 @@ def check_traces(asked: Reporting, film: Played | None, secrets: Secrets) -> Non
     """
     if film is not None and film.replays_models and film.replays_servers:
         raise UsageError(
-            "`--otel` sends traces, and a replay reaches nothing",
+            "`--otel` sends traces, and a replay has no network",
             hint="`aish runs report ID --otel` sends those of a run that has ended",
         )
     open_exporter(asked.otel_endpoint, os.environ).shutdown()

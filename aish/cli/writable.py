@@ -56,7 +56,7 @@ def check_reports(asked: Reporting, film: Played | None, secrets: Secrets) -> No
         UsageError: one cannot.
     """
     if asked.otel_content and not asked.traced:
-        raise UsageError("`--otel-content` says what is in traces", hint="add `--otel`")
+        raise UsageError("`--otel-content` sets what is in traces", hint="add `--otel`")
     if asked.traced:
         from aish.cli.traces import check_traces
 

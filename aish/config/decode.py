@@ -128,7 +128,7 @@ def _foreach(table: Table) -> Foreach | None:
         return None
     name = table.text("as") or "item"
     if name in CONTEXTS:
-        table.problem("as", f"`{name}` is what templates call something else")
+        table.problem("as", f"`{name}` is a reserved name in templates")
     source = table.child("foreach")
     broken = source is not None and (source.is_broken("file") or source.is_broken("glob"))
     if source is not None and source.has("file") == source.has("glob") and not broken:
@@ -136,7 +136,7 @@ def _foreach(table: Table) -> Foreach | None:
     if source is not None and source.has("delimiter") and not source.has("file"):
         source.problem("delimiter", "`delimiter` goes with `file`")
     if table.has("on_duplicate") and not table.has("key"):
-        said = "`on_duplicate` is for items with a `key`: by their numbers all differ"
+        said = "`on_duplicate` is for items with a `key`"
         table.problem("on_duplicate", said)
     return Foreach(
         expression=table.text("foreach"),
@@ -162,7 +162,7 @@ def _max_failures(table: Table) -> MaxFailures | None:
     except ValueError:
         share = 2.0
     if share > 1:
-        table.problem("max_failures", f"`{text}` is no share such as `5%`")
+        table.problem("max_failures", f"`{text}` is not a percentage such as `5%`")
     return MaxFailures(share=share)
 
 
@@ -184,7 +184,7 @@ def decode_annotations(top: Table) -> tuple[Annotation, ...]:
 def _annotation(table: Table) -> Annotation:
     name = table.text("as") or "item"
     if name in CONTEXTS:
-        table.problem("as", f"`{name}` is what templates call something else")
+        table.problem("as", f"`{name}` is a reserved name in templates")
     if table.has("as") and not table.has("foreach"):
         table.problem("as", "`as` is for annotations with `foreach`")
     fields = tuple((key, table.data(key)) for key in FIELDS if table.has(key))
@@ -283,7 +283,7 @@ def _rows(table: Table) -> CaseRows | None:
         return None
     name = table.text("as") or "item"
     if name in _TAKEN:
-        table.problem("as", f"`{name}` is what templates call something else")
+        table.problem("as", f"`{name}` is a reserved name in templates")
     folder = source.folder_of("file")
     return CaseRows(file, folder, name, table.text("key"), source.text("delimiter"))
 
@@ -293,7 +293,7 @@ def _expectation(table: Table, documents: Documents) -> Expectation | None:
     if len(kinds) != 1:
         if kinds:
             named = backticked(kinds, by=" and ")
-            table.problem(kinds[1], f"{_ONE_KIND}, and this has {named}", "make two items of it")
+            table.problem(kinds[1], f"{_ONE_KIND}, and this has {named}", "split it into two items")
         else:
             table.problem(None, f"{_ONE_KIND}, and this has none")
         return None
@@ -418,10 +418,10 @@ def _check_kind(table: Table) -> None:
             if table.has(key):
                 table.problem(key, f"an embedded model has no `{key}`")
     elif not table.has("base_url"):
-        hint = "`base_url: http://…/v1` for an endpoint, `embedded: smollm2` for one of our own"
+        hint = "`base_url: http://…/v1` for an endpoint, `embedded: smollm2` for an embedded one"
         table.problem(None, "a model needs `base_url` or `embedded`", hint)
     elif not table.has("model"):
-        table.problem(None, "an endpoint needs `model`, the name it goes by there")
+        table.problem(None, "an endpoint needs `model`, the model's name there")
 
 
 def _embedded(table: Table) -> str | None:
@@ -431,7 +431,7 @@ def _embedded(table: Table) -> str | None:
     path = table.absolute("embedded")
     if path is None or path.suffix != ".gguf":
         hint = "write `smollm2`, or the path of a `.gguf` file"
-        table.problem("embedded", f"`{text}` is no embedded model", hint)
+        table.problem("embedded", f"`{text}` is not an embedded model", hint)
     return str(path)
 
 
@@ -602,7 +602,7 @@ def _server_entry(alias: str, table: Table) -> ServerEntry:
 def _check_server_kind(table: Table) -> None:
     kinds = [key for key in _KINDS if table.has(key)]
     if not kinds:
-        hint = "`url` for HTTP, `command` for a child process, `pack` for tools of our own"
+        hint = "`url` for HTTP, `command` for a child process, `pack` for a built-in pack"
         table.problem(None, "a server needs `url`, `command` or `pack`", hint)
         return
     if len(kinds) > 1:
@@ -752,7 +752,7 @@ class StepsReader:
         if len(kinds) > 1:
             named = backticked(kinds, by=" and ")
             message = f"a step does one thing, and this has {named}"
-            table.problem(kinds[1], message, "make two steps of it")
+            table.problem(kinds[1], message, "split it into two steps")
         elif not kinds:
             table.problem(None, "a step needs `prompt`, `call`, `run` or `pipeline`")
             here = table.node.position

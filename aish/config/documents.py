@@ -46,7 +46,7 @@ class Documents:
         try:
             return as_object(text, name)
         except ValueError as error:
-            table.problem(key, f"the file `{name}` holds no JSON Schema: {error}")
+            table.problem(key, f"the file `{name}` does not contain a JSON Schema: {error}")
             return {}
 
 

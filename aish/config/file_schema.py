@@ -193,13 +193,13 @@ def _value_words(found: SchemaProblem, node: Node | None) -> tuple[str, str | No
     if found.keyword == "pattern" and found.path:
         wanted = _titles().get(found.message.partition(" does not match ")[2])
         if found.path[-1] == "max_failures":
-            wanted = "a number, or a share such as `5%`"
+            wanted = "a number, or a percentage such as `5%`"
         if wanted is not None:
             return f"`{_given(node, found)}` is not {wanted}", None
     if found.keyword == "minLength":
-        return "an empty text is of no use here", None
+        return "the text must not be empty", None
     if found.keyword == "minItems":
-        return "an empty list is of no use here", None
+        return "the list must not be empty", None
     return found.message, None
 
 

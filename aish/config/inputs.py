@@ -74,7 +74,7 @@ def complete_inputs(
     for name, value in values.items():
         if name not in schemas:
             near = did_you_mean(name, schemas)
-            complaints.append(f"there is no input `{name}`" + (f", {near}" if near else ""))
+            complaints.append(f"unknown input `{name}`" + (f", {near}" if near else ""))
             continue
         for found in fits(schemas[name], value):
             place = f" at {spell_path(found.path)}" if found.path else ""
@@ -168,7 +168,7 @@ def _of_file(file: str | None, read_stdin: Callable[[], str]) -> Mapping[str, Js
         raise UsageError(f"`{name}` is neither JSON nor YAML: {error}", where="--inputs") from error
     if not isinstance(value, Mapping):
         hint = "write one entry for each input"
-        raise UsageError(f"`{name}` holds no mapping", where="--inputs", hint=hint)
+        raise UsageError(f"`{name}` does not contain a mapping", where="--inputs", hint=hint)
     return value
 
 
@@ -181,7 +181,7 @@ def _text(path: Path, where: str) -> str:
 
 def _unknown(name: str, schemas: Mapping[str, JsonObject], where: str) -> str:
     near = did_you_mean(name, schemas)
-    return f"{where}: there is no input `{name}`" + (f", {near}" if near else "")
+    return f"{where}: unknown input `{name}`" + (f", {near}" if near else "")
 
 
 def _said(problem: SchemaProblem) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 from aish.core.errors import UsageError
 
 _BLOCKS = frozenset({"|", ">"})
-_BY_HAND = "put the rules in by hand"
+_BY_HAND = "add the rules by hand"
 
 
 def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Sequence[str]) -> str:
@@ -29,7 +29,7 @@ def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Seq
     if parent.id == "scalar" and _is_empty(parent):
         raise UsageError(f"`{outer}` is empty", hint=f"remove the line `{outer}:`, and try again")
     if parent.id != "mapping":
-        raise UsageError(f"`{outer}` is no mapping", hint=_BY_HAND)
+        raise UsageError(f"`{outer}` is not a mapping", hint=_BY_HAND)
     found = _value(parent, inner)
     where = f"{outer}.{inner}"
     if found is None:
@@ -37,7 +37,7 @@ def with_items(text: str, path: tuple[str, str], block: Sequence[str], flow: Seq
     if found.id == "scalar" and _is_empty(found):
         raise UsageError(f"`{where}` is empty", hint=f"write `{inner}: []`, and try again")
     if found.id != "sequence":
-        raise UsageError(f"`{where}` is no list", hint=f"make it one, or {_BY_HAND}")
+        raise UsageError(f"`{where}` is not a list", hint=f"make it one, or {_BY_HAND}")
     if found.start_mark.index < parent.start_mark.index or found.anchor is not None:
         raise UsageError(f"`{where}` is shared with another part of the file", hint=_BY_HAND)
     if found.flow_style:

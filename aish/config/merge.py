@@ -48,7 +48,7 @@ def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Proble
     if parsed.problems:
         return None, list(parsed.problems)
     if root is None or (isinstance(root, ScalarNode) and root.value is None):
-        message, hint = "the file is empty", "`aish init` writes a pipeline to begin with"
+        message, hint = "the file is empty", "`aish init` writes a first pipeline"
         return None, [Problem(Position(file, 1, 1), "", message, hint)]
     kind = "a list" if isinstance(root, ListNode) else "a single value"
     return None, [Problem(root.position, "", f"a mapping is expected here, and this is {kind}")]
@@ -101,7 +101,7 @@ class _Reader:
         key = _identity(path)
         if key in above:
             chain = " → ".join(f"`{Path(name).name}`" for name in (*above[above.index(key) :], key))
-            self._problem(named, place, f"files extend each other in a circle: {chain}")
+            self._problem(named, place, f"circular `extends`: {chain}")
             return None
         if len(self.known) >= MAX_FILES:
             self._problem(named, place, f"more than {MAX_FILES} files in one pipeline")

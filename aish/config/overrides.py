@@ -69,17 +69,17 @@ def _replaced(node: Node, override: Override, depth: int, shape: SchemaPlace) ->
     if isinstance(node, ListNode):
         index = _index(node, step)
         if index is None:
-            message = f"there is no such item among {len(node.items)}"
+            message = f"no such item among {len(node.items)}"
             raise _NowhereError(override, depth, message, None)
         items = list(node.items)
         items[index] = _replaced(items[index], override, depth + 1, shape.item())
         return ListNode(node.position, items)
     if not isinstance(node, MappingNode) or not isinstance(step, str):
-        raise _NowhereError(override, depth, "this leads into something without parts", None)
+        raise _NowhereError(override, depth, "the path continues below a single value", None)
     last = depth == len(override.steps) - 1
     if step not in node.entries and not shape.takes(step, last=last):
         hint = did_you_mean(step, [*node.entries, *shape.names()])
-        raise _NowhereError(override, depth, f"there is no `{step}` here", hint)
+        raise _NowhereError(override, depth, f"no key `{step}` here", hint)
     copy = MappingNode(node.position, dict(node.entries), dict(node.keys))
     inner = node.entries.get(step) or MappingNode(override.position)
     key = override.position if last else node.keys.get(step, override.position)

@@ -31,7 +31,7 @@ def duration(text: str) -> float:
             seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
             if seconds > 0:
                 return seconds
-            raise ValueError(f"`{text}` is no time at all")
+            raise ValueError("duration must be greater than zero")
     raise ValueError(f"`{text}` is not a duration such as `90s`, `10m` or `1h30m`")
 
 
@@ -46,5 +46,5 @@ def size(text: str) -> int:
         raise ValueError(f"`{text}` is not a size such as `32KiB` or `2MiB`")
     count = int(found[1]) * _BYTES[found[2]]
     if count == 0:
-        raise ValueError(f"`{text}` is no room at all")
+        raise ValueError("size must be greater than zero")
     return count

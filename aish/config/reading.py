@@ -190,7 +190,7 @@ class Table:
             case ScalarNode(value=str(text)):
                 found = malformed(text)
                 if found is not None:
-                    message = f"`{found}` is no reference to a variable"
+                    message = f"`{found}` is not a reference to a variable"
                     hint = "write `${NAME}` or `${NAME:-default}`; `$${` stands for `${` itself"
                     self.problems.append(Problem(node.position, path, message, hint))
             case ListNode():

@@ -191,7 +191,7 @@ def plain_value(text: str) -> bool | int | float | str | None:
 
 def _number(text: str) -> int | float | str:
     if _NOT_FINITE.match(text):
-        raise ValueError(f"`{text}` is no number that JSON knows")
+        raise ValueError(f"`{text}` is not a JSON number")
     if not (_FLOAT.match(text) or _OCTAL.match(text) or _HEXADECIMAL.match(text)):
         return text
     if len(text) > _LONGEST_NUMBER:
@@ -218,12 +218,12 @@ _WORDS: tuple[tuple[str, str, str | None], ...] = (
         "a `: ` where no key can be",
         "quote text that holds `: `, and check the indentation",
     ),
-    ("expected <block end>", "this does not belong here", "check the indentation"),
+    ("expected <block end>", "unexpected content", "check the indentation"),
     ("found unexpected end of stream", "a quote is opened here and never closed", None),
     ("expected ',' or ']'", "a `[` is never closed, or a comma is missing", None),
     ("expected ',' or '}'", "a `{` is never closed, or a comma is missing", None),
     ("could not find expected ':'", "a key without `:`", None),
-    ("expected '<document start>'", "this does not belong here", "check the indentation"),
+    ("expected '<document start>'", "unexpected content", "check the indentation"),
 )
 
 
@@ -246,7 +246,7 @@ def syntax_problem(error: Exception, text: str, file: str) -> Problem:
 
 def template_problem(position: Position, opening: str = "{{") -> Problem:
     """A template that stands in the file without quotes."""
-    return Problem(position, "", f"{_UNQUOTED}{opening}`: to YAML a mapping begins here", _QUOTE)
+    return Problem(position, "", f"{_UNQUOTED}{opening}`: YAML reads a mapping here", _QUOTE)
 
 
 def without_template(text: str, problem: Problem) -> str | None:
@@ -306,7 +306,7 @@ def _in_words(error: Any, line: str, column: int) -> tuple[str, str | None]:
     character = getattr(error, "character", None)
     if character is not None:
         code = character if isinstance(character, int) else ord(character)
-        return f"the control character U+{code:04X} may not stand in YAML", None
+        return f"the control character U+{code:04X} is not allowed in YAML", None
     said = str(getattr(error, "problem", None) or "")
     bad = _BAD_START.match(said)
     if bad:
@@ -445,7 +445,7 @@ class _Builder:
             raise _StopReading
         if event.version is not None and tuple(event.version) != (1, 2):
             version = ".".join(map(str, event.version))
-            self._problem(event, f"YAML {version} is asked for, and this is YAML 1.2")
+            self._problem(event, f"YAML {version} is not supported, only YAML 1.2")
         if event.tags:
             self._problem(event, "YAML tags are not allowed", "remove the `%TAG` line")
 
@@ -510,9 +510,7 @@ class _Builder:
             _unreadable(top)
         elif event.value in top.node.entries:
             first = top.node.keys[event.value]
-            self._problem(
-                event, f"the key `{event.value}` is here twice, first in line {first.line}"
-            )
+            self._problem(event, f"duplicate key `{event.value}`, first in line {first.line}")
             top.skip = True
 
     def _start(self, event: Any, node: ListNode | MappingNode) -> None:
@@ -560,24 +558,24 @@ class _Builder:
 
     def _alias(self, event: Any) -> None:
         if self._wants_key():
-            self._problem(event, "an alias in the place of a key")
+            self._problem(event, "an alias as a key")
             self.stack[-1].key = ""
             self.stack[-1].key_position = self._position(event)
             _unreadable(self.stack[-1])
             return
         name = event.anchor
         if name in self.open_anchors:
-            self._problem(event, f"the alias `*{name}` stands inside what it names")
+            self._problem(event, f"the alias `*{name}` refers to itself")
             raise _StopReading
         if name not in self.anchors:
-            self._problem(event, f"the alias `*{name}` names nothing")
+            self._problem(event, f"the alias `*{name}` is not defined")
             self._place(BrokenNode(self._position(event), None), 0)
             return
         node, size, height = self.anchors[name]
         self.aliased += size
         self.nodes += size
         if self.aliased > MAX_ALIASED:
-            self._problem(event, f"aliases that come to more than {MAX_ALIASED} values")
+            self._problem(event, f"aliases that expand to more than {MAX_ALIASED} values")
             raise _StopReading
         if len(self.stack) + height > MAX_DEPTH:
             self._problem(event, f"nested more than {MAX_DEPTH} deep by an alias")

@@ -64,7 +64,7 @@ def _unique(pairs: list[tuple[str, JsonValue]]) -> dict[str, JsonValue]:
 
 
 def _constant(word: str) -> float:
-    raise ValueError(f"`{word}` is no number that JSON knows")
+    raise ValueError(f"`{word}` is not a JSON number")
 
 
 def _finite(digits: str) -> float:

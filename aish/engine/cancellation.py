@@ -135,7 +135,7 @@ def last_words(items: int) -> str:
     """What a person is told who pressed Ctrl-C once."""
     has = "has" if items == 1 else "have"
     under_way = f"{counted(items, 'item')} under way {has} {GRACE_SECONDS:g} s to end"
-    return f"nothing new is begun, {under_way}; Ctrl-C again leaves at once"
+    return f"nothing new is started, {under_way}; Ctrl-C again exits at once"
 
 
 # A terminal that goes away (SIGHUP) ends a run as SIGTERM does.

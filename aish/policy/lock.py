@@ -338,7 +338,7 @@ def _tool_pin(alias: str, name: str, tool: JsonObject) -> ToolPin:
     pin = ToolPin(str(tool["sha256"]), cast("JsonObject | None", tool.get("definition")))
     if pin.definition is not None and hash_of(name, pin.definition) != pin.sha256:
         raise BadLockError(
-            f"the definition of `{alias}__{name}` is not the one that its hash is of",
+            f"the definition of `{alias}__{name}` does not match its hash",
             "it was edited by hand or is damaged: restore it",
         )
     return pin

@@ -359,7 +359,7 @@ def _unknown(call: Made) -> str | None:
     if call.unknown:
         return call.unknown
     if masked := _MASK.search(_readable(call.arguments)):
-        return f"a secret stood in its arguments: {masked[0]}"
+        return f"its arguments contained a secret: {masked[0]}"
     return None
 
 
@@ -379,7 +379,7 @@ def _unwritable(arguments: JsonObject) -> str | None:
         if not isinstance(piece, str) and len(text) > _LONGEST_NUMBER:
             return f"a number in its arguments has more than {_LONGEST_NUMBER} digits"
         if not _is_text(text):
-            return "its arguments hold half of a character, which no file can"
+            return "its arguments contain half of a surrogate pair"
     if any(len(name) > _LONGEST_KEY for name in _names(arguments)):
         return f"the name of an argument is longer than {_LONGEST_KEY} characters"
     return None

@@ -96,7 +96,7 @@ class _Question:
             return await converse(ask, opened.box.runtime)
         assert scope.cancelled_caught, "nothing else ends it"
         raise BudgetError(
-            f"the time limit of {opened.plan.time_limit:g} s is over",
+            f"the time limit of {opened.plan.time_limit:g} s is exceeded",
             hint="`limits.time` in the file counts the time that answers take",
         )
 
@@ -131,7 +131,7 @@ async def _settled(session: Session, place: Place) -> None:
         return
     late = [one.alias for one in dynamic_registry.registry.servers if one.state == "connecting"]
     if late:
-        how = f"Ctrl-C stops that, and `:mcp disconnect {late[0]}` goes on without it"
+        how = f"Ctrl-C stops that, and `:mcp disconnect {late[0]}` continues without it"
         told = f"waiting for {', '.join(late)} to connect; {how}"
         session.emit(Notice(place, "info", "connecting", told))
     await dynamic_registry.settled()
@@ -145,7 +145,7 @@ def _require(session: Session) -> None:
         raise UnavailableError(
             server.error or "failed to connect",
             where=f"mcp server `{server.alias}`",
-            hint=f"`:mcp disconnect {server.alias}` goes on without it",
+            hint=f"`:mcp disconnect {server.alias}` continues without it",
         )
     require_lock(opened.box.tools)
 

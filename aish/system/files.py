@@ -184,7 +184,7 @@ def _own(descriptor: int, path: Path) -> int:
     plain = stat.S_ISREG(status.st_mode) and status.st_nlink == 1
     if not plain or status.st_uid != os.geteuid():
         os.close(descriptor)
-        raise UsageError(f"`{path}` is not a plain file of this user")
+        raise UsageError(f"`{path}` is not a regular file of this user")
     os.set_blocking(descriptor, True)
     return descriptor
 

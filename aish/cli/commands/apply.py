@@ -51,15 +51,15 @@ class Choosing:
     """Which of the calls are made."""
 
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the calls; no server is started.")
+        bool, typer.Option("--dry-run", help="Only show the calls; start no server.")
     ] = False
     only: Annotated[list[str] | None, _ids("--only", "Only this call; may be repeated.")] = None
     skip: Annotated[list[str] | None, _ids("--skip", "Not this call; may be repeated.")] = None
     retry_unknown: Annotated[
-        bool, typer.Option("--retry-unknown", help="Make calls again whose end is not known.")
+        bool, typer.Option("--retry-unknown", help="Retry calls with unknown outcome.")
     ] = False
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Make calls again that failed before.")
+        bool, typer.Option("--retry-failed", help="Retry calls that failed before.")
     ] = False
 
     @property
@@ -75,7 +75,7 @@ def command(
     choosing: Choosing,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="The pipeline; else the one that was run."),
+        typer.Argument(metavar="[FILE]", help="The pipeline; default: the one that was run."),
     ] = None,
     *,
     overrides: SetOption = None,

@@ -76,7 +76,7 @@ def command(
     else:
         say(f"error: {used.tool}: {plan.secrets.mask(used.content.removeprefix('[aish] '))}")
     if used.kind == "denied":
-        way = f"; `--allow {tool}` lets it" if used.verdict == "ask-no" else ""
+        way = f"; `--allow {tool}` approves it" if used.verdict == "ask-no" else ""
         why = f"{used.hint}; " if used.hint else ""
         why = plan.secrets.mask(why)
         say(f"\nhint: {why}`aish policy explain {file} --tool {tool}` says why{way}")

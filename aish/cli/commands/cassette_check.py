@@ -29,7 +29,7 @@ def command(
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="GLOB", help="What looks like a secret and is none."),
+        typer.Option("--allow", metavar="GLOB", help="Text that looks like a secret but is not."),
     ] = None,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,

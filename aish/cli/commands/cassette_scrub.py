@@ -19,7 +19,7 @@ from aish.core.text import for_line
 from aish.system.files import atomic_write
 from aish.system.secrets.secrets import Secrets
 
-_HISTORY = "what was committed or sent before still has it: replace the secret itself"
+_HISTORY = "copies that were committed or sent still contain it: replace the secret itself"
 
 
 def command(
@@ -27,10 +27,10 @@ def command(
     *,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="NAME", help="Take out the value of this variable."),
+        typer.Option("--env", metavar="NAME", help="Remove the value of this variable."),
     ] = None,
     stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read NAME=VALUE from stdin, one a line.")
+        bool, typer.Option("--stdin", help="Read NAME=VALUE lines from stdin.")
     ] = False,
     in_place: Annotated[bool, typer.Option("--in-place", help="Change the file itself.")] = False,
     output: Annotated[
@@ -61,7 +61,7 @@ def command(
 def _target(path: Path, output: Path | None, *, in_place: bool) -> Path:
     if (output is not None) == in_place:
         raise UsageError(
-            "say where the result goes, once", hint="either `--in-place` or `--output OUT`"
+            "exactly one output is required", hint="either `--in-place` or `--output OUT`"
         )
     if in_place and path.is_symlink():
         raise UsageError(
@@ -87,7 +87,7 @@ def _from_stdin() -> Iterator[tuple[str, str]]:
             continue
         if not (mark and name.strip() and value):
             # What stands there may be the secret: it is not repeated.
-            raise UsageError("this is no `NAME=VALUE`", where=f"stdin:{number}")
+            raise UsageError("not `NAME=VALUE`", where=f"stdin:{number}")
         yield name.strip(), value
 
 

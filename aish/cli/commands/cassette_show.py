@@ -19,7 +19,7 @@ from aish.features.recording.recorded_answer import read_answer
 def command(
     path: CassetteArgument,
     *,
-    full: Annotated[bool, typer.Option("--full", help="Long texts whole.")] = False,
+    full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:

@@ -15,7 +15,7 @@ from aish.engine.preview.checkup import Finding, check_machine, check_pipeline
 
 def command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Check what this pipeline needs too.")
+        Path | None, typer.Argument(metavar="[FILE]", help="Also check what this pipeline needs.")
     ] = None,
     *,
     verbose: VerboseOption = False,

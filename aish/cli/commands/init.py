@@ -42,12 +42,13 @@ def command(
         typer.Option(
             "--from",
             metavar="FILE",
-            help="Make a pipeline of another program's file: .mcp.json, .vscode/mcp.json, Codex's "
+            help="Convert another program's file to a pipeline: .mcp.json, .vscode/mcp.json, "
+            "Codex's "
             "config.toml, a goose recipe, a promptfoo configuration.",
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where it is written.")
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")
     ] = DEFAULT,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
 ) -> int:
@@ -62,8 +63,8 @@ def command(
         _write(output, text, force=force)
         say(f"wrote {output}; next: aish validate {output}")
     elif template is not None:
-        message = f"`--from` makes a pipeline of a file, and `{template}` is a template"
-        raise UsageError(message, hint="leave one of the two out")
+        message = f"`--from` converts a file, and `{template}` is a template"
+        raise UsageError(message, hint="use one of the two")
     else:
         from aish.cli.importing.pipeline import imported_pipeline, pipeline_name
 
@@ -72,11 +73,11 @@ def command(
         say(f"wrote {output}, from {made.kind} in {source}")
         _list("export before a run", (f"{name}: {what}" for name, what in made.exports.items()))
         _list("not mapped", (f"{one.position}: {one.path}: {one.instead}" for one in made.skipped))
-        _list("may run unasked, as there", made.approved)
+        _list("approved, as in the original", made.approved)
         if made.servers and not made.approved:
             say(
                 f"nothing is approved yet: `aish tools {output}` lists the tools, and a rule under "
-                "`mcp.auto_approve` lets one run unasked"
+                "`mcp.auto_approve` approves one"
             )
         say(f"next: aish validate {output}")
     _write_schema(output)

@@ -48,10 +48,10 @@ def command(
         bool, typer.Option("--check", help="Write nothing; exit 7 if something differs.")
     ] = False,
     update: Annotated[
-        bool, typer.Option("--update", help="Take in what differs, and say what that is.")
+        bool, typer.Option("--update", help="Accept the differences, and print them.")
     ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Write nothing; print what `--update` would take in.")
+        bool, typer.Option("--diff", help="Write nothing; print what `--update` would accept.")
     ] = False,
     overrides: SetOption = None,
     broad_root: BroadRootOption = False,
@@ -120,7 +120,7 @@ def _print(path: Path, taken: Taken, older: Lock | None, way: _Way, secrets: Sec
     if not taken.differences and way is not _Way.DIFF:
         print_text(f"{path}: nothing differs")
     elif way is _Way.UPDATE:
-        say(f"{path}: written, {counted(len(taken.differences), 'difference')} taken in")
+        say(f"{path}: written, {counted(len(taken.differences), 'difference')} accepted")
 
 
 def _print_new(path: Path, taken: Taken) -> None:
@@ -155,9 +155,9 @@ def _end(path: Path, file: Path, differences: tuple[Difference, ...], way: _Way)
         verb = "differs" if count == 1 else "differ"
         report(
             LockDiffersError(
-                f"{named(differences)} {verb} from what is pinned",
+                f"{named(differences)} {verb} from the lock",
                 where=str(path),
-                hint=f"`aish lock {file} --update` takes in what was looked at",
+                hint=f"`aish lock {file} --update` accepts the changes, after a review",
             )
         )
     return int(ExitCode.LOCK)

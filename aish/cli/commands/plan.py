@@ -66,11 +66,11 @@ def command(
     max_turns: MaxTurnsOption = None,
     no_key_check: NoKeyCheckOption = False,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not ask the servers; no key is needed.")
+        bool, typer.Option("--offline", help="Do not connect to servers; no key is needed.")
     ] = False,
     strict: StrictOption = False,
     format_: Annotated[
-        PlanReport, typer.Option("--format", help="What stdout carries.")
+        PlanReport, typer.Option("--format", help="Output format.")
     ] = PlanReport.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
@@ -108,7 +108,10 @@ def command(
     for step, survey in options.surveys.items():
         if survey.unusable:
             of = f"{survey.unusable:,} of {counted(survey.items, 'item')}"
-            say(f"warning: step `{step}`: {of} will fail for want of a key; first {survey.odd}")
+            say(
+                f"warning: step `{step}`: {of} will fail because the key is missing; first "
+                f"{survey.odd}"
+            )
     if keys is not None:
         report(keys)
         return int(ExitCode.USAGE)

@@ -71,7 +71,7 @@ def command(
     else:
         told = _locked_lines(locked, misfits) if locked else ()
         if lock is not None and locked is None and name.server in pipeline.servers:
-            told = ["", f"`{name}` is not among the tools that are locked: it is not offered"]
+            told = ["", f"`{name}` is not in the lock file: it is not offered"]
         print_text("\n".join((*_lines(found), *told)))
     return 0
 
@@ -97,14 +97,14 @@ def _lines(found: Explanation) -> list[str]:
     if found.ruling.hint is not None:
         lines.append(f"  hint: {found.ruling.hint}")
     if found.ruling.verdict == "ask":
-        lines.append("  where nobody can be asked, the call is denied")
+        lines.append("  in an unattended run, the call is denied")
     if found.ruling.verdict == "staged":
-        lines.append("  it is put down for `aish apply` and not executed")
+        lines.append("  the call is staged for `aish apply` and not executed")
     if found.looked_at:
-        lines += ["", "rules, the strictest first:"]
+        lines += ["", "rules, strictest first:"]
     lines += [f"  {row.rule.list:13} {row.rule.text}: {row.why}" for row in found.looked_at]
     if not found.known:
-        lines += ["", "the server was not asked; what it says of the tool may tighten this"]
+        lines += ["", "the server was not contacted; its annotations may make this stricter"]
     return lines
 
 

@@ -35,7 +35,7 @@ def command(
     *,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE", help="Put what is missing into a pipeline file."),
+        typer.Option("--write", metavar="FILE", help="Add the missing rules to a pipeline file."),
     ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,

@@ -23,7 +23,12 @@ def command(
     *,
     cassette: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="CASSETTE", help="Where; else what the file names."),
+        typer.Option(
+            "-o",
+            "--output",
+            metavar="CASSETTE",
+            help="The cassette; default: the one that the file names.",
+        ),
     ] = None,
     keep_failed: KeepFailedOption = False,
 ) -> int:

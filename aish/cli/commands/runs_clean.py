@@ -30,11 +30,13 @@ def command(
     older_than: Annotated[
         str | None,
         typer.Option(
-            "--older-than", metavar="DURATION", help="Delete what began longer ago: 30d, 12h."
+            "--older-than",
+            metavar="DURATION",
+            help="Delete runs that started longer ago: 30d, 12h.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing, say what would be.")
+        bool, typer.Option("--dry-run", help="Delete nothing; print what would be deleted.")
     ] = False,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
@@ -50,7 +52,9 @@ def command(
     before = None if older_than is None else time.time() - _seconds(older_than)
     if (keep is None) == (before is None):
         said = (
-            "say which runs" if keep is None else "`--keep` and `--older-than` exclude each other"
+            "no runs are selected"
+            if keep is None
+            else "`--keep` and `--older-than` exclude each other"
         )
         raise UsageError(said, hint=_WHICH)
     with ExitStack() as stack:
@@ -87,7 +91,7 @@ def _report(done: list[Cleaned], *, dry_run: bool) -> None:
         print_text(f"{for_line(str(one.store.path / one.id))}: {bytes_text(one.size)}")
     for one in done:
         if one.kept is not None:
-            say(f"warning: `{one.store.path / one.id}` is left alone: {one.kept}")
+            say(f"warning: `{one.store.path / one.id}` is kept: {one.kept}")
     freed = bytes_text(sum(one.size for one in deleted))
     verb = "would be" if dry_run else "were" if len(deleted) != 1 else "was"
     print_text(f"{counted(len(deleted), 'run')} {verb} deleted, {freed}")

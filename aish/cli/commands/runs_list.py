@@ -33,7 +33,7 @@ def command(
         width = get_terminal_size().columns if sys.stdout.isatty() else None
         print_text("\n".join(table(runs, width)))
     else:
-        say("no runs are kept here" + (f"; {hint}" if hint else ""))
+        say("there are no runs here" + (f"; {hint}" if hint else ""))
     for run in runs:
         if run.problem is not None and format_ is Report.TEXT:
             say(f"warning: {run.problem}")

@@ -53,14 +53,14 @@ def command(
     ],
     *,
     junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML there.")
+        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page there.")
+        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to this file.")
     ] = None,
     sarif: Annotated[
         Path | None,
-        typer.Option("--sarif", metavar="FILE", help="Write annotations as SARIF there."),
+        typer.Option("--sarif", metavar="FILE", help="Write annotations as SARIF to this file."),
     ] = None,
     output: Annotated[
         Path | None,
@@ -68,7 +68,7 @@ def command(
             "-o",
             "--output",
             metavar="FILE",
-            help="Write the items that have ended there: a .csv, .tsv or .jsonl file.",
+            help="Write the finished items to this .csv, .tsv or .jsonl file.",
         ),
     ] = None,
     step: TableStepOption = None,

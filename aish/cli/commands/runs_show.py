@@ -43,13 +43,13 @@ def command(
     *,
     messages: Annotated[
         bool,
-        typer.Option("--messages", help="What models were sent: each request, what is new in it."),
+        typer.Option("--messages", help="Show the requests to models, each with its new messages."),
     ] = False,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="STEP", help="Messages of this step only.")
+        str | None, typer.Option("--step", metavar="STEP", help="Only messages of this step.")
     ] = None,
     item: Annotated[
-        str | None, typer.Option("--item", metavar="KEY", help="Messages of this item only.")
+        str | None, typer.Option("--item", metavar="KEY", help="Only messages of this item.")
     ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
@@ -140,9 +140,9 @@ def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
                 asked[place.item] = None
     where = str(store.path / id)
     if not asked:
-        return UsageError("no model was asked for anything here", where=where)
+        return UsageError("there are no model requests here", where=where)
     word, name = ("item", wanted.item) if wanted.item is not None else ("step", wanted.step)
-    said = f"no model was asked for anything in the {word} `{name}`"
+    said = f"there are no model requests in the {word} `{name}`"
     hint = did_you_mean(name or "", asked) or f"there are requests in {backticked(asked, 5)}"
     return UsageError(said, where=where, hint=hint)
 
@@ -189,7 +189,7 @@ def _request_lines(request: Request) -> Iterator[str]:
     if request.earlier:
         yield f"  {counted(request.earlier, 'earlier message')}, not part of this step's own"
     if request.rewritten is not None:
-        yield f"  all messages anew: {for_line(request.rewritten)}"
+        yield f"  all messages again: {for_line(request.rewritten)}"
     for at, message in enumerate(request.messages):
         # It stands above as the answer to the request before this one.
         if at or message.get("role") != "assistant" or request.rewritten is not None:

@@ -38,7 +38,7 @@ class Beginning:
     """What a session begins with."""
 
     model: Annotated[
-        str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model to begin with.")
+        str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model at the start.")
     ] = None
     overrides: SetOption = None
     resume: Annotated[
@@ -46,7 +46,7 @@ class Beginning:
         typer.Option(
             "--resume",
             metavar="[ID]",
-            help="Go on with a session: the newest, or that of an id.",
+            help="Resume a session: the newest, or the one with this id.",
             autocompletion=completes("run_ids"),
         ),
     ] = None
@@ -68,16 +68,12 @@ class Allowing:
 class Showing:
     """How it is shown, and what it leaves behind."""
 
-    plain: Annotated[
-        bool, typer.Option("--plain", help="Answers as they come, not drawn as Markdown.")
-    ] = False
+    plain: Annotated[bool, typer.Option("--plain", help="Do not render Markdown.")] = False
     run_dir: Annotated[
         Path | None,
-        typer.Option("--run-dir", metavar="DIR", help="Where session folders are made."),
+        typer.Option("--run-dir", metavar="DIR", help="The folder for session folders."),
     ] = None
-    ephemeral: Annotated[
-        bool, typer.Option("--ephemeral", help="Leave no session folder behind.")
-    ] = False
+    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no session folder.")] = False
     quiet: QuietOption = False
     verbose: VerboseOption = False
 
@@ -86,7 +82,9 @@ class Showing:
 def command(
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="The pipeline file; else ./aish.yaml, or your own."),
+        typer.Argument(
+            metavar="[FILE]", help="The pipeline file; default: ./aish.yaml, then your own."
+        ),
     ] = None,
     *,
     beginning: Beginning,
@@ -136,7 +134,7 @@ class _Losses:
 
     def __call__(self, sink: Sink, error: OSError) -> None:
         if error.errno == errno.EPIPE:
-            say(f"note: {sink.name}: the reader has gone")
+            say(f"note: {sink.name}: output closed early (broken pipe)")
         else:
             self.any = True
             say(f"error: cannot write {sink.name}: {error.strerror or error}")

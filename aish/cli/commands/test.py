@@ -25,7 +25,7 @@ PathsArgument = Annotated[
     list[Path] | None,
     typer.Argument(
         metavar="[PATH...]",
-        help="Pipeline files, or folders to look in; else `pipelines/`, or this folder.",
+        help="Pipeline files or folders; default: `pipelines/`, or this folder.",
     ),
 ]
 KeywordOption = Annotated[
@@ -40,10 +40,10 @@ ExitFirstOption = Annotated[
     bool, typer.Option("-x", "--exitfirst", help="Stop at the first case that does not pass.")
 ]
 JunitOption = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML there.")
+    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
 ]
 UpdateOption = Annotated[
-    bool, typer.Option("--update-snapshots", help="Write the snapshots that differ anew.")
+    bool, typer.Option("--update-snapshots", help="Update the snapshots that differ.")
 ]
 RecordOption = Annotated[
     Renewal | None,
@@ -58,10 +58,10 @@ RecordMissingOption = Annotated[
     bool, typer.Option("--record-missing", help="The same as `--record=missing`.", hidden=True)
 ]
 OrphansOption = Annotated[
-    bool, typer.Option("--allow-orphans", help="Cassettes that no test uses are only a warning.")
+    bool, typer.Option("--allow-orphans", help="Only warn about cassettes that no test uses.")
 ]
 QuietOption = Annotated[
-    bool, typer.Option("-q", "--quiet", help="A dot for each case, and what went wrong.")
+    bool, typer.Option("-q", "--quiet", help="Print a dot for each case, and the failures.")
 ]
 VerboseOption = Annotated[
     bool, typer.Option("-v", "--verbose", help="Show each expectation, and a bug's traceback.")
@@ -100,7 +100,7 @@ def command(
         }
         for name, given in replayed.items():
             if given:
-                raise UsageError(f"`{name}` is about cassettes, and `--live` plays none")
+                raise UsageError(f"`{name}` is for cassettes, and `--live` uses none")
         from aish.cli.live_testing import LiveAsked, live_wish, test_live
 
         width = None if processes is None else _number(processes)
@@ -158,5 +158,5 @@ def _number(text: str) -> int:
     if text == "auto":
         return len(os.sched_getaffinity(0))
     if not (text.isascii() and text.isdigit() and int(text)):
-        raise UsageError(f"`{text}` is no number of processes", where="-n", hint="2, or `auto`")
+        raise UsageError(f"`{text}` is not a number of processes", where="-n", hint="2, or `auto`")
     return int(text)

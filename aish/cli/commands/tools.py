@@ -33,9 +33,11 @@ _WIDTH = 79
 def command(
     file: FileArgument,
     *,
-    as_json: Annotated[bool, typer.Option("--json", help="With schemas, as JSON.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the tools and their schemas as JSON.")
+    ] = False,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Report signs of poisoning in what servers say.")
+        bool, typer.Option("--audit", help="Report signs of poisoning in the texts of servers.")
     ] = False,
     overrides: SetOption = None,
     allow: AllowOption = None,
@@ -135,5 +137,5 @@ def _audit(tools: Sequence[ToolView], secrets: Secrets) -> int:
     for row, signs in odd:
         print_text(f"{for_line(str(row.tool.name))}: {', '.join(signs)}")
         print_text(f"    {for_line(secrets.mask(row.tool.description))}")
-    print_text(f"{len(tools)} tools looked at, {len(odd)} suspicious")
+    print_text(f"{len(tools)} tools checked, {len(odd)} suspicious")
     return int(ExitCode.FAILED if odd else ExitCode.OK)

@@ -181,7 +181,7 @@ class _Json:
             self._expect(":")
             if key in made.entries:
                 line = made.keys[key].line
-                raise _wrong(position, f"the key `{key}` is here twice, first in line {line}", None)
+                raise _wrong(position, f"duplicate key `{key}`, first in line {line}", None)
             made.put(key, self._value(depth + 1), position)
         return made
 

@@ -475,7 +475,7 @@ def _json_references(inputs: Mapping[str, Input], base: Path | None, draft: Draf
             elif kind == "input" and name in inputs:
                 made = _of_input(inputs[name], draft)
             elif kind == "input":
-                section.wrong(key, f"there is no input `{name}` under `inputs`")
+                section.wrong(key, f"unknown input `{name}` under `inputs`")
             elif made is None and _VARIABLE.fullmatch(inside) and inside not in _EDITORS:
                 made = found[0]
             if made is None:

@@ -90,7 +90,7 @@ async def left_out(step: Step, stage: StepContext) -> StepRecord | None:
         return failed(step, stage, failure_of(error), error.exit_code)
     except ComputationStoppedError:
         await until_cancelled()
-    why = Failure("when", f"`when` is not so: {when}")
+    why = Failure("when", f"condition `when` is false: {when}")
     return StepRecord(step.id, KINDS[type(step)], "skipped", failure=why)
 
 
@@ -342,9 +342,9 @@ class _Batch:
     def _carry(self, key: str, digest: str, found: "DoneItem") -> None:
         if found.digest != digest and not self.stage.options.force:
             raise UsageError(
-                f"the item `{key}` is not what it was when the run began",
+                f"the item `{key}` changed since the run started",
                 where=f"step `{self.stage.name(self.step)}`",
-                hint="`--force` goes on with the results there are",
+                hint="`--force` continues with the existing results",
             )
         if found.record is not None:
             self.kept.append(ItemRecord(key, found.index, found.record))
@@ -477,9 +477,9 @@ class _Batch:
             code, goes_on = "max_failures", "raise `max_failures`"
         else:
             code = "items_stopped"
-            goes_on = "`on_error: continue` or `max_failures` goes on with the others"
+            goes_on = "`on_error: continue` or `max_failures` continues with the others"
         hint = "; ".join(words for words in (self.rule, goes_on, again) if words)
-        return Failure(code, f"{of}; no more were begun" if self.over else of, hint or None)
+        return Failure(code, f"{of}; no more were started" if self.over else of, hint or None)
 
     def _again(self) -> str:
         """How the failed items are run again, where that can help."""

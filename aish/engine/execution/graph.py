@@ -53,7 +53,7 @@ def leave_out_the_rest(
     """Say of each step that has no record that it was not begun, and why."""
     for step in plan.steps:
         if step.id not in records:
-            why = Failure("run_ended", f"not begun: {course.reason or 'the run ended before it'}")
+            why = Failure("run_ended", f"not started: {course.reason or 'the run ended before it'}")
             record = records[step.id] = _skipped(step, why)
             emit(finished(record, place(step)))
 
@@ -111,7 +111,7 @@ def _left_out(step: Step, needs: tuple[str, ...], stage: StepContext) -> Failure
     skipped = next((need for need in needs if stage.records[need].status == "skipped"), None)
     if skipped is None:
         return None
-    hint = "with a `when` of its own the step decides itself"
+    hint = "give the step a `when` of its own to decide"
     return Failure("need_skipped", f"it needs `{skipped}`, which was skipped", hint)
 
 
@@ -163,7 +163,7 @@ async def _outcome(step: Step, stage: StepContext) -> StepRecord:
     try:
         per_item = flow.foreach is not None and names_item(step)
         if flow.when is not None and not per_item and not evaluate(flow.when, stage.context()):
-            why = Failure("when", f"`when` is not so: {flow.when}")
+            why = Failure("when", f"condition `when` is false: {flow.when}")
             return _skipped(step, why)
         if flow.foreach is not None:
             from aish.engine.execution.foreach import run_items
@@ -195,14 +195,14 @@ async def _within_time(step: Step, stage: StepContext, work: Awaitable[StepRecor
             await until_cancelled()
     if not scope.cancelled_caught:
         return record
-    said = f"the time limit of the step, {limit:g} s, is over"
-    hint = "raise its `limits.time`; `--resume` goes on from here"
+    said = f"the time limit of the step, {limit:g} s, is exceeded"
+    hint = "raise its `limits.time`; `--resume` continues the run"
     return failed(step, stage, Failure("time", said, hint), ExitCode.BUDGET)
 
 
 def _cut_off(step: Step, stage: StepContext, now: float) -> StepRecord:
     if stage.ends is not None and now >= stage.ends:
-        late = Failure("time", "the time limit of the run is over")
+        late = Failure("time", "the time limit of the run is exceeded")
         return failed(step, stage, late, ExitCode.BUDGET)
     return cut_off(step, stage)
 

@@ -291,7 +291,7 @@ async def _within_time(
         await _open_and_run(plan, options, environment, progress)
     if scope.cancelled_caught:
         raise BudgetError(
-            f"the time limit of {plan.time_limit:g} s is over",
+            f"the time limit of {plan.time_limit:g} s is exceeded",
             hint="raise `limits.time` in the file, or `--timeout`",
         )
 

@@ -36,7 +36,7 @@ async def run_inner(step: PipelineStep, stage: StepContext) -> StepRecord:
     emit = inner.resources.runtime.emit
     if scope.cancelled_caught:
         raise BudgetError(
-            f"the time limit of {limit:g} s is over",
+            f"the time limit of {limit:g} s is exceeded",
             where=step.file.name,
             hint=f"raise `limits.time` in `{step.file.name}`",
         )

@@ -158,7 +158,7 @@ async def judge(expectation: Expectation, subject: Subject, grade: Grade | None)
     if value is None:
         return words, "no text at all"
     if grade is None:
-        return words, "nobody to ask"
+        return words, "no judge"
     passed, reason = await grade(expectation, as_text(value))
     return (f"{words}: {reason}", None) if passed else (words, f"a no: {reason}")
 

@@ -107,7 +107,7 @@ def _file(expectation: Expectation, names: Context) -> Path:
     name = render(source, names)
     _demand_text(name, source)
     if "\0" in name:
-        raise UnusableError(f"`{source}`, which gives no name of a file")
+        raise UnusableError(f"`{source}`, which does not give a file name")
     return renamed(expectation.file, source, name)
 
 
@@ -127,7 +127,7 @@ def _number(value: JsonValue, source: str) -> float:
         except ValueError:
             value = None
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
-        raise UnusableError(f"`{source}`, which gives no number")
+        raise UnusableError(f"`{source}`, which does not give a number")
     return value
 
 
@@ -143,4 +143,4 @@ def _demand_regex(regex: str, mask: Mask) -> None:
 
 def _demand_text(text: str, source: str) -> None:
     if not text.strip():
-        raise UnusableError(f"`{source}`, which gives an empty text")
+        raise UnusableError(f"`{source}`, which gives empty text")

@@ -38,7 +38,7 @@ def snapshot(expectation: Expectation, subject: Subject) -> tuple[str, str | Non
         return words, f"nothing there: `{file.name}` {reason(error)}; {_RENEW} writes it"
     if kept == got:
         return words, None
-    return words, f"{instead(kept, got, subject.mask)}\n  {_RENEW} takes it over"
+    return words, f"{instead(kept, got, subject.mask)}\n  {_RENEW} accepts it"
 
 
 def snapshot_text(value: JsonValue, mask: Mask = str) -> str:
@@ -87,14 +87,14 @@ def _check_place(file: Path, project: Path) -> None:
     place, base = Path(os.path.normpath(file)), Path(os.path.normpath(project))
     if not place.is_relative_to(base):
         hint = f"the project is `{base}`"
-        raise UsageError("a snapshot is kept in its project", where=str(file), hint=hint)
+        raise UsageError("snapshots have to be inside the project", where=str(file), hint=hint)
     step = base
     for part in place.relative_to(base).parts:
         step /= part
         if step.is_symlink():
             raise UsageError(f"`{step}` is a link, and links are not followed here")
     if place.exists() and not place.is_file():
-        raise UsageError(f"`{place}` is no plain file")
+        raise UsageError(f"`{place}` is not a regular file")
 
 
 def _even(text: str) -> str:

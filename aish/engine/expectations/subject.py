@@ -46,7 +46,7 @@ def parse_path(text: str) -> ResultPath:
         found = _SEGMENT.match(text, place)
         # Names are joined by dots: one before each but the first.
         if found is None or (found["key"] is not None and bool(found["dot"]) != bool(keys)):
-            raise ValueError(f"`{text}` is no path at `{text[place:][:20]}`")
+            raise ValueError(f"`{text}` is not a path at `{text[place:][:20]}`")
         keys.append(_key(found))
         place = found.end()
     if not keys or isinstance(keys[0], int):
@@ -105,7 +105,7 @@ def _key(found: re.Match[str]) -> str | int:
     try:
         return str(json.loads(found["quoted"]))
     except ValueError:
-        raise ValueError(f"`{found['quoted'][:20]}` is no quoted key") from None
+        raise ValueError(f"`{found['quoted'][:20]}` is not a quoted key") from None
 
 
 def _no_parts(path: ResultPath, value: JsonValue | Mapping[str, JsonValue], wanted: str) -> str:

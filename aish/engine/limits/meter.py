@@ -314,9 +314,9 @@ def limit_hint(over: Over) -> str:
     """How to go on."""
     key = f"`limits.{over.kind}`"
     if over.step is not None:
-        return f"raise {key} of the step; `--resume` goes on from here"
+        return f"raise {key} of the step; `--resume` continues the run"
     option = f", or `{_OPTIONS[over.kind]}`" if over.kind in _OPTIONS else ""
-    return f"raise {key} in the file{option}; `--resume` goes on from here"
+    return f"raise {key} in the file{option}; `--resume` continues the run"
 
 
 def _shown(kind: Kind, amount: float) -> str:

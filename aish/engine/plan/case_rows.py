@@ -31,7 +31,7 @@ from aish.templates.values import ProjectNames, is_template
 MOST_ROWS = 10_000
 """Cases of one test: more is a batch, and no test."""
 
-_ONE_KEY = "a case is named by its key: take a column in which all rows differ"
+_ONE_KEY = "a case is named by its key: use a column with unique values"
 
 
 def with_rows(pipeline: Pipeline) -> Pipeline:
@@ -75,7 +75,7 @@ def cases_of(case: Case, pipeline: Pipeline) -> Iterator[Case]:
         keys[key] = number
         yield found
     if not keys:
-        raise UsageError("there is no row, so the test has no case", where=rows.file)
+        raise UsageError("there are no rows, so the test has no cases", where=rows.file)
 
 
 def _rows(rows: CaseRows) -> Iterator[JsonValue]:
@@ -89,7 +89,7 @@ def _rows(rows: CaseRows) -> Iterator[JsonValue]:
 
 def _check_count(index: int, rows: CaseRows) -> None:
     if index >= MOST_ROWS:
-        said = f"more than {MOST_ROWS:,} rows are no test"
+        said = f"more than {MOST_ROWS:,} rows are too many for a test"
         raise UsageError(said, where=rows.file, hint="`foreach` of a step takes any number")
 
 
@@ -154,7 +154,7 @@ def _cassette(settings: CassetteSettings, names: ProjectNames) -> CassetteSettin
         return settings
     name = render(settings.name, names)
     if not name or "\0" in name or name.endswith("/"):
-        raise UsageError(f"`{settings.name}` gives no name of a file")
+        raise UsageError(f"`{settings.name}` does not give a file name")
     path = renamed(settings.path, settings.name, name)
     # The row may come from anywhere: it must not lead out of the folder that the file names.
     before = settings.name[: settings.name.index("{")].rpartition("/")[0]

@@ -160,7 +160,7 @@ def in_order(pipeline: Pipeline) -> tuple[Step, ...]:
         ready = next((id for id in waiting if not any(n in waiting for n in needs[id])), None)
         if ready is None:
             circle = backticked(waiting)
-            raise UsageError(f"steps need each other in a circle: {circle}", where=pipeline.name)
+            raise UsageError(f"circular dependency between steps: {circle}", where=pipeline.name)
         ordered.append(waiting.pop(ready))
     return tuple(ordered)
 
@@ -191,7 +191,7 @@ def require_stdin(pipeline: Pipeline, stdin: str | None, *, hint: str | None = N
         said, check = "nothing is piped in", "pipe text into it"
     else:
         said = "what is piped in is empty"
-        check = "see that the command before the pipe succeeds (`set -o pipefail`)"
+        check = "check that the command before the pipe succeeds (`set -o pipefail`)"
     raise UsageError(
         f"the file reads `{{{{ stdin }}}}`, and {said}",
         where=str(pipeline.file),

@@ -97,7 +97,7 @@ class LockWatch:
         if tool is not None:
             self.offers(tool)
         if name.server in self._servers:
-            return "its server is not the one that was locked"
+            return "its server differs from the locked one"
         found = self._tools.get(name)
         if found is None:
             return None
@@ -110,8 +110,8 @@ class LockWatch:
         found = self.differences
         if not found or not self._enforced:
             return None
-        verb = "is" if len(found) == 1 else "are"
-        return self.refusal(f"{named(found)} {verb} not as the lock pins")
+        verb = "differs" if len(found) == 1 else "differ"
+        return self.refusal(f"{named(found)} {verb} from the lock")
 
     def kept_out(self) -> tuple[str, ...]:
         """The servers and tools that are not offered, and how they differ."""
@@ -120,7 +120,7 @@ class LockWatch:
     def refusal(self, message: str) -> LockDiffersError:
         """An error about this lock, with what to do."""
         hint = f"`aish lock {self._pipeline.file} --diff` shows how, `--update` accepts it"
-        without = "; `--lock warn` goes on without" if self._enforced else ""
+        without = "; `--lock warn` continues with a warning" if self._enforced else ""
         return LockDiffersError(message, where=str(self._path), hint=hint + without)
 
     def require(self) -> None:

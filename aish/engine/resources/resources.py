@@ -160,7 +160,7 @@ def require_servers(plan: Plan, servers: tuple[ServerInfo, ...]) -> None:
         raise UnavailableError(
             server.error or "failed to connect",
             where=f"mcp server `{server.alias}`",
-            hint=f"`required: false` under `mcp.servers.{server.alias}` goes on without it",
+            hint=f"`required: false` under `mcp.servers.{server.alias}` continues without it",
         )
 
 

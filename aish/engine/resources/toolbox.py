@@ -147,7 +147,7 @@ class AllTools:
             raise self.watch.refusal(f"the tool `{name}` is not offered: {reason}")
         reason = self.servers.left_out(name) if self.servers else None
         if reason is not None:
-            hint = "nobody can tell which of them a call would reach: the server has to rename one"
+            hint = "a call would be ambiguous: rename one of them on the server"
             raise StepFailedError(f"the tool `{name}` is not offered: {reason}", hint=hint)
 
     async def call(

@@ -100,7 +100,7 @@ def refuse_long(what: str, texts: Iterable[str], limit: int) -> None:
     size = sum(len(safe_utf8(text).encode()) for text in texts)
     if size > limit:
         said = f"{what} has {size:,} bytes of text, and `result_limit` is {limit:,}"
-        hint = f"have less of it, or write `result_limit: {-(-size // 1024)}KiB`"
+        hint = f"shorten it, or write `result_limit: {-(-size // 1024)}KiB`"
         raise StepFailedError(said, hint=hint)
 
 
@@ -125,8 +125,8 @@ def _file(folder: Path, name: str) -> Part:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        hint = "what can be attached is text, and pictures as PNG, JPEG, GIF or WebP"
-        said = f"the attachment `{name}` is neither UTF-8 text nor a picture"
+        hint = "attachments are text, or images as PNG, JPEG, GIF or WebP"
+        said = f"the attachment `{name}` is neither UTF-8 text nor an image"
         raise StepFailedError(said, hint=hint) from error
     return Part(name, _KINDS.get(Path(name).suffix.lower(), "text/plain"), text=text)
 
@@ -140,14 +140,14 @@ def _picture(data: bytes) -> str | None:
 
 async def _resource(wanted: Attachment, servers: AttachmentSource | None) -> tuple[Part, ...]:
     if servers is None:
-        raise StepFailedError(f"there is no server to read `{wanted.ref}` from")
+        raise StepFailedError(f"no server is declared to read `{wanted.ref}` from")
     server = wanted.server or await _server_of(wanted.ref, servers)
     try:
         parts = await servers.read_resource(server, wanted.ref)
     except UsageError as error:
         raise StepFailedError(error.message, where=error.where, hint=error.hint) from error
     if not parts:
-        raise StepFailedError(f"the server `{server}` has nothing under `{wanted.ref}`")
+        raise StepFailedError(f"the server `{server}` has no resource `{wanted.ref}`")
     return parts
 
 
@@ -155,7 +155,7 @@ async def _server_of(uri: str, servers: AttachmentSource) -> str:
     """The server that has a resource: who lists it, whose template it fits, or the only one."""
     able = await servers.declaring("resources")
     if not able:
-        raise StepFailedError(f"no server has resources, so none has `{uri}`")
+        raise StepFailedError(f"no server offers resources, so none has `{uri}`")
     if len(able) == 1:
         return able[0]
     listed = await servers.resources()

@@ -53,8 +53,8 @@ def beginning(step: PromptStep, stage: StepContext) -> History:
         return History()
     turns = stage.records[step.continues].history
     if turns is None:
-        said = f"the conversation of the step `{step.continues}` was not kept"
-        raise StepFailedError(said, hint="run it anew, without `--resume`")
+        said = f"the conversation of the step `{step.continues}` was not stored"
+        raise StepFailedError(said, hint="start a new run, without `--resume`")
     return History(list(turns))
 
 

@@ -48,7 +48,7 @@ async def prompt_turns(
     refuse_long(f"the {name}", (message.text for message in messages), limit)
     turns = _joined(_turn(message, sees_images=sees_images) for message in messages)
     if not turns:
-        raise StepFailedError(f"the prompt `{prompt.name}` says nothing", where=where)
+        raise StepFailedError(f"the prompt `{prompt.name}` is empty", where=where)
     for turn, end in ((turns[0], "begins"), (turns[-1], "ends")):
         if isinstance(turn, AssistantTurn):
             said = f"the prompt `{prompt.name}` {end} with what a model is to have said"

@@ -17,7 +17,7 @@ from aish.core.protocols import AnswerSchema
 from aish.engine.answer_schema import Judged, complaint, judge, last_turn
 
 _LONGEST = 400
-_NOW_ALONE = "the answer is asked for in its schema, in a turn without tools"
+_NOW_ALONE = "the answer is requested with its schema, in a turn without tools"
 
 
 @frozen
@@ -57,7 +57,7 @@ async def answer(ask: Ask, schema: AnswerSchema, attempts: int, runtime: AgentRu
             runtime.emit(Notice(here, "info", "schema_asked", _NOW_ALONE))
             ask = _asked_again(replace(ask, tools=()), last_turn(schema.schema))
         elif judged.mendable and attempt < attempts:
-            text = f"answer {attempt} of {attempts}: {judged.why[:_LONGEST]}; asking again"
+            text = f"answer {attempt} of {attempts}: {judged.why[:_LONGEST]}; retrying"
             runtime.emit(Notice(here, "warning", "answer_rejected", text))
             ask = _asked_again(ask, complaint(judged))
             attempt += 1

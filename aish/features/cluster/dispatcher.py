@@ -194,7 +194,7 @@ class Dispatcher:
             absent = 0.0 if found else absent + _LOOK_SECONDS
             if not self.living() or (self._carrying and absent >= _PATIENCE):
                 said = "the cluster has no worker any more"
-                raise UnavailableError(said, where="--cluster", hint="`--resume` goes on from here")
+                raise UnavailableError(said, where="--cluster", hint="`--resume` continues the run")
             await anyio.sleep(_LOOK_SECONDS)
 
     async def close(self) -> None:

@@ -131,7 +131,7 @@ class Secrets:
         if len(value) < SHORTEST:
             raise UsageError(
                 f"the secret `{name}` is shorter than {SHORTEST} characters",
-                hint="a secret that short would be masked wherever its letters occur",
+                hint="a short secret would be masked in ordinary text",
             )
         tag = f"<secret:{name}>"
         for form in _forms(value):

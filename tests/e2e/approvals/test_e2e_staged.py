@@ -165,8 +165,8 @@ def test_a_run_that_leaves_nothing_behind_says_where_calls_go(project: Project) 
     write(project)
     done = project.run("--ephemeral")
     assert done.code == 2
-    assert "`--ephemeral` leaves nothing behind" in done.stderr
-    assert "hint: `--staged FILE` says where they go" in done.stderr
+    assert "`--ephemeral` stores nothing" in done.stderr
+    assert "hint: `--staged FILE` sets the file for them" in done.stderr
     assert project.run("--staged", "none/staged.json").code == 2
 
 
@@ -234,7 +234,7 @@ steps:
     assert said in refused.stderr
     assert "`--retry-unknown` makes it again, `--skip ID` leaves it out" in refused.stderr
     assert ledger(project) == ["first"]
-    assert "its end is not known" in apply(project, "--dry-run").stdout
+    assert "with unknown outcome" in apply(project, "--dry-run").stdout
     assert apply(project, "--dry-run").code == 1
 
     assert apply(project, "--skip", first).code == 0
@@ -300,7 +300,7 @@ def test_a_tool_that_says_something_else_now_is_not_called(project: Project) -> 
     # Another argv: that is another server.
     refused = apply(project)
     assert refused.code == 7
-    assert f"error: staged call `{found['calls'][0]['id']}`: server `led` is not" in refused.stderr
+    assert f"error: staged call `{found['calls'][0]['id']}`: server `led` differs" in refused.stderr
     assert "--describe" in refused.stderr
     assert apply(project, "--dry-run").code == 7
 
@@ -333,7 +333,7 @@ def test_the_lock_holds_where_calls_are_applied(project: Project) -> None:
     lock.write_text(lock.read_text("utf-8").replace("Write a line", "Write a word"), "utf-8")
     broken = apply(project)
     assert broken.code == 2
-    assert "is not the one that its hash is of" in broken.stderr
+    assert "does not match its hash" in broken.stderr
     data = json.loads(lock.read_text("utf-8"))
     del data["servers"]["led"]["tools"]["write"]
     lock.write_text(json.dumps(data), "utf-8")
@@ -461,7 +461,7 @@ def test_what_is_staged_is_explained_planned_and_validated(project: Project) -> 
     assert project.aish("validate", "p.yaml").code == 0
     said = project.aish("policy", "explain", "p.yaml", "--tool", "led__write").stdout
     assert "staged: stage rule led__write (mcp.stage.led__write): it matches" in said
-    assert "it is put down for `aish apply` and not executed" in said
+    assert "the call is staged for `aish apply` and not executed" in said
     planned = project.aish("plan", "p.yaml").stdout
     assert "stage         led__write" in planned
     assert "staged: stage rule led__write" in planned

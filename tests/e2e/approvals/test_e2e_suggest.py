@@ -216,7 +216,10 @@ def test_a_rule_of_the_file_that_forbids_a_call_is_said(ran: Project) -> None:
             "`ask`",
         ),
         ("extends: p.yaml\nname: x\n", "is a list of a file that this one extends"),
-        (WIDE.replace('["s__*", shell__run]', "{s__empty: true}"), "`mcp.auto_approve` is no list"),
+        (
+            WIDE.replace('["s__*", shell__run]', "{s__empty: true}"),
+            "`mcp.auto_approve` is not a list",
+        ),
         (NARROW + "nonsense: 1\n", "nonsense"),
     ],
 )
@@ -269,7 +272,7 @@ def test_a_call_with_a_secret_is_left_out_and_said(
     assert done.code == 1
     assert done.stderr == (
         'warning: left out: s__echo {"text": "Bearer <secret:NAMED>"}: '
-        "a secret stood in its arguments: <secret:NAMED>\n"
+        "its arguments contained a secret: <secret:NAMED>\n"
     )
     assert "s__echo" not in done.stdout
     assert "s__add" in done.stdout

@@ -140,7 +140,7 @@ def test_more_failures_than_allowed_stop_the_batch(project: Project, most: str, 
 
     assert done.code == 1
     assert len(items(project)) == ran
-    assert "no more were begun" in done.stderr
+    assert "no more were started" in done.stderr
 
 
 @pytest.mark.requirement("B5")

@@ -86,7 +86,7 @@ def test_of_equal_keys_the_first_item_may_be_the_one_that_is_run(
     ]
     assert "warning: 2 items with a key that was there before are left out" in done.stderr
     assert "foreach: rows.csv (4 items)" in planned
-    assert "key: item.id; 2 items with a key that was there before: left out\n" in planned
+    assert "key: item.id; 2 items with a duplicate key: left out\n" in planned
     assert "model requests  4 at least, 4 at most" in planned
     assert of_type(project.journal, "step.started")[0]["count"] == 4
 
@@ -305,7 +305,10 @@ def test_the_first_item_without_a_key_ends_a_batch_that_does_not_go_on(
     planned = project.aish("plan", "p.yaml", "--offline")
     done = project.run("-q")
 
-    want = "warning: step `main`: 1 of 2 items will fail for want of a key; first rows.csv:2: the"
+    want = (
+        "warning: step `main`: 1 of 2 items will fail because the key is missing; first "
+        "rows.csv:2: the"
+    )
     assert (planned.code, want in planned.stderr) == (0, True)
     assert done.code == 1
     assert "1 of 1 item failed; first `[0]`: rows.csv:2: the key is empty" in done.stderr
@@ -341,7 +344,7 @@ def test_what_would_fail_for_every_item_is_found_before_the_first(
     [
         (
             "foreach: inputs.a\non_duplicate: first\nrun: [ls]",
-            "on_duplicate: `on_duplicate` is for items with a `key`: by their numbers all differ",
+            "on_duplicate: `on_duplicate` is for items with a `key`",
         ),
         ("on_duplicate: first\nrun: [ls]", "on_duplicate: `on_duplicate` is for steps with"),
         ("foreach: inputs.a\nkey: item\non_duplicate: last\nrun: [ls]", "on_duplicate: `last` is"),
@@ -372,7 +375,7 @@ def test_no_key_of_an_item_is_the_name_of_another_that_has_none(
     planned = project.aish("plan", "p.yaml", "--offline")
     done = project.run("-o", "out.csv")
 
-    assert "2 of 4 items will fail for want of a key; first rows.csv:2" in planned.stderr
+    assert "2 of 4 items will fail because the key is missing; first rows.csv:2" in planned.stderr
     assert done.code == 1, done.stderr
     assert [(row["key"], row["n"], row["status"]) for row in table(project)] == [
         ("[0]", "a", "failed"),

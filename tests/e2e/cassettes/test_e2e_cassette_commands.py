@@ -205,11 +205,11 @@ def test_the_result_takes_the_place_of_no_pipeline(project: Project) -> None:
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["old.yaml", "--env", "KEY"], "say where the result goes"),
-        (["old.yaml", "--in-place", "-o", "x"], "say where the result goes"),
+        (["old.yaml", "--env", "KEY"], "exactly one output is required"),
+        (["old.yaml", "--in-place", "-o", "x"], "exactly one output is required"),
         (["old.yaml", "--in-place", "--env", "NOT_SET"], "`NOT_SET` is not set"),
         (["old.yaml", "--in-place", "--env", "SHORT"], "shorter than 8"),
-        (["old.yaml", "--in-place", "--stdin"], "stdin:1: this is no `NAME=VALUE`"),
+        (["old.yaml", "--in-place", "--stdin"], "stdin:1: not `NAME=VALUE`"),
         (["link.yaml", "--in-place", "--env", "KEY"], "is a link"),
         (["old.yaml", "--env", "KEY", "-o", "missing/x.yaml"], "cannot be written"),
     ],

@@ -323,7 +323,7 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
         ("a.json", '{"a": "x\ny"}', "a.json:1:9: not JSON: Invalid control character at"),
         ("a.json", "{a: 1}", "a.json:1:2: not JSON: a key in double quotes is expected here"),
         ("a.json", '{"a" 1}', "a.json:1:6: not JSON: `:` is expected here"),
-        ("a.json", '{"a": 1,\n "a": 2}', "a.json:2:2: the key `a` is here twice, first in line 1"),
+        ("a.json", '{"a": 1,\n "a": 2}', "a.json:2:2: duplicate key `a`, first in line 1"),
         ("a.json", "{} x", "a.json:1:4: not JSON: something follows the end of the document"),
         ("a.json", "[" * 70, "nested more than 64 deep"),
         ("a.json", "[1]", "a.json:1:1: a mapping is expected here"),
@@ -351,7 +351,7 @@ def test_a_pipeline_beside_another_folder_starts_servers_where_they_were(
         (
             "a.json",
             '{"servers": {"s": {"command": "${input:none}"}}}',
-            "servers.s.command: there is no input `none` under `inputs`",
+            "servers.s.command: unknown input `none` under `inputs`",
         ),
         ("a.toml", "a = [1\n\nb", "a.toml:3:1: not TOML: "),
         ("a.toml", "a =", "a.toml:1:1: not TOML: Invalid value"),
@@ -480,7 +480,7 @@ def test_a_template_beside_a_file_is_refused(project: Project) -> None:
     done = project.aish("init", "ci", "--from", ".mcp.json")
 
     assert done.code == 2
-    assert "`--from` makes a pipeline of a file, and `ci` is a template" in done.stderr
+    assert "`--from` converts a file, and `ci` is a template" in done.stderr
 
 
 @pytest.mark.requirement("X10")

@@ -129,7 +129,7 @@ def test_a_cost_limit_stops_before_the_request_that_could_pass_it(
         "step `c`: the limit of $0.06 is reached: $0.02 spent, and the next request could cost $0.0"
     )
     assert found["exit"]["hint"] == (
-        "raise `limits.cost_usd` in the file, or `--max-cost-usd`; `--resume` goes on from here"
+        "raise `limits.cost_usd` in the file, or `--max-cost-usd`; `--resume` continues the run"
     )
     assert found["cost_usd"] == pytest.approx(0.02)
 
@@ -191,7 +191,7 @@ def test_a_step_that_takes_too_long_is_over_its_budget(
 
     gate.open()
     assert (found["exit"]["code"], found["steps"]["a"]["status"]) == (4, "budget")
-    assert found["steps"]["a"]["error"]["message"] == "the time limit of the step, 1 s, is over"
+    assert found["steps"]["a"]["error"]["message"] == "the time limit of the step, 1 s, is exceeded"
 
 
 @pytest.mark.requirement("B8", "exit-4")

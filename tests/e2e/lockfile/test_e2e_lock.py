@@ -117,7 +117,7 @@ def test_a_new_tool_ends_the_run_too(locked: Project) -> None:
     found = locked.result()
 
     assert found["exit"]["code"] == 7
-    assert found["exit"]["reason"] == "p.lock.json: `s__third` is not as the lock pins"
+    assert found["exit"]["reason"] == "p.lock.json: `s__third` differs from the lock"
     assert "--update" in found["exit"]["hint"]
     assert found["steps"]["it"]["status"] == "skipped"
     assert [notice["code"] for notice in found["notices"]] == ["lock_differs"]
@@ -167,7 +167,7 @@ def test_a_tool_that_is_gone_harms_nobody(locked: Project) -> None:
     assert found["exit"]["code"] == 0
     (notice,) = found["notices"]
     assert notice["code"] == "lock_tool_gone"
-    assert notice["text"] == "p.lock.json: `s__other` is pinned and is not there"
+    assert notice["text"] == "p.lock.json: `s__other` is pinned but missing"
     assert locked.aish("lock", "p.yaml", "--check").code == 7
 
 
@@ -246,7 +246,7 @@ def test_another_command_is_not_even_started(locked: Project) -> None:
     done = locked.run()
 
     assert done.code == 7
-    assert "server `s` is not as it was locked: command + --touch" in done.stderr
+    assert "server `s` differs from the lock: command + --touch" in done.stderr
     assert "server s" not in done.stderr
     for command in (["tools", "p.yaml"], ["call", "p.yaml", "s__echo", "text=x"]):
         assert locked.aish(*command).code == 7
@@ -270,12 +270,10 @@ def test_a_prompt_or_a_model_that_changed_ends_the_run_before_anything_is_asked(
     assert checked.code == 7
     assert "prompt of step main: changed" in checked.stdout
     assert validated.code == 2
-    assert "prompt of step `main` is not the one that was locked" in validated.stderr
+    assert "prompt of step `main` differs from the locked one" in validated.stderr
     assert planned.code == 7
     assert found["exit"]["code"] == 7
-    assert found["exit"]["reason"].endswith(
-        "model `m`, prompt of step `main` are not as the lock pins"
-    )
+    assert found["exit"]["reason"].endswith("model `m`, prompt of step `main` differ from the lock")
     assert [notice["code"] for notice in found["notices"]] == ["lock_differs", "lock_differs"]
     assert endpoint.asked == []
 
@@ -325,7 +323,7 @@ def test_a_file_without_servers_is_held_to_its_lock_too(
     done = project.run("-q")
 
     assert (done.code, done.stdout) == (7, "")
-    assert "prompt of step `main` is not as the lock pins" in done.stderr
+    assert "prompt of step `main` differs from the lock" in done.stderr
 
 
 @pytest.mark.requirement("P8")
@@ -397,7 +395,7 @@ def test_tools_and_call_and_plan_go_through_the_same_gate(locked: Project) -> No
         assert done.code == 7, (command, done)
         offered = [line for line in done.stdout.splitlines() if not line.startswith("not offered:")]
         assert "s__echo" not in "\n".join(offered).replace("call s__echo", "")
-        assert "`s__echo` is not as it was locked" in done.stderr
+        assert "`s__echo` differs from the lock" in done.stderr
 
     assert (
         locked.aish("call", "p.yaml", "s__other", "--lock", "warn").stdout == "other was called\n"
@@ -415,7 +413,7 @@ def test_tools_names_what_differs_where_the_lock_leaves_none(locked: Project) ->
     warned = locked.aish("tools", "p.yaml", "--lock", "warn")
 
     said = (
-        "not offered: `s__echo` is not as it was locked:"
+        "not offered: `s__echo` differs from the lock:"
         ' description "Say the text back" → "Say it backwards"\n'
     )
     assert (done.code, done.stdout) == (7, said)
@@ -531,13 +529,13 @@ def test_a_replay_is_held_against_the_lock_too(
 @pytest.mark.parametrize(
     ("steps", "said"),
     [
-        ("steps: [{id: it, call: s__ecoh}]", "`s__ecoh` is not among the tools that are locked"),
+        ("steps: [{id: it, call: s__ecoh}]", "`s__ecoh` is not in the lock file"),
         ("steps: [{id: it, call: s__echo}]", "with.text: does not fit the locked schema"),
         (
             "steps: [{id: it, call: s__echo, with: {text: [1]}}]",
             "with.text: does not fit the locked schema of `s__echo`",
         ),
-        ("prompt: Use it\ntool_choice: s__ecoh", "tool_choice: `s__ecoh` is not among"),
+        ("prompt: Use it\ntool_choice: s__ecoh", "tool_choice: `s__ecoh` is not in the lock"),
     ],
 )
 def test_a_step_that_cannot_work_is_found_before_anything_is_started(
@@ -590,7 +588,7 @@ steps: [{id: it, call: repo__file_read, with: {path: a.txt}}]
     done = project.aish("validate", "p.yaml", "--strict", env=env)
 
     assert done.code == 2
-    assert "tools[1]: `dir_list` matches none of the tools that are locked of `repo`" in done.stderr
+    assert "tools[1]: `dir_list` matches none of the locked tools of `repo`" in done.stderr
     assert "p.yaml: 1 error" in done.stderr
 
 
@@ -626,7 +624,7 @@ def test_plan_and_explain_know_the_tools_from_the_lock(
     assert project.tidy(plan.stdout + "---\n" + explained.stdout) == snapshot
     assert json.loads(tightened.stdout)["verdict"] == "ask"
     assert json.loads(tightened.stdout)["locked"] is True
-    assert "`s__ecoh` is not among the tools that are locked: it is not offered" in unknown.stdout
+    assert "`s__ecoh` is not in the lock file: it is not offered" in unknown.stdout
 
 
 # --- Files that are no locks -----------------------------------------------------------------
@@ -679,7 +677,7 @@ def test_a_definition_that_was_edited_by_hand_is_refused(locked: Project) -> Non
     done = locked.run()
 
     assert done.code == 2
-    assert "the definition of `s__echo` is not the one that its hash is of" in done.stderr
+    assert "the definition of `s__echo` does not match its hash" in done.stderr
 
 
 @pytest.mark.requirement("P8")

@@ -126,7 +126,7 @@ def test_a_command_that_a_signal_ends_is_finished_and_not_run_again_unasked(
     running.interrupt(signal.SIGINT)
     done = running.finish()
     assert done.code == 130
-    assert "`aish run p.yaml --resume --retry-unknown` goes on from here" in done.stderr
+    assert "`aish run p.yaml --resume --retry-unknown` resumes and makes" in done.stderr
     assert "--resume` goes on" not in done.stderr
 
     assert end(project)["kind"] == "interrupted"

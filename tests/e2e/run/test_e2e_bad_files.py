@@ -177,7 +177,7 @@ def test_a_malformed_reference_in_an_address_is_one_error(project: Project) -> N
     done = project.aish("validate", "p.yaml")
 
     assert done.code == 2
-    assert "`${}` is no reference to a variable" in done.stderr
+    assert "`${}` is not a reference to a variable" in done.stderr
     assert done.stderr.endswith("p.yaml: 1 error\n")
 
 

@@ -170,7 +170,9 @@ def test_no_text_where_the_file_reads_stdin_is_2(
 
     assert (done.code, done.stdout) == (2, "")
     assert f"error: p.yaml: the file reads `{{{{ stdin }}}}`, and {said}\n" in done.stderr
-    assert "hint: see that the command before the pipe succeeds (`set -o pipefail`)" in done.stderr
+    assert (
+        "hint: check that the command before the pipe succeeds (`set -o pipefail`)" in done.stderr
+    )
     assert endpoint.requests == []
     assert not project.run_folders
 
@@ -273,7 +275,7 @@ def test_a_run_that_takes_too_long_is_4(
     done = project.run(*(() if where == "file" else ("--timeout", "1s")))
 
     assert done.code == 4
-    assert "exit 4 (budget): the time limit of 1 s is over" in done.stderr
+    assert "exit 4 (budget): the time limit of 1 s is exceeded" in done.stderr
     assert "--timeout" in done.stderr
     (finished,) = of_type(project.journal, "run.finished")
     assert finished["status"] == "budget"

@@ -128,7 +128,7 @@ def test_run_within_an_event_loop_says_what_to_do(tmp_path: Path) -> None:
         await asyncio.sleep(0)
         run(write(tmp_path, TASK))
 
-    with pytest.raises(UsageError, match="would block the event loop") as failed:
+    with pytest.raises(UsageError, match="would block the running event loop") as failed:
         asyncio.run(main())
 
     assert failed.value.hint == "`await arun(…)`, from `aish.api` too"
@@ -164,9 +164,9 @@ def test_all_that_is_wrong_with_a_file_is_raised_at_once(tmp_path: Path) -> None
     ("inputs", "options", "said"),
     [
         ({}, {}, "the input `word` is missing"),
-        ({"word": "a", "tmies": 2}, {}, "there is no input `tmies`, did you mean `times`"),
+        ({"word": "a", "tmies": 2}, {}, "unknown input `tmies`, did you mean `times`"),
         ({"word": "a", "times": "x"}, {}, "the input `times`: "),
-        ({"word": object()}, {}, "the input `word` is no JSON value"),
+        ({"word": object()}, {}, "the input `word` is not a JSON value"),
         ({"word": "a"}, {"model": "n"}, "no model `n`"),
         ({"word": "a"}, {"replay": True}, "the file names no cassette"),
         ({"word": "a"}, {"replay": "a.yaml", "record": "b.yaml"}, "exclude each other"),

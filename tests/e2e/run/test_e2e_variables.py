@@ -107,7 +107,7 @@ def test_of_a_token_and_the_name_of_one_the_token_is_sent_with_a_notice(
 
     assert checked.code == 0
     assert "warning: p.yaml:" in checked.stderr
-    assert "`auth_env` is not used: `auth_token` stands beside it" in checked.stderr
+    assert "`auth_env` is not used: `auth_token` is set too" in checked.stderr
     assert done.code == 0, done.stderr
     assert "`auth_env` is not used" in done.stderr
     posts = [request for request in server.requests if request.method == "POST"]

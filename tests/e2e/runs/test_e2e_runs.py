@@ -120,7 +120,7 @@ def test_a_run_that_goes_on_is_said_to_be_running_and_by_whom(
     assert (row["status"], row["writer"]) == ("running", f"process {running.pid}")
     assert shown.stdout.endswith(f"still running: process {running.pid} writes the journal\n")
     assert cleaned.code == 1
-    assert f"is left alone: it is running (process {running.pid})" in cleaned.stderr
+    assert f"is kept: it is running (process {running.pid})" in cleaned.stderr
     assert project.journal[-1]["type"] == "run.finished", "and it was not disturbed"
 
 
@@ -155,7 +155,7 @@ def test_where_sessions_are_is_said_where_one_is_looked_for_among_runs(
 
     listed = project.aish("runs", "list")
     assert (listed.code, listed.stdout) == (0, "")
-    assert listed.stderr == f"no runs are kept here; {hint}\n"
+    assert listed.stderr == f"there are no runs here; {hint}\n"
     for words in (["show", "latest"], ["show", FIRST], ["report", "aaaa"]):
         done = project.aish("runs", *words)
         assert done.code == 2
@@ -406,14 +406,14 @@ def test_a_folder_without_a_journal_is_deleted_once_it_is_old(project: Project) 
     done = project.aish("runs", "clean", "--keep", "0")
 
     assert (done.code, ids(project)) == (1, {young.name})
-    assert "is left alone: it may be about to begin" in done.stderr
+    assert "is kept: it may be about to begin" in done.stderr
 
 
 @pytest.mark.requirement("exit-2")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ([], "say which runs"),
+        ([], "no runs are selected"),
         (["--keep", "1", "--older-than", "1d"], "exclude each other"),
         (["--older-than", "soon"], "is not a duration"),
         (["--keep", "-1"], "--keep"),

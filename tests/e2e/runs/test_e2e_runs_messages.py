@@ -278,7 +278,7 @@ def test_what_nobody_was_asked_is_an_error_that_names_what_there_is(
     alone = project.aish("runs", "show", "latest", "--step", "first")
 
     assert (other.code, alone.code) == (2, 2)
-    assert "no model was asked for anything in the step `frist`" in other.stderr
+    assert "there are no model requests in the step `frist`" in other.stderr
     assert "did you mean `first`" in other.stderr
     assert "add `--messages`" in alone.stderr
 

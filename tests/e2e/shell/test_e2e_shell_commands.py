@@ -187,7 +187,7 @@ WRONG = (
     (":approvals x", "takes nothing", ""),
     (":run", "is the form", ""),
     (":run nope.yaml", "no such file", ""),
-    (":run p.yaml", "there is no step", ""),
+    (":run p.yaml", "the pipeline has no steps", ""),
     (":run 'p.yaml", "cannot be taken apart", ""),
     (":attach nope.txt", "`nope.txt` is not there", "paths are relative to"),
     (":attach data", "`data` cannot be read", ""),
@@ -416,7 +416,7 @@ def test_a_required_server_that_is_let_go_is_not_asked_for_any_more(
 
     done = piped(project, "one", ":mcp disconnect dead", "two")
 
-    assert "hint: `:mcp disconnect dead` goes on without it" in done.stderr
+    assert "hint: `:mcp disconnect dead` continues without it" in done.stderr
     assert [text for _, text in told(model.requests[0].json)] == ["two"]
 
 
@@ -596,7 +596,7 @@ def test_inputs_of_a_pipeline_are_told_as_they_are_typed_here(scene: Project) ->
 
     assert "run.yaml: the input is missing: `who`" in done.stderr
     assert "hint: `:run run.yaml who=…`" in done.stderr
-    assert "there is no input `whom`, did you mean `who`" in done.stderr
+    assert "unknown input `whom`, did you mean `who`" in done.stderr
     assert "`x` is not NAME=VALUE" in done.stderr
     assert "-i" not in done.stderr.replace("run-id", "")
 
@@ -885,7 +885,7 @@ def test_a_file_that_is_too_long_is_not_attached(scene: Project, model: ModelEnd
     done = piped(scene, ":attach data/long.txt", "nothing with it")
 
     assert "has 200,000 bytes of text" in done.stderr
-    assert "hint: have less of it" in done.stderr
+    assert "hint: shorten it" in done.stderr
     assert told(model.requests[-1].json) == [("user", "nothing with it")]
 
 

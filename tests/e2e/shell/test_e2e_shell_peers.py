@@ -131,7 +131,7 @@ def test_a_required_server_is_waited_for_with_every_question(
     server = f"{{command: {stdio('--die-at-start')}, required: true}}"
     project.pipeline(f"mcp: {{servers: {{s: {server}}}}}\n")
     with sitting(project) as window:
-        answered(window, "1", "hint: `:mcp disconnect s` goes on without it")
+        answered(window, "1", "hint: `:mcp disconnect s` continues without it")
         assert not endpoint.requests
         ask(window, ":mcp disconnect s")
         answered(window, ":retry", "one")
@@ -322,7 +322,7 @@ PRICED = (
         ("limits: {turns: 1}", "the limit of 1 turn is reached"),
         (f"{PRICED}limits: {{tokens: 1}}", "tokens"),
         (f"{PRICED}limits: {{cost_usd: 0.000001}}", "cost"),
-        ("limits: {time: 1ms}", "the time limit of 0.001 s is over"),
+        ("limits: {time: 1ms}", "the time limit of 0.001 s is exceeded"),
     ],
 )
 def test_a_limit_that_is_reached_is_told_and_the_prompt_comes_back(

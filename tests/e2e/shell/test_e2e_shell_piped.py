@@ -414,7 +414,7 @@ def test_a_lock_says_nothing_of_the_steps_that_a_session_does_not_have(
 
     text = (project.folder / "p.yaml").read_text()
     project.write("p.yaml", text.replace("model: scripted", "model: another"))
-    assert "model `m` is not as it was locked" in project.aish("shell", "p.yaml", stdin="").stderr
+    assert "model `m` differs from the lock" in project.aish("shell", "p.yaml", stdin="").stderr
 
 
 @pytest.mark.requirement("S5")

@@ -153,14 +153,14 @@ def test_what_was_shown_before_the_time_was_over_is_in_the_conversation(
     endpoint = model_endpoint([cut, text_reply("fine")])
     project.uses(endpoint)
     project.pipeline("limits: {time: 2s}\n")
-    assert "the time limit of 2 s is over" in sit(project, "question").stderr
+    assert "the time limit of 2 s is exceeded" in sit(project, "question").stderr
 
     done = sit(project, "and now?", args=(*LATEST, "--set", "limits.time=1h"))
 
     assert done.code == 0, done.stderr
     asked, said, _ = messages(endpoint.asked[-1])
     assert asked["content"] == "question"
-    assert said["content"] == "said so far\n\n[aish] stopped: the time limit of 2 s is over"
+    assert said["content"] == "said so far\n\n[aish] stopped: the time limit of 2 s is exceeded"
 
 
 @pytest.mark.requirement("B12")

@@ -66,7 +66,7 @@ def test_a_signal_stops_a_stream_at_once_and_ends_the_children(
 
     assert done.code == code
     assert "Traceback" not in done.stderr
-    assert "hint: `aish run p.yaml --resume` goes on from here" in done.stderr
+    assert "hint: `aish run p.yaml --resume` resumes the run" in done.stderr
     (finished,) = of_type(project.journal, "run.finished")
     assert finished == project.journal[-1]
     assert (finished["status"], finished["exit"]["code"]) == ("interrupted", code)
@@ -238,5 +238,5 @@ def test_the_hint_after_an_interruption_names_the_folder_of_runs(
         done = running.finish()
 
     assert done.code == 130
-    want = "hint: `aish run p.yaml --resume --run-dir 'kept here'` goes on from here"
+    want = "hint: `aish run p.yaml --resume --run-dir 'kept here'` resumes the run"
     assert want in done.stderr

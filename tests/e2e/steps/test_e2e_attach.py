@@ -260,10 +260,10 @@ def test_a_file_without_steps_is_for_looking_and_not_for_running(project: Projec
     for command in ("run", "plan", "test"):
         done = project.aish(command, "p.yaml")
         assert done.code == 2, command
-        assert "there is no step" in done.stdout + done.stderr, command
+        assert "the pipeline has no steps" in done.stdout + done.stderr, command
     done = project.aish("record", "p.yaml", "-o", "c.yaml")
     assert done.code == 2
-    assert "there is no step" in done.stderr
+    assert "the pipeline has no steps" in done.stderr
     assert not project.run_folders
 
 

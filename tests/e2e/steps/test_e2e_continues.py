@@ -356,7 +356,7 @@ def test_to_go_on_with_a_conversation_later_makes_it_another_run(
     assert refused.code == 2
     assert "`steps[2].continues` is new" in refused.stderr
     assert forced.code == 1
-    assert "the conversation of the step `two` was not kept" in forced.stderr
+    assert "the conversation of the step `two` was not stored" in forced.stderr
     assert len(endpoint.asked) == 2
 
 

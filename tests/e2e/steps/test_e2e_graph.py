@@ -182,13 +182,13 @@ def test_a_step_that_takes_too_long_has_failed(project: Project) -> None:
 @pytest.mark.parametrize(
     ("step", "said"),
     [
-        ("{id: a, run: [ls], when: '{{ x }}'}", "an expression stands without braces"),
+        ("{id: a, run: [ls], when: '{{ x }}'}", "an expression is written without braces"),
         ("{id: a, run: [ls], when: nothing}", "`nothing` is not defined"),
         ("{id: a, run: [ls], key: item}", "`key` is for steps with `foreach`"),
         ("{id: a, run: ['{{ item }}']}", "`item` is not defined"),
         ("{id: a, run: [ls], foreach: {}}", "`{file: …}` or `{glob: …}`"),
-        ("{id: a, run: [ls], foreach: inputs, as: steps}", "templates call something else"),
-        ("{id: a, run: [ls], foreach: '[1]', max_failures: 101%}", "no share such as `5%`"),
+        ("{id: a, run: [ls], foreach: inputs, as: steps}", "reserved name in templates"),
+        ("{id: a, run: [ls], foreach: '[1]', max_failures: 101%}", "not a percentage such as `5%`"),
     ],
 )
 def test_what_cannot_run_is_told_before_anything_is_contacted(
@@ -268,7 +268,7 @@ def test_a_plan_counts_what_the_inputs_of_a_sub_pipeline_name(project: Project) 
     assert "pipeline inner.yaml" in known.stdout
     assert "model requests  2 at least, 2 at most" in known.stdout
     assert "cost  unknown" not in known.stdout
-    said = "model requests  0 at least; how many items `sub/each` has, only the run can tell"
+    said = "model requests  0 at least; the number of items of `sub/each` is known only in the run"
     assert said in unknown.stdout
 
 

@@ -32,7 +32,7 @@ def test_the_time_limit_ends_a_template_that_computes(project: Project, template
     done = project.run()
 
     assert done.code == 4
-    assert "the time limit of 0.3 s is over" in done.stderr
+    assert "the time limit of 0.3 s is exceeded" in done.stderr
 
 
 @pytest.mark.requirement("F4", "F6")
@@ -68,7 +68,7 @@ def test_the_time_limit_ends_an_expression_that_decides(project: Project, key: s
     done = project.run()
 
     assert done.code == 4
-    assert "the time limit of 0.3 s is over" in done.stderr
+    assert "the time limit of 0.3 s is exceeded" in done.stderr
 
 
 @pytest.mark.requirement("F6", "B8")
@@ -118,7 +118,7 @@ def test_a_second_ctrl_c_ends_an_item_whose_template_computes(
     with project.aish.start("run", "p.yaml") as running:
         running.wait_for_line("each: started")
         running.interrupt()
-        running.wait_for_line("Ctrl-C again leaves at once")
+        running.wait_for_line("Ctrl-C again exits at once")
         running.interrupt()
 
         assert running.finish().code == 130
@@ -221,7 +221,7 @@ def test_the_time_limit_ends_the_name_of_a_file_that_computes(
     done = project.run()
 
     assert done.code == 4, done.stderr
-    assert "the time limit of 0.3 s is over" in done.stderr
+    assert "the time limit of 0.3 s is exceeded" in done.stderr
     assert project.journal[0]["type"] == "run.started"
     assert len(of_type(project.journal, "run.started")) == 1
 

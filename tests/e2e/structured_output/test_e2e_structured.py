@@ -60,7 +60,7 @@ def test_a_broken_answer_is_sent_back_with_its_problems(
         ("answer_rejected", "warning", 1),
         ("answer_rejected", "warning", 2),
     ]
-    assert notices[1]["text"] == f"answer 2 of 3: {NOT_ONE_OF}; asking again"
+    assert notices[1]["text"] == f"answer 2 of 3: {NOT_ONE_OF}; retrying"
     assert [event["usage"]["input"] for event in of_type(project.journal, "turn.finished")] == [
         7
     ] * 3
@@ -348,7 +348,7 @@ def test_the_plan_counts_every_attempt(project: Project, head: str, most: int) -
 
     assert view["requests"] == {"at_least": 1, "at_most": most}
     assert view["steps"][0]["attempts"] == 3
-    assert "answers in a JSON schema, asked for up to 3 times" in said
+    assert "answers in a JSON schema, requested up to 3 times" in said
 
 
 @pytest.mark.embedded

@@ -447,7 +447,7 @@ def test_a_strange_number_of_processes_is_a_mistake(project: Project, number: st
     done = project.aish("test", "-n", number)
 
     assert done.code == 2
-    assert f"-n: `{number}` is no number of processes" in done.stderr
+    assert f"-n: `{number}` is not a number of processes" in done.stderr
 
 
 @pytest.mark.requirement("C12")

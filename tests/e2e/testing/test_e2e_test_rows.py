@@ -145,13 +145,13 @@ def test_a_run_does_not_read_the_rows_of_tests(project: Project) -> None:
         (("", ""), CASES.replace("hours", "refund"), "rows 1 and 2 have the same key `refund`"),
         (("", ""), CASES.replace(",4\n", ",many\n"), "row 2: the input `most` does not fit"),
         (("", ""), CASES.replace("question", "questoin"), "the input is missing: `question`"),
-        (("", ""), "id,question,word,most\n", "there is no row, so the test has no case"),
+        (("", ""), "id,question,word,most\n", "there are no rows, so the test has no cases"),
         (
             ("{{ key }}", "{{ item.word }}"),
             "id,question,word\na,b,../../../c\n",
             "leads out of the",
         ),
-        (("{{ key }}", "all"), CASES, "2 cases ask for different things, and one cassette holds"),
+        (("{{ key }}", "all"), CASES, "2 cases make different requests, and one cassette holds"),
         (("foreach: {file: cases.csv}", "inputs: {question: x}"), CASES, "is for tests with"),
     ],
 )

@@ -139,7 +139,7 @@ def test_a_value_of_a_test_is_replaced_from_the_command_line(
         ),
         ("{contain: a}", ["expect[0].contain: unknown key `contain`"]),
         ("contains", ["expect[0]: a mapping is expected here, and this is text"]),
-        ("{contains: ''}", ["expect[0].contains: an empty text is of no use here"]),
+        ("{contains: ''}", ["expect[0].contains: the text must not be empty"]),
         (
             "{equals: 3}",
             ["expect[0].equals: text or a mapping is expected here, and this is the number 3"],
@@ -150,7 +150,7 @@ def test_a_value_of_a_test_is_replaced_from_the_command_line(
             "{max_seconds: 5s}",
             ["expect[0].max_seconds: expected a number or a template of one, found `5s`"],
         ),
-        ("{tool_sequence: []}", ["expect[0].tool_sequence: an empty list is of no use here"]),
+        ("{tool_sequence: []}", ["expect[0].tool_sequence: the list must not be empty"]),
         ("{schema: nowhere.json}", ["expect[0].schema: the file `nowhere.json` is not there"]),
         (
             "{tool_called: {with: {}}}",

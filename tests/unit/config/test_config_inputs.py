@@ -99,13 +99,13 @@ def test_inputs_come_through_stdin_as_json_or_yaml(text: str) -> None:
         (["count=many"], None, "", "the input `count`: 'many' is not of type 'integer'"),
         (["rows=[1, x]"], None, "", "the input `rows` at [1]: 'x' is not of type 'integer'"),
         (["tone=loud"], None, "", "the input `tone`: 'loud' is not one of"),
-        (["cuont=1"], None, "", "-i: there is no input `cuont`, did you mean `count`"),
+        (["cuont=1"], None, "", "-i: unknown input `cuont`, did you mean `count`"),
         (["count"], None, "", "-i: `count` is not NAME=VALUE"),
         (["since=@nowhere"], None, "", "-i since: `nowhere`: no such file"),
         ([], "nowhere.yaml", "", "--inputs: `nowhere.yaml`: no such file"),
-        ([], "-", "[1]", "--inputs: `stdin` holds no mapping"),
+        ([], "-", "[1]", "--inputs: `stdin` does not contain a mapping"),
         ([], "-", "a: b: c", "--inputs: `stdin` is neither JSON nor YAML: line 1, column 5"),
-        ([], "-", "cuont: 1", "--inputs: there is no input `cuont`, did you mean `count`"),
+        ([], "-", "cuont: 1", "--inputs: unknown input `cuont`, did you mean `count`"),
     ],
 )
 def test_what_does_not_fit_is_said(

@@ -165,10 +165,10 @@ def test_items_go_to_the_end_and_nothing_else_changes(before: str, after: str) -
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("mcp:\n  auto_approve: {a__b: true}\n", "`mcp.auto_approve` is no list"),
+        ("mcp:\n  auto_approve: {a__b: true}\n", "`mcp.auto_approve` is not a list"),
         ("mcp:\n  auto_approve:\n", "`mcp.auto_approve` is empty"),
         ("mcp:\nname: x\n", "`mcp` is empty"),
-        ("mcp: [1]\n", "`mcp` is no mapping"),
+        ("mcp: [1]\n", "`mcp` is not a mapping"),
         ("x: &rules [a]\nmcp:\n  auto_approve: *rules\n", "is shared"),
         ("mcp:\n  auto_approve: &rules [a]\nx: *rules\n", "is shared"),
     ],

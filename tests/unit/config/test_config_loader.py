@@ -243,7 +243,7 @@ def test_many_files_that_share_bases_are_read_once(tmp_path: Path) -> None:
     [
         (b"[1]", "line 1, column 1: a mapping is expected here, and this is a list"),
         (b'{"a": 1, "a": 2}', "the key `a` is there twice"),
-        (b'{"a": NaN}', "`NaN` is no number that JSON knows"),
+        (b'{"a": NaN}', "`NaN` is not a JSON number"),
         (b'{"a": ', "line 1, column 7: Expecting value"),
         (b"[" * 100_000, "it is nested more than 64 deep"),
         (b"", "is empty"),
@@ -257,7 +257,9 @@ def test_a_schema_file_that_holds_none_is_said(content: bytes, reason: str, tmp_
         load_pipeline(written(tmp_path, text))
     (problem,) = failed.value.problems
     assert problem.path == "output.schema"
-    assert reason in problem.message.replace("holds no JSON Schema: a mapping", f"{reason}")
+    assert reason in problem.message.replace(
+        "does not contain a JSON Schema: a mapping", f"{reason}"
+    )
 
 
 @pytest.mark.requirement("L11")

@@ -40,12 +40,12 @@ def prompts(pipeline: Pipeline) -> list[PromptStep]:
 def test_a_file_without_steps_is_whole_and_cannot_be_run(tmp_path: Path) -> None:
     pipeline = loaded(tmp_path, "inputs: {unread: {type: string, default: x}}\n")
     assert pipeline.steps == ()
-    with pytest.raises(PipelineError, match="there is no step"):
+    with pytest.raises(PipelineError, match="the pipeline has no steps"):
         require_steps(pipeline)
     outer = tmp_path / "outer.yaml"
     outer.write_text("aish: 1\nsteps: [{id: a, pipeline: p.yaml}]\n")
     _, problems = check_file(outer)
-    assert [problem.message for problem in problems] == ["there is no step"]
+    assert [problem.message for problem in problems] == ["the pipeline has no steps"]
 
 
 @pytest.mark.requirement("F8", "F10")

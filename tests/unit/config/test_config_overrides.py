@@ -55,15 +55,15 @@ def test_one_value_is_replaced_and_the_override_is_remembered(file: Path) -> Non
 @pytest.mark.parametrize(
     ("override", "said"),
     [
-        ("models.clod.params.x=0", "--set:1:1: models.clod: there is no `clod` here"),
-        ("modle=cloud", "--set:1:1: modle: there is no `modle` here"),
-        ("steps[7].model=x", "--set:1:1: steps[7]: there is no such item among 2"),
-        ("model.x=1", "--set:1:1: model.x: this leads into something without parts"),
+        ("models.clod.params.x=0", "--set:1:1: models.clod: no key `clod` here"),
+        ("modle=cloud", "--set:1:1: modle: no key `modle` here"),
+        ("steps[7].model=x", "--set:1:1: steps[7]: no such item among 2"),
+        ("model.x=1", "--set:1:1: model.x: the path continues below a single value"),
         ("models.cloud.params", "--set:1:1: `models.cloud.params` is not PATH=VALUE"),
         ("=1", "--set:1:1: `=1` is not PATH=VALUE"),
         ("models.cloud.params=[1", "a `[` is never closed"),
         ("limits.time=5", "--set:1:1: limits.time: a duration"),
-        ("models.cloud.parms={}", "--set:1:1: models.cloud.parms: there is no `parms` here"),
+        ("models.cloud.parms={}", "--set:1:1: models.cloud.parms: no key `parms` here"),
         ("model={{ x }}", "an unquoted `{{`"),
     ],
 )

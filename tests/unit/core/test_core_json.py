@@ -27,8 +27,8 @@ def test_what_json_writes_comes_back_as_it_was(value: object) -> None:
     ("text", "said"),
     [
         ('{"a": {"b": 1, "c": 2, "b": 3}}', "the key `b` is there twice"),
-        ("[NaN]", "`NaN` is no number that JSON knows"),
-        ("-Infinity", "`-Infinity` is no number that JSON knows"),
+        ("[NaN]", "`NaN` is not a JSON number"),
+        ("-Infinity", "`-Infinity` is not a JSON number"),
         ("[1e999]", "`1e999` is too large a number"),
         (f"[{'9' * 5000}]", "a number of 5000 digits is too large"),
         ("{} {}", "Extra data"),

@@ -83,13 +83,13 @@ def test_a_wrong_answer_goes_back_with_its_problems_until_one_fits() -> None:
         Place("sort", turn=1),
         "warning",
         "answer_rejected",
-        'answer 1 of 3: the answer is not JSON; it begins: "A bug, I think"; asking again',
+        'answer 1 of 3: the answer is not JSON; it begins: "A bug, I think"; retrying',
     )
     assert second == Notice(
         Place("sort", turn=2),
         "warning",
         "answer_rejected",
-        f"answer 2 of 3: {NOT_ONE_OF}; asking again",
+        f"answer 2 of 3: {NOT_ONE_OF}; retrying",
     )
 
 
@@ -172,7 +172,7 @@ def test_an_empty_answer_is_asked_for_again() -> None:
     assert got.output == {"kind": "bug"}
     told = [one for one in kit.told(Notice) if isinstance(one, Notice)]
     assert [one.code for one in told] == ["answer_rejected", "empty_answer", "answer_rejected"]
-    assert told[2].text == "answer 2 of 3: the answer is empty; asking again"
+    assert told[2].text == "answer 2 of 3: the answer is empty; retrying"
 
 
 @pytest.mark.requirement("B9")

@@ -137,7 +137,7 @@ def test_only_files_of_the_projects_folder_are_attached(tmp_path: Path) -> None:
         "gone.txt": "is not there",
         "sub/secret.txt": "Not a directory",
         ".": "is not inside the project's folder",
-        "binary": "is neither UTF-8 text nor a picture",
+        "binary": "is neither UTF-8 text nor an image",
         "large": "is larger than 20 MiB",
     }.items():
         assert reason in refused(ref, folder=folder), ref
@@ -147,7 +147,7 @@ def test_only_files_of_the_projects_folder_are_attached(tmp_path: Path) -> None:
 def test_nothing_is_cut_behind_anyones_back(tmp_path: Path) -> None:
     (tmp_path / "long.txt").write_text("ö" * 600)
     said = "`long.txt` has 1,200 bytes of text, and `result_limit` is 1,199"
-    raised = "have less of it, or write `result_limit: 2KiB`"
+    raised = "shorten it, or write `result_limit: 2KiB`"
     assert refused("long.txt", folder=tmp_path, limit=1199) == f"{said} | {raised}"
     assert attached("long.txt", folder=tmp_path, limit=1200).text
     parts = (Part("docs://a", "", "x" * 100), Part("docs://b", "", "x" * 100))
@@ -190,8 +190,8 @@ def test_the_only_server_with_resources_is_asked_for_what_it_does_not_list() -> 
     desk = Desk(able=("more",))
     attached("docs://hidden", desk)
     assert desk.read == [("more", "docs://hidden")]
-    assert refused("docs://x", Desk(able=())).startswith("no server has resources")
-    assert refused("docs://x").startswith("there is no server to read `docs://x` from")
+    assert refused("docs://x", Desk(able=())).startswith("no server offers resources")
+    assert refused("docs://x").startswith("no server is declared to read `docs://x` from")
 
 
 @pytest.mark.requirement("M12", "M7")
@@ -236,7 +236,7 @@ def test_a_server_that_refuses_or_is_gone_ends_the_step_with_its_reason() -> Non
     )
     assert refused("docs://a", desk).startswith("mcp server `docs`: it refused")
     assert refused("docs://b", desk).startswith("mcp server `docs`: there is no such server")
-    assert refused("docs://c", desk).startswith("the server `docs` has nothing under `docs://c`")
+    assert refused("docs://c", desk).startswith("the server `docs` has no resource `docs://c`")
     with pytest.raises(UnavailableError):
         attached("docs://d", desk)
 
@@ -270,8 +270,8 @@ def test_the_messages_of_a_prompt_become_turns_of_which_neighbours_are_joined() 
 @pytest.mark.parametrize(
     ("messages", "reason"),
     [
-        ((), "the prompt `review` says nothing"),
-        ((PromptMessage("user", " \n"),), "the prompt `review` says nothing"),
+        ((), "the prompt `review` is empty"),
+        ((PromptMessage("user", " \n"),), "the prompt `review` is empty"),
         ((PromptMessage("user", "a"), PromptMessage("assistant", "b")), "ends with what a model"),
         ((PromptMessage("assistant", "b"), PromptMessage("user", "a")), "begins with what a model"),
         (StepFailedError("it refused", where="mcp server `docs`"), "it refused"),

@@ -88,26 +88,29 @@ def test_what_can_hold_is_no_problem(text: str, tmp_path: Path) -> None:
         (
             "snapshot: {path: 'a..b', file: a}",
             (
-                "snapshot.path: `a..b` is no path at `..b` "
+                "snapshot.path: `a..b` is not a path at `..b` "
                 "(a path looks like `outputs.notes[0].title`)"
             ),
         ),
         (
             "matches: (a",
             (
-                "matches: `(a` is no regular expression at character 1: "
+                "matches: `(a` is not a valid regular expression at character 1: "
                 "missing ), unterminated subpattern"
             ),
         ),
         (
             "matches: {path: text, regex: '*'}",
-            "matches.regex: `*` is no regular expression at character 1: nothing to repeat",
+            (
+                "matches.regex: `*` is not a valid regular expression at character 1: "
+                "nothing to repeat"
+            ),
         ),
         (
             "schema: {type: strin}",
             (
                 "schema.type: the expected schema is not a JSON Schema: "
-                "there is no type `strin` (did you mean `string`)"
+                "unknown type `strin` (did you mean `string`)"
             ),
         ),
         (
@@ -123,13 +126,13 @@ def test_what_can_hold_is_no_problem(text: str, tmp_path: Path) -> None:
         ),
         (
             "expression: text ==",
-            "expression: not an expression: it ends too early",
+            "expression: not an expression: unexpected end",
         ),
         (
             "expression: '{{ text }}'",
             (
                 "expression: not an expression: expected token ':', got '}' "
-                "(an expression stands without braces)"
+                "(an expression is written without braces)"
             ),
         ),
         (
@@ -178,7 +181,7 @@ def test_the_items_of_a_step_have_no_snapshot_in_common(tmp_path: Path) -> None:
 
     assert problems(text, tmp_path)[0] == (
         "steps[0].expect[0].snapshot: a snapshot holds one result, and this step has one for each "
-        "item (let a test have the snapshot, of what `outputs` makes of all items)"
+        "item (put the snapshot into a test, for the `outputs` of all items)"
     )
 
 
@@ -243,7 +246,7 @@ def test_tests_that_cannot_run_are_found_before(tmp_path: Path) -> None:
             "name one under `cassette:`, here or at the top; `aish test --record` records it",
             True,
         ),
-        (8, "tests[1].name", "the name `one` is that of test 1 too", None, False),
+        (8, "tests[1].name", "the name `one` is also used by test 1", None, False),
     ]
 
 
@@ -269,7 +272,7 @@ def test_steps_whose_expectations_need_each_other_go_in_a_circle(tmp_path: Path)
     )
 
     assert problems(text, tmp_path) == [
-        "steps[0]: steps need each other in a circle: `a` → `b` → `a`"
+        "steps[0]: circular dependency between steps: `a` → `b` → `a`"
     ]
 
 

@@ -53,7 +53,7 @@ def said(text: str, folder: Path) -> list[tuple[str, str, str | None]]:
         (
             "foreach: {file: rows.csv}\nmax_failures: 5 percent\nprompt: a {{ item }}",
             "max_failures",
-            "`5 percent` is not a number, or a share such as `5%`",
+            "`5 percent` is not a number, or a percentage such as `5%`",
             None,
         ),
         (

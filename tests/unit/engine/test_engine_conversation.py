@@ -146,7 +146,7 @@ def test_a_retry_is_told_as_one() -> None:
     first, second = turns_of(failed, again)
 
     assert (first.again, second.again, second.news) == (None, 1, ())
-    assert "the request of 1 once more" in shown(failed, again)
+    assert "repeats the request of 1" in shown(failed, again)
 
 
 def test_handshakes_are_one_line_for_each_server() -> None:
@@ -362,7 +362,7 @@ def test_what_a_server_asks_a_model_is_told_apart(*, wrapped: bool) -> None:
     assert [turn.sampled for turn in turns_of(*run)] == [False, True]
     assert asked_for(run).answers == ()
     assert asked_for(run).totals.requests == 1
-    assert "for a server that asked" in shown(*run)
+    assert "requested by a server" in shown(*run)
 
 
 def test_a_command_is_told_with_its_end() -> None:

@@ -418,16 +418,16 @@ def test_a_template_that_gives_something_else_does_not_hold(text: str, tmp_path:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("contains: '{{ item.none }}'", "`{{ item.none }}`, which gives an empty text"),
+        ("contains: '{{ item.none }}'", "`{{ item.none }}`, which gives empty text"),
         ("not_contains: '{{ item.gone }}'", "`item.gone` is not defined"),
-        ("matches: '{{ item.none }}'", "gives an empty text"),
+        ("matches: '{{ item.none }}'", "gives empty text"),
         ("matches: '({{ item.noun }}'", "`(door`, which is not a valid regular expression"),
-        ("tool_not_called: '{{ item.none }}'", "gives an empty text"),
-        ("max_tool_calls: '{{ item.many }}'", "`{{ item.many }}`, which gives no number"),
-        ("max_tokens: '{{ item.noun }}'", "gives no number"),
+        ("tool_not_called: '{{ item.none }}'", "gives empty text"),
+        ("max_tool_calls: '{{ item.many }}'", "`{{ item.many }}`, which does not give a number"),
+        ("max_tokens: '{{ item.noun }}'", "does not give a number"),
         ("schema: {path: text, schema: {const: '{{ item.gone }}'}}", "is not defined"),
-        ("snapshot: '{{ item.none }}'", "gives an empty text"),
-        ("snapshot: '../../{{ item.noun }}.md'", "a snapshot is kept in its project"),
+        ("snapshot: '{{ item.none }}'", "gives empty text"),
+        ("snapshot: '../../{{ item.noun }}.md'", "snapshots have to be inside the project"),
     ],
 )
 def test_a_template_that_gives_nothing_to_expect_does_not_hold(

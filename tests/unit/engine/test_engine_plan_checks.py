@@ -48,7 +48,7 @@ def hints(text: str, folder: Path) -> list[str | None]:
         ),
         (
             "prompt: x y\ncontext: {summary_model: local}",
-            ["warning: context.summary_model: nothing is summarised without `max_tokens`"],
+            ["warning: context.summary_model: there are no summaries without `max_tokens`"],
         ),
     ],
 )
@@ -65,17 +65,17 @@ def test_a_model_that_summarises_is_known_and_has_a_reason(
         ("steps: [{id: a, prompt: x y, model: locla}]", ["steps[0].model: unknown model `locla`"]),
         ("prompt: x y\nmodel: locla", ["model: unknown model `locla`"]),
         ("steps: [{id: a, run: ls, needs: [b]}]", ["steps[0].needs[0]: unknown step `b`"]),
-        ("steps: [{id: a, run: ls, needs: [a]}]", ["steps[0]: the step `a` needs itself"]),
+        ("steps: [{id: a, run: ls, needs: [a]}]", ["steps[0]: the step `a` depends on itself"]),
         (
             (
                 "steps: [{id: a, run: l, needs: [b]}, {id: b, run: l, needs: [c]}, "
                 "{id: c, run: 'x {{ steps.a.text }}'}]"
             ),
-            ["steps[0]: steps need each other in a circle: `a` → `b` → `c` → `a`"],
+            ["steps[0]: circular dependency between steps: `a` → `b` → `c` → `a`"],
         ),
         (
             "steps: [{id: a, run: ls}, {id: a, run: ls}]",
-            ["steps[1].id: the id `a` is that"],
+            ["steps[1].id: the id `a` is also"],
         ),
         ("call: fs__x", []),
         ("call: sf__x", ["call: unknown server `sf`"]),
@@ -168,9 +168,7 @@ def test_models_that_fall_back_in_a_circle_are_an_error(tmp_path: Path) -> None:
         for name, after in (("a", "b"), ("b", "c"), ("c", "b"))
     )
     found = problems(f"aish: 1\nmodels:\n{models}model: a\nprompt: x y\n", tmp_path)
-    assert found == [
-        "models.b.fallback: models fall back to each other in a circle: `b` → `c` → `b`"
-    ]
+    assert found == ["models.b.fallback: circular fallback between models: `b` → `c` → `b`"]
 
 
 @pytest.mark.requirement("M4", "F14")
@@ -185,7 +183,7 @@ def test_an_alias_that_could_be_misread_is_refused(alias: str, tmp_path: Path) -
 @pytest.mark.requirement("F2", "M4")
 def test_shell_is_a_reserved_alias(tmp_path: Path) -> None:
     text = "aish: 1\nmcp: {servers: {shell: {pack: fs}}}\nrun: ls\n"
-    assert "`shell` is taken" in problems(text, tmp_path)[0]
+    assert "`shell` is reserved" in problems(text, tmp_path)[0]
 
 
 @pytest.mark.requirement("M3", "X5")
@@ -198,7 +196,7 @@ def test_a_token_in_the_file_and_unchecked_certificates_are_warnings(tmp_path: P
     )
     assert problems(text, tmp_path) == [
         "warning: models.a.verify_tls: the certificate of this endpoint is not checked",
-        "warning: mcp.servers.w.auth_token: a token stands in the file",
+        "warning: mcp.servers.w.auth_token: the file contains a token",
         "warning: mcp.servers.w.verify_tls: the certificate of this server is not checked",
     ]
 
@@ -286,5 +284,6 @@ def test_a_wildcard_that_does_not_approve_what_is_destructive_is_odd(
         assert problem.path == "mcp.auto_approve[0]"
         assert f"does not approve {listed}: " in problem.message
         assert problem.hint == (
-            f"no wildcard is enough for that: add a rule such as `repo__file_{missed[0]}`"
+            "wildcards do not approve destructive tools: add a rule such as "
+            f"`repo__file_{missed[0]}`"
         )

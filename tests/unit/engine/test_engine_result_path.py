@@ -51,7 +51,7 @@ def test_a_path_is_names_and_places(text: str, path: tuple[str | int, ...]) -> N
     ],
 )
 def test_what_is_no_path_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match=r"is no path at|does not begin with a name"):
+    with pytest.raises(ValueError, match=r"is not a path at|does not begin with a name"):
         parse_path(text)
 
 

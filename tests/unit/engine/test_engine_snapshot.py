@@ -44,7 +44,7 @@ def test_a_changed_text_is_shown_line_by_line(tmp_path: Path) -> None:
 
     assert not found.ok
     assert "\n  line 1:\n   # Notes\n  -old\n  +new\n   same\n" in found.message
-    assert found.message.endswith("`aish test --update-snapshots` takes it over")
+    assert found.message.endswith("`aish test --update-snapshots` accepts it")
 
 
 def test_line_ends_of_a_checkout_do_not_matter(tmp_path: Path) -> None:
@@ -95,11 +95,11 @@ def test_nothing_is_written_outside_the_project_or_through_a_link(tmp_path: Path
     (project / "folder.md").mkdir()
 
     for name, why in (
-        ("../outside/a.md", "is kept in its project"),
-        (str(outside / "a.md"), "is kept in its project"),
+        ("../outside/a.md", "have to be inside the project"),
+        (str(outside / "a.md"), "have to be inside the project"),
         ("linked/a.md", "is a link"),
         ("file.md", "is a link"),
-        ("folder.md", "no plain file"),
+        ("folder.md", "not a regular file"),
     ):
         with pytest.raises(UsageError, match=why):
             write_snapshot(expectation(f"snapshot: {name}", project), said(), project)

@@ -94,7 +94,7 @@ def test_a_fence_within_the_value_is_part_of_it() -> None:
         ('So: {"a": 1, "a": 2}', "the key `a` is there twice"),
         ("So: " + "[" * 70 + "]" * 70, "nested more than 64 deep"),
         ("So: " + "[" * 200_000, "nested more than 64 deep"),
-        ('{"a": NaN}', "`NaN` is no number"),
+        ('{"a": NaN}', "`NaN` is not a JSON number"),
     ],
 )
 def test_what_is_not_exactly_one_value_is_none(text: str, why: str) -> None:

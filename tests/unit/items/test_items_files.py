@@ -115,7 +115,7 @@ def test_what_is_wrong_with_a_csv_file_is_said_with_its_line(
     [
         ("1\n{a: 1}\n", "rows.jsonl:2: the line is no JSON: Expecting property name"),
         ('{"a":1,"a":2}\n', "rows.jsonl:1: the line is no JSON that can be used: the key `a`"),
-        ("NaN\n", "rows.jsonl:1: the line is no JSON that can be used: `NaN` is no number"),
+        ("NaN\n", "rows.jsonl:1: the line is no JSON that can be used: `NaN` is not a JSON number"),
         ("1 2\n", "rows.jsonl:1: the line is no JSON: Extra data (column 3)"),
         ("[" * 65 + "]" * 65, "rows.jsonl:1: the line is no JSON that can be used: it is nested"),
         ("[" * 99_999, "rows.jsonl:1: the line is no JSON that can be used: it is nested more"),

@@ -212,7 +212,7 @@ def test_what_json_files_cannot_hold_is_not_kept() -> None:
         (lambda data: {**data, "more": 1}, "more"),
         (lambda data: {k: v for k, v in data.items() if k != "servers"}, "servers"),
         (lambda data: changed(data, sha256="x"), "servers.s.tools.echo.sha256"),
-        (lambda data: changed(data, sha256="0" * 64), "`s__echo` is not the one that its hash"),
+        (lambda data: changed(data, sha256="0" * 64), "`s__echo` does not match its hash"),
         (lambda data: changed(data, definition={"description": 3}), "definition"),
         (without_command, "`command` is missing"),
     ],

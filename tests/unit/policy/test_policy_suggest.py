@@ -212,12 +212,12 @@ def test_a_command_denied_in_another_spelling_is_not_approved() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        (Made(READ, {"key": "Bearer <secret:API_KEY>"}), "a secret stood in its arguments"),
-        (Made(READ, {"a": [{"<secret:X>": 1}]}), "a secret stood in its arguments"),
+        (Made(READ, {"key": "Bearer <secret:API_KEY>"}), "its arguments contained a secret"),
+        (Made(READ, {"a": [{"<secret:X>": 1}]}), "its arguments contained a secret"),
         (Made(READ, {"path": "x" * 5000}), "longer than 4096 characters"),
         (Made(READ, {"n": 10**400}), "more than 300 digits"),
         (Made(READ, {"x" * 600: 1}), "the name of an argument"),
-        (Made(READ, {"half": "\ud800"}), "half of a character"),
+        (Made(READ, {"half": "\ud800"}), "half of a surrogate"),
         (Made(READ, {"path": "<root>/x"}, unknown="a folder"), "a folder"),
         (Made(ToolName("s", "get*"), {}), "cannot name this tool alone"),
         (Made(ToolName("", "x"), {}), "cannot name this tool alone"),

@@ -21,14 +21,14 @@ def summary(found: Difference) -> str:
     """What differs, on one line: the fields that changed, what a new tool says of itself."""
     name = f"{_KINDS[found.kind]}`{found.name}`"
     if found.change == "removed":
-        return f"{name} is pinned and is not there"
+        return f"{name} is pinned but missing"
     if found.change == "added":
         said = next((f.after for f in found.fields if f.field == "description"), "")
         return f"{name} is not in the lock" + (f": {_quoted(said)}" if said else "")
     if found.kind == "prompt":
-        return f"{name} is not the one that was locked"
+        return f"{name} differs from the locked one"
     changes = "; ".join(_change(field) for field in found.fields)
-    return f"{name} is not as it was locked: {changes}"
+    return f"{name} differs from the lock: {changes}"
 
 
 def named(found: Sequence[Difference]) -> str:

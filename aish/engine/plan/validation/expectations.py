@@ -36,7 +36,7 @@ OF_RUN = (*OF_STEP, "outputs")
 _SAID = frozenset({"title", "description", "$comment", "examples", "default"})
 _MOST_SHOWN = 60
 _ONE_SNAPSHOT = "a snapshot holds one result, and this step has one for each item"
-_SNAPSHOT_OF_ALL = "let a test have the snapshot, of what `outputs` makes of all items"
+_SNAPSHOT_OF_ALL = "put the snapshot into a test, for the `outputs` of all items"
 
 
 def expect_complaints(pipeline: Pipeline) -> Iterator[Issue]:
@@ -54,7 +54,7 @@ def expect_complaints(pipeline: Pipeline) -> Iterator[Issue]:
     names: dict[str, int] = {}
     for index, case in enumerate(pipeline.tests):
         if case.name in names:
-            message = f"the name `{case.name}` is that of test {names[case.name] + 1} too"
+            message = f"the name `{case.name}` is also used by test {names[case.name] + 1}"
             yield Issue(f"{case.where}.name", message)
         names.setdefault(case.name, index)
         yield from _case(case, pipeline)
@@ -152,7 +152,7 @@ def _of_row(name: str, path: str, names: Sequence[str]) -> Iterator[Issue]:
     root = name.split(".", maxsplit=1)[0]
     if root not in names:
         listed = backticked(names)
-        hint = did_you_mean(root, names) or f"there is no run yet, only {listed}"
+        hint = did_you_mean(root, names) or f"no run exists yet, only {listed}"
         yield Issue(path, f"`{root}` is not defined", hint, by=("tests[].as",))
 
 
@@ -305,7 +305,7 @@ def _regex(source: str, path: str) -> Iterator[Issue]:
             re.compile(source)
     except re.error as error:
         at = "" if error.pos is None else f" at character {error.pos + 1}"
-        yield Issue(path, f"`{source}` is no regular expression{at}: {error.msg}")
+        yield Issue(path, f"`{source}` is not a valid regular expression{at}: {error.msg}")
     except (RecursionError, OverflowError):
         yield Issue(path, "the regular expression is too deep or too large")
 
@@ -352,8 +352,8 @@ def _of_case(case: Case, pipeline: Pipeline) -> Iterator[Issue]:
     asked = {repr((dict(row.inputs), row.stdin)) for row in rows}
     paths = {row.cassette.path for row in rows if row.cassette is not None}
     if case.cassette is not None and len(paths) == 1 and len(asked) > 1:
-        said = f"{len(asked)} cases ask for different things, and one cassette holds one run"
-        hint = "a name for each: `cassette: cassettes/{{ key }}.yaml`"
+        said = f"{len(asked)} cases make different requests, and one cassette holds one run"
+        hint = "give each its own: `cassette: cassettes/{{ key }}.yaml`"
         yield Issue(f"{case.where}.cassette", said, hint, warning=True)
 
 

@@ -28,7 +28,7 @@ def alias_complaints(aliases: Iterable[str], path: str) -> Iterator[Issue]:
     """About aliases that M4 does not allow."""
     for alias in aliases:
         if "__" in alias:
-            message = f"the alias `{alias}` holds `__`, which parts a server from its tool"
+            message = f"the alias `{alias}` contains `__`, which separates server and tool"
             yield Issue(f"{path}.{alias}", message)
         elif alias.endswith(("-", "_")):
             message = f"the alias `{alias}` ends in `{alias[-1]}`"
@@ -47,7 +47,7 @@ def _models(pipeline: Pipeline) -> Iterator[Issue]:
             yield Issue(f"models.{alias}.verify_tls", message, warning=True)
     graph = {alias: entry.fallback for alias, entry in pipeline.models.items()}
     for circle in circles(graph):
-        message = f"models fall back to each other in a circle: {_chain(circle)}"
+        message = f"circular fallback between models: {_chain(circle)}"
         yield Issue(f"models.{circle[0]}.fallback", message)
 
 
@@ -90,7 +90,7 @@ def _steps(pipeline: Pipeline) -> Iterator[Issue]:
     for index, step in enumerate(pipeline.steps):
         path = step_path(index, listed=listed)
         if step.id in ids:
-            message = f"the id `{step.id}` is that of step {ids[step.id] + 1} too"
+            message = f"the id `{step.id}` is also used by step {ids[step.id] + 1}"
             yield Issue(within(path, "id"), message)
         ids.setdefault(step.id, index)
         for number, need in enumerate(step.needs):
@@ -110,10 +110,10 @@ def _model_of(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
     elif pipeline.model is None and len(pipeline.models) != 1:
         if pipeline.models:
             names = backticked(pipeline.models)
-            message = f"which model answers is not said: {names}"
+            message = f"several models are declared and none is chosen: {names}"
             hint = "write `model: ALIAS`"
         else:
-            message = "there is no model to answer"
+            message = "no model is declared"
             hint = "for example `models: {local: {embedded: smollm2}}`"
         yield Issue(within(path, "prompt"), message, hint, by=("models", "model"))
 
@@ -132,7 +132,7 @@ def _summary_models(pipeline: Pipeline) -> Iterator[Issue]:
             yield from _known_model(step.context.summary_model, pipeline, place)
             if step.context.max_tokens is None:
                 hint = "add `context.max_tokens`: above it a conversation is shortened"
-                message = "nothing is summarised without `max_tokens`"
+                message = "there are no summaries without `max_tokens`"
                 by = ("context.max_tokens", "steps[].context.max_tokens")
                 yield Issue(place, message, hint, warning=True, by=by)
         seen.add(place)
@@ -152,9 +152,9 @@ def _step_circles(pipeline: Pipeline) -> Iterator[Issue]:
     for circle in circles(graph):
         index = known.index(circle[0])
         if len(circle) == 1:
-            message = f"the step `{circle[0]}` needs itself"
+            message = f"the step `{circle[0]}` depends on itself"
         else:
-            message = f"steps need each other in a circle: {_chain(circle)}"
+            message = f"circular dependency between steps: {_chain(circle)}"
         yield Issue(step_path(index, listed=listed), message)
 
 

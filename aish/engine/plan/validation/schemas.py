@@ -44,7 +44,7 @@ def broken_schema(schema: JsonObject, path: str, what: str) -> Iterator[Issue]:
             yield Issue(place, f"{what} is not a JSON Schema: {found.message}")
         else:
             hint = did_you_mean(name, TYPES) or f"types: {', '.join(sorted(TYPES))}"
-            yield Issue(place, f"{what} is not a JSON Schema: there is no type `{name}`", hint)
+            yield Issue(place, f"{what} is not a JSON Schema: unknown type `{name}`", hint)
 
 
 def _place(path: str, found: SchemaProblem) -> str:
@@ -72,7 +72,7 @@ def circle_complaint(step: PipelineStep, path: str, trail: tuple[Path, ...]) -> 
         return None
     names = [each.name for each in (*trail[trail.index(file) :], file)]
     shown = " → ".join(f"`{name}`" for name in names)
-    return Issue(within(path, "pipeline"), f"pipelines run each other in a circle: {shown}")
+    return Issue(within(path, "pipeline"), f"circular dependency between pipelines: {shown}")
 
 
 def inner_complaints(
@@ -134,10 +134,10 @@ def _attached(step: PromptStep, path: str, pipeline: Pipeline) -> Iterator[Issue
             place = f"{place}.uri"
         if not is_uri(one.ref):
             if one.server is not None and not is_template(one.ref):
-                message = f"`{one.ref}` is no URI such as `docs://guide/intro`"
+                message = f"`{one.ref}` is not a URI such as `docs://guide/intro`"
                 yield Issue(place, message, "without `server` it would be a file")
         elif one.server is None and all(entry.pack for entry in pipeline.servers.values()):
-            message = f"there is no server to read `{one.ref}` from"
+            message = f"no server is declared to read `{one.ref}` from"
             hint = "declare it under `mcp.servers`"
             yield Issue(place, message, hint, by=("mcp.servers",))
 
@@ -165,12 +165,12 @@ def _continued(step: PromptStep, wanted: str, path: str, pipeline: Pipeline) -> 
     elif before is step:
         yield Issue(place, f"the step `{wanted}` continues itself")
     elif not isinstance(before, PromptStep):
-        message = f"the step `{wanted}` has no conversation: it asks no model"
+        message = f"the step `{wanted}` has no conversation: it uses no model"
         yield Issue(place, message, by=(*STEPS, "steps[].call"))
     elif before.flow.foreach is not None:
         yield Issue(place, f"the step `{wanted}` has a conversation for each item")
     if step.flow.foreach is not None:
-        yield Issue(place, "a step with `foreach` cannot go on with a conversation")
+        yield Issue(place, "a step with `foreach` cannot continue a conversation")
     own = within(path, "system")
     if isinstance(step.prompt, Prompt) and step.prompt.system is not None:
         own = own if step.system is not None else within(path, "prompt")

@@ -224,10 +224,10 @@ def expression_complaints(
 
 def no_expression(expression: str, path: str, error: UsageError) -> Issue:
     """About what is no expression at all."""
-    said = "an expression stands without braces" if "{{" in expression else error.hint
+    said = "an expression is written without braces" if "{{" in expression else error.hint
     # The engine was given the expression in braces.
     early = "end of print statement" in error.message
-    why = "it ends too early" if early else error.message
+    why = "unexpected end" if early else error.message
     return Issue(path, f"not an expression: {why}", said)
 
 

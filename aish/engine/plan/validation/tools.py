@@ -57,7 +57,7 @@ def tool_complaints(pipeline: Pipeline) -> Iterator[Issue]:
 def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
     path = f"mcp.servers.{alias}"
     if alias == RESERVED:
-        message = f"the alias `{RESERVED}` is taken by the local commands of `run` steps"
+        message = f"the alias `{RESERVED}` is reserved for the local commands of `run` steps"
         yield Issue(path, message)
     if entry.url is not None and not variables(entry.url) and not WEB_URL.match(entry.url):
         message = "this is not the URL of a server"
@@ -71,15 +71,15 @@ def _server(alias: str, entry: ServerEntry) -> Iterator[Issue]:
             hint = did_you_mean(name, PACKS) or f"packs: {known}"
             yield Issue(f"{path}.pack", f"unknown pack `{name}`", hint)
     if entry.auth_token is not None:
-        message = "a token stands in the file"
+        message = "the file contains a token"
         hint = "`auth_env: NAME` takes it from the environment"
         yield Issue(f"{path}.auth_token", message, hint, warning=True)
         if len(entry.auth_token) < SHORTEST:
             message = f"the token is shorter than {SHORTEST} characters"
-            hint = "a secret that short would be masked wherever its letters occur"
+            hint = "a short secret would be masked in ordinary text"
             yield Issue(f"{path}.auth_token", message, hint)
         if entry.auth_env is not None:
-            message = "`auth_env` is not used: `auth_token` stands beside it"
+            message = "`auth_env` is not used: `auth_token` is set too"
             yield Issue(f"{path}.auth_env", message, "remove one of the two", warning=True)
     if not entry.verify_tls:
         message = "the certificate of this server is not checked"
@@ -127,7 +127,7 @@ def wildcard_complaints(pipeline: Pipeline) -> Iterator[Issue]:
             listed = backticked(missed)
             they = "it calls itself" if len(missed) == 1 else "they call themselves"
             message = f"`{rule.tool}` does not approve {listed}: {they} destructive"
-            hint = f"no wildcard is enough for that: add a rule such as `{missed[0]}`"
+            hint = f"wildcards do not approve destructive tools: add a rule such as `{missed[0]}`"
             by = ("mcp.auto_approve**", "mcp.ask**", "mcp.deny**", "mcp.stage**", "mcp.servers**")
             yield Issue(rule.path, message, hint, warning=True, by=by)
 
@@ -160,7 +160,7 @@ def _named(tool: str, path: str, pipeline: Pipeline, *, local: bool) -> Iterator
         return
     if server == RESERVED and not local:
         hint = "write `run:` with the command, and approve `shell__run`"
-        yield Issue(path, f"`{RESERVED}` is no server: a local command is a `run` step", hint)
+        yield Issue(path, f"`{RESERVED}` is not a server: a local command is a `run` step", hint)
     elif server not in pipeline.servers and server != RESERVED:
         hint = did_you_mean(server, pipeline.servers) or _servers(pipeline)
         yield Issue(path, f"unknown server `{server}`", hint, by=("mcp.servers",))
@@ -232,7 +232,7 @@ def locked_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
         name = ToolName(*split_glob(named[1]))
         if known.lacks(name):
             hint = known.near(str(name)) or f"`aish lock {pipeline.file} --update`, if it is new"
-            message = f"`{name}` is not among the tools that are locked"
+            message = f"`{name}` is not in the lock file"
             yield Issue(within(path, named[0]), message, hint)
         elif isinstance(step, CallStep):
             yield from _arguments(step, name, within(path, "with"), pipeline, lock)
@@ -251,7 +251,7 @@ def stale_complaints(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     yield from _let_in(pipeline, lock, known)
     for glob, place in globs if everything else ():
         if known.matches_none(glob):
-            message = f"`{glob}` matches none of the tools that are locked"
+            message = f"`{glob}` matches none of the locked tools"
             yield Issue(place, message, known.near(glob), warning=True)
     yield from _outgrown(pipeline, lock)
 
@@ -263,9 +263,9 @@ def _let_in(pipeline: Pipeline, lock: Lock, known: _Known) -> Iterator[Issue]:
         names = {*pins, *(old for old, own in OLDER_NAMES.items() if entry.pack and own in pins)}
         for n, glob in enumerate(entry.tools):
             if not any(matches_word(glob, name) for name in names):
-                message = f"`{glob}` matches none of the tools that are locked of `{alias}`"
+                message = f"`{glob}` matches none of the locked tools of `{alias}`"
                 near = did_you_mean(glob, sorted(names))
-                hint = near or f"`aish lock {pipeline.file} --update`, once it was looked at"
+                hint = near or f"`aish lock {pipeline.file} --update`, after a review"
                 yield Issue(f"mcp.servers.{alias}.tools[{n}]", message, hint, warning=True)
 
 
@@ -288,7 +288,7 @@ def _outgrown(pipeline: Pipeline, lock: Lock) -> Iterator[Issue]:
     for found in (*address_differences(lock, now), *stale_differences(lock, now)):
         if is_ignored(found, pipeline):
             continue
-        hint = f"`aish lock {pipeline.file} --update`, once it was looked at"
+        hint = f"`aish lock {pipeline.file} --update`, after a review"
         paths = {"server": f"mcp.servers.{found.name}", "model": f"models.{found.name}"}
         path = paths.get(found.kind) or prompts.get(found.name, "")
         yield Issue(path, f"the lock: {summary(found)}", hint, warning=True)
@@ -422,7 +422,7 @@ def _of_uses(
         entry, path = models[use.alias], f"models.{use.alias}"
         if answer_limit({**entry.params, **use.params}) is None and not is_free(entry):
             message = f"{key}{whose} needs `max_tokens` in the `params` of the model `{use.alias}`"
-            hint = "how long an answer can be is not known otherwise; a step's own `params` do too"
+            hint = "otherwise the length of an answer is unbounded; `params` of the step work too"
             yield Issue(f"{path}.params", message, hint, by=_BY)
         if bounds.cost_usd is not None and not is_priced(entry):
             message = f"`limits.cost_usd`{whose} needs a price for the model `{use.alias}`"

@@ -102,7 +102,7 @@ def no_step(pipeline: Pipeline) -> tuple[Problem, ...]:
     if pipeline.steps:
         return ()
     hint = "give `steps`, or one of `prompt`, `call` and `run` at the top"
-    return (Problem(lookup_position(pipeline, ""), "", "there is no step", hint),)
+    return (Problem(lookup_position(pipeline, ""), "", "the pipeline has no steps", hint),)
 
 
 def require_steps(pipeline: Pipeline) -> None:
