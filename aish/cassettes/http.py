@@ -70,6 +70,7 @@ def taped(
     place of scheme, host and port, where these differ from run to run. Where a reader left before
     the end, a replay never ends, unless the request has an extension `left` to be awaited instead.
     Where a deadline passed, of which its extension `deadline` tells, `pass_deadline` has it pass.
+    What goes live is told by `chunks_apart` that each chunk of the answer is noted by itself.
     """
     return _Taped(tape, kind, make, origin)
 
@@ -132,6 +133,7 @@ class _Taped(httpx.AsyncBaseTransport):
         take = self._tape.begin(self._kind, asked)
         if take is None:
             return await self._live.handle_async_request(request)
+        request.extensions["chunks_apart"] = True
         cue = self._cue_of(take, said)
         # Until its head has come it is an exchange without an answer.
         take.head(NO_ANSWER, NO_ANSWER_REASON, ())

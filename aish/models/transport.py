@@ -6,11 +6,9 @@ request: first token, idle, whole turn (L10).
 """
 
 import asyncio
-import ssl
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from functools import cache
 from typing import Generic, Protocol, TypeVar
 
 import anyio
@@ -21,6 +19,7 @@ from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.messages import Delta
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
+from aish.system.http import DirectTransport, tls_context
 from aish.system.import_cache import remember_absence
 
 
@@ -273,8 +272,6 @@ class Deadlines:
             self._scope.cancel()
 
 
-remember_absence("sniffio")
-
 KEEP_ALIVE_SECONDS = 60.0
 TRAILER_SECONDS = 1.0
 ERROR_BODY_SECONDS = 10.0
@@ -287,12 +284,6 @@ MakeClient = Callable[[ModelEntry], httpx.AsyncBaseTransport]
 Check = Callable[[httpx.Response], Awaitable[None]]
 
 
-@cache
-def _tls(*, verify: bool) -> ssl.SSLContext:
-    """One context per process: it costs tens of milliseconds."""
-    return httpx.create_ssl_context(verify=verify, trust_env=False)
-
-
 def is_sendable(url: str) -> bool:
     """Whether the host of a URL has a legal name, in whatever alphabet."""
     try:
@@ -303,12 +294,15 @@ def is_sendable(url: str) -> bool:
 
 def open_client(entry: ModelEntry) -> httpx.AsyncBaseTransport:
     """One connection, opened anew as needed; proxies only where the entry names one."""
+    if entry.proxy is None:
+        return DirectTransport(verify=entry.verify_tls, most=1, kept_seconds=KEEP_ALIVE_SECONDS)
+    remember_absence("sniffio")
     is_https = httpx.URL(entry.base_url or "").scheme == "https"
     return httpx.AsyncHTTPTransport(
         # For plain http no certificates are loaded: nothing could ever be verified with them.
-        verify=_tls(verify=is_https and entry.verify_tls),
+        verify=tls_context(verify=is_https and entry.verify_tls),
         trust_env=False,
-        proxy=httpx.Proxy(entry.proxy) if entry.proxy else None,
+        proxy=httpx.Proxy(entry.proxy),
         limits=httpx.Limits(
             max_connections=1,
             max_keepalive_connections=1,

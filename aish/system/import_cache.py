@@ -8,8 +8,8 @@ from typing import Any
 def remember_absence(name: str) -> None:
     """Look for the module `name` once; if it is not there, later imports fail at once.
 
-    Python forgets a failed import and searches the whole path again at the next. httpcore tries
-    `sniffio` several times a request, which without this is a tenth of a tool turn.
+    Python forgets a failed import and searches the whole path again at the next. httpcore, which
+    speaks to proxies, tries `sniffio` several times a request: a tenth of a tool turn without this.
     """
     if name in sys.modules:
         return

@@ -4,7 +4,6 @@ httpx's transport is used without its client: no cookies, no `.netrc`, no proxie
 environment, no redirects but those followed here, within one origin (M3, X5). Knows no JSON-RPC.
 """
 
-import ssl
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from typing import NoReturn, Protocol
@@ -16,9 +15,7 @@ from aish import __version__
 from aish.mcp.protocol.failures import LeftError, TransportError
 from aish.mcp.transports.transport import Headers
 from aish.system.addresses import unknown_host
-from aish.system.import_cache import remember_absence
-
-remember_absence("sniffio")
+from aish.system.http import DirectTransport
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_ERROR_BODY = 4096
@@ -26,6 +23,7 @@ DRAIN_SECONDS = 0.02
 MAX_REDIRECTS = 3
 MAX_PORT = 65535
 MAX_CONNECTIONS = 32
+KEEP_ALIVE_SECONDS = 5.0
 KEPT = frozenset({307, 308, 301, 302})
 """Redirects that are followed, with method and body as they were."""
 LASTING = frozenset({301, 308})
@@ -161,18 +159,9 @@ class HttpOrigin:
         self._timeouts = {"connect": connect_seconds, "read": None, "write": None, "pool": None}
 
     def _real(self) -> httpx.AsyncBaseTransport:
-        limits = httpx.Limits(
-            max_connections=MAX_CONNECTIONS, max_keepalive_connections=MAX_CONNECTIONS
+        return DirectTransport(
+            verify=self._verify, most=MAX_CONNECTIONS, kept_seconds=KEEP_ALIVE_SECONDS
         )
-        return httpx.AsyncHTTPTransport(
-            verify=self._trust(verify=self._verify), trust_env=False, limits=limits
-        )
-
-    def _trust(self, *, verify: bool) -> ssl.SSLContext | bool:
-        """Certificates are loaded only where they will be used: that takes 20 ms."""
-        if self.url.scheme == "https":
-            return verify
-        return ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
     @property
     def origin(self) -> str:

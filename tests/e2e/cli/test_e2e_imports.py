@@ -8,6 +8,7 @@ from e2e_project import ModelEndpoints, Project
 from model_endpoint import text_reply
 
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
+HEAVY |= {"httpcore", "h11"}
 
 
 # What prepares and writes a recording, and what people are shown of one.

@@ -31,6 +31,7 @@ from aish.core.messages import Delta, Finish, TextPiece, Usage
 from aish.models import transport
 from aish.models.client import open_model
 from aish.models.transport import open_client
+from aish.system.http import tls_context
 from aish.system.secrets.secrets import Secrets
 
 pytestmark = pytest.mark.anyio
@@ -193,19 +194,19 @@ async def test_a_certificate_nobody_vouches_for_is_refused_unless_the_file_says_
             assert text_of(await turn(model)) == "hi"
 
 
-async def test_certificates_are_not_loaded_for_plain_http(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[bool] = []
-    real = transport._tls
-
-    def watched(*, verify: bool) -> ssl.SSLContext:
-        asked.append(verify)
-        return real(verify=verify)
-
-    monkeypatch.setattr(transport, "_tls", watched)
-    await open_client(an_entry("http://127.0.0.1:1/v1")).aclose()
-    assert asked == [False]
-    await open_client(an_entry("https://127.0.0.1:1/v1")).aclose()
-    assert asked == [False, True]
+async def test_certificates_are_not_loaded_for_plain_http() -> None:
+    tls_context.cache_clear()
+    with ModelEndpoint([text_reply("hi")]) as endpoint:
+        async with a_model(an_entry(endpoint.base_url)) as model:
+            await turn(model)
+    assert tls_context.cache_info().misses == 0
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(CERTIFICATE)
+    with ModelEndpoint([text_reply("hi")] * 2, tls=context) as endpoint:
+        for _ in range(2):
+            async with a_model(once(endpoint.base_url, verify_tls=False)) as model:
+                await turn(model)
+    assert tls_context.cache_info().misses == 1
 
 
 @pytest.mark.requirement("X6")

@@ -1,0 +1,595 @@
+"""HTTP/1.1 without a proxy, on connections of asyncio, as a transport of httpx (X5, X6).
+
+httpx's own transport takes each chunk of a body through four layers by itself, and a request
+through locks, traces and a pool that models and servers have no use for. Here what one read of the
+socket brings is one piece, and a request is one write. `models/transport.py` and
+`mcp/transports/http.py` decide where to; this file knows neither of them.
+"""
+
+import asyncio
+import re
+import select
+import ssl
+from collections import deque
+from collections.abc import Iterable
+from functools import cache
+from ipaddress import ip_address
+from typing import Final, Protocol
+
+import anyio
+import httpx
+
+MAX_HEAD: Final = 100 * 1024
+"""How long the head of an answer may be."""
+_MAX_TRAILERS: Final = 16 * 1024
+_MOST_WAITING: Final = 256 * 1024
+_NEXT_ADDRESS_SECONDS: Final = 0.25
+_PORTS: Final = {"http": 80, "https": 443}
+
+_TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
+_REQUEST: Final = re.compile(
+    rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
+    rb"(?:" + _TOKEN + rb": (?:[\x21-\x7e\x80-\xff]|(?<=[\x21-\x7e\x80-\xff])[\t ]+(?!\r))*\r\n)*"
+    rb"\r\n"
+)
+_HEAD_END: Final = re.compile(rb"\n\r?\n")
+_STATUS: Final = re.compile(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\x00\r\n]*))?")
+_FIELD: Final = re.compile(rb"(" + _TOKEN + rb"):[ \t]*((?:[^\x00\r\n]*[^\x00\r\n \t])?)[ \t]*")
+_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
+_CHUNK_CUT: Final = re.compile(rb"(?:[0-9A-Fa-f]{1,16}[ \t]*(?:;[^\r\n]*)?\r?)?")
+
+Pairs = list[tuple[bytes, bytes]]
+
+
+@cache
+def tls_context(*, verify: bool) -> ssl.SSLContext:
+    """One context per process: it costs tens of milliseconds."""
+    context = httpx.create_ssl_context(verify=verify, trust_env=False)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+class Framing(Protocol):
+    """Where a body ends: takes the bytes that follow the head."""
+
+    over: bool
+    """Whether the body is complete."""
+    rest: bytes
+    """What came behind its end."""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """The pieces of the body in `data`.
+
+        Raises:
+            httpx.RemoteProtocolError: it is no legal body.
+        """
+        ...
+
+    def close(self) -> None:
+        """The connection has ended.
+
+        Raises:
+            httpx.RemoteProtocolError: the body had not.
+        """
+        ...
+
+
+class SizedBody:
+    """A body whose length its head tells."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._left = size
+        self.over = not size
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """All that belongs to it."""
+        piece, self.rest = data[: self._left], data[self._left :]
+        self._left -= len(piece)
+        self.over = not self._left
+        return [piece] if piece else []
+
+    def close(self) -> None:
+        """Never complete here."""
+        raise httpx.RemoteProtocolError(
+            "peer closed connection without sending complete message body"
+            f" (received {self._size - self._left} bytes, expected {self._size})"
+        )
+
+
+class UnsizedBody:
+    """A body that ends with its connection."""
+
+    def __init__(self) -> None:
+        self.over = False
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:  # ruff: ignore[no-self-use] - of `Framing`
+        """All of it."""
+        return [data]
+
+    def close(self) -> None:
+        """This is how it ends."""
+        self.over = True
+
+
+class ChunkedBody:
+    """A body in chunks, each with its length before it."""
+
+    def __init__(self) -> None:
+        self._left = 0
+        self._waiting = b""
+        self._is_within = False
+        self._in_trailers = False
+        self.over = False
+        self.rest = b""
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """What the chunks hold, as far as it came."""
+        pieces: list[bytes] = []
+        if self._waiting:
+            data = self._waiting + data
+            self._waiting = b""
+        at = 0
+        if self._is_within:
+            at = self._rest_of_chunk(data, 0, pieces)
+        while not (self._is_within or self._in_trailers):
+            found = _CHUNK.match(data, at)
+            if found is None:
+                self._keep_head(data[at:])
+                return pieces
+            begin = found.end()
+            size = int(found[1], 16)
+            end = begin + size
+            if not size:
+                self._in_trailers = True
+                at = begin
+            elif data[end : end + 2] == b"\r\n":
+                pieces.append(data[begin:end])
+                at = end + 2
+            else:
+                self._is_within, self._left = True, size
+                at = self._rest_of_chunk(data, begin, pieces)
+        if self._in_trailers:
+            self._skip_trailers(data[at:])
+        return pieces
+
+    def close(self) -> None:  # ruff: ignore[no-self-use] - of `Framing`
+        """Never complete here."""
+        raise httpx.RemoteProtocolError(
+            "peer closed connection without sending complete message body (incomplete chunked read)"
+        )
+
+    def _rest_of_chunk(self, data: bytes, at: int, pieces: list[bytes]) -> int:
+        """Take what is there of a chunk and of the line end behind it; where the next begins."""
+        piece = data[at : at + self._left]
+        if piece:
+            pieces.append(piece)
+            self._left -= len(piece)
+            at += len(piece)
+        if self._left:
+            return at
+        behind = data[at : at + 2]
+        if behind == b"\r\n":
+            self._is_within = False
+            return at + 2
+        if behind not in {b"", b"\r"}:
+            raise httpx.RemoteProtocolError(f"malformed chunk footer: {behind!r}")
+        self._waiting = behind
+        return at + len(behind)
+
+    def _keep_head(self, head: bytes) -> None:
+        if len(head) > _MAX_TRAILERS or not _CHUNK_CUT.fullmatch(head):
+            raise httpx.RemoteProtocolError(f"illegal chunk header: {head[:40]!r}")
+        self._waiting = head
+
+    def _skip_trailers(self, data: bytes) -> None:
+        if data.startswith(b"\r\n"):
+            self.over, self.rest = True, data[2:]
+        elif found := _HEAD_END.search(data):
+            self.over, self.rest = True, data[found.end() :]
+        elif len(data) > _MAX_TRAILERS:
+            raise httpx.RemoteProtocolError("the trailers of the answer are too long")
+        else:
+            self._waiting = data
+
+
+class Head:
+    """Status line and headers of an answer."""
+
+    __slots__ = ("headers", "reason", "status", "version")
+
+    def __init__(self, data: bytes) -> None:
+        """Read the head.
+
+        Raises:
+            httpx.RemoteProtocolError: it is not one.
+        """
+        first, *lines = data.replace(b"\r\n", b"\n").rstrip(b"\n").split(b"\n")
+        found = _STATUS.fullmatch(first)
+        if found is None:
+            raise httpx.RemoteProtocolError(f"illegal status line: {first[:80]!r}")
+        self.version, self.status, self.reason = found[1], int(found[2]), found[3] or b""
+        self.headers: Pairs = []
+        for line in _unfolded(lines):
+            field = _FIELD.fullmatch(line)
+            if field is None:
+                raise httpx.RemoteProtocolError(f"illegal header line: {line[:80]!r}")
+            self.headers.append((field[1], field[2]))
+
+    def words(self, name: bytes) -> list[bytes]:
+        """The words of a header that is a list, from all its lines."""
+        values = (value for key, value in self.headers if key.lower() == name)
+        return [word.strip().lower() for value in values for word in value.split(b",")]
+
+    @property
+    def keeps_alive(self) -> bool:
+        """Whether another request may follow on the connection."""
+        return self.version >= b"1.1" and b"close" not in self.words(b"connection")
+
+    def framing(self, method: str) -> Framing:
+        """How the end of the body is found.
+
+        Raises:
+            httpx.RemoteProtocolError: the head says nothing legal of it.
+        """
+        if method == "HEAD" or self.status in {204, 304}:
+            return SizedBody(0)
+        if codings := self.words(b"transfer-encoding"):
+            if codings != [b"chunked"]:
+                raise httpx.RemoteProtocolError("Only Transfer-Encoding: chunked is supported")
+            return ChunkedBody()
+        sizes = set(self.words(b"content-length"))
+        if len(sizes) > 1:
+            raise httpx.RemoteProtocolError("conflicting Content-Length headers")
+        if not sizes:
+            return UnsizedBody()
+        size = sizes.pop()
+        if not size.isdigit() or len(size) > 20:  # ruff: ignore[magic-value-comparison] - as h11
+            raise httpx.RemoteProtocolError("bad Content-Length")
+        return SizedBody(int(size))
+
+
+def _unfolded(lines: Iterable[bytes]) -> Iterable[bytes]:
+    """Header lines, with those that go on in the next line put together (obsolete, but legal)."""
+    whole: list[bytes] = []
+    for line in lines:
+        if not line.startswith((b" ", b"\t")):
+            whole.append(line)
+        elif whole:
+            whole[-1] += b" " + line.lstrip(b" \t")
+        else:
+            raise httpx.RemoteProtocolError("continuation line at start of headers")
+    return whole
+
+
+class Connection(asyncio.Protocol):
+    """One connection, which answers one request after the other."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._arrived: asyncio.Future[None] | None = None
+        self._method = ""
+        self._unread = b""
+        self._head: Head | None = None
+        self._framing: Framing | None = None
+        self._pieces: deque[bytes] = deque()
+        self._held = 0
+        self._is_paused = False
+        self._failure: httpx.TransportError | None = None
+        self._is_lost = False
+        self._apart = False
+        self.origin = ("", "", 0)
+        self.idle_since = 0.0
+
+    # What asyncio calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The connection stands."""
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        """Something has come."""
+        try:
+            self._take(data)
+        except httpx.RemoteProtocolError as error:
+            self._fail(error)
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Nothing more will come."""
+        self._is_lost = True
+        if exc is not None:
+            self._failure = self._failure or httpx.ReadError("")
+            self._failure.__cause__ = exc
+        elif self._framing is not None and not self._framing.over:
+            try:
+                self._framing.close()
+            except httpx.RemoteProtocolError as error:
+                self._failure = self._failure or error
+        if self._arrived is not None and not self._arrived.done():
+            self._arrived.set_result(None)
+
+    # What the transport calls.
+
+    def may_be_used(self, kept_seconds: float) -> bool:
+        """Whether a request may be sent: still connected, and not for too long without use."""
+        if self._is_lost or self._transport is None or self._transport.is_closing():
+            return False
+        if self._loop.time() - self.idle_since > kept_seconds:
+            return False
+        # What comes unasked is the end of the connection, most often.
+        waiting = select.poll()
+        waiting.register(self._transport.get_extra_info("socket").fileno(), select.POLLIN)
+        return not waiting.poll(0)
+
+    async def ask(self, request: httpx.Request) -> Head:
+        """Send a request; the head of its answer.
+
+        Raises:
+            httpx.TransportError: no answer came.
+        """
+        assert self._transport is not None, "it is connected"
+        self._method = request.method
+        self._head = self._framing = None
+        self._apart = "chunks_apart" in request.extensions
+        self._transport.write(_head_of(request) + await request.aread())
+        while (head := self._answered()) is None:
+            await self._arrival("Server disconnected without sending a response.")
+        return head
+
+    async def next_piece(self) -> bytes:
+        """Some of the body; nothing at its end.
+
+        Raises:
+            httpx.TransportError: the connection broke, or what it brings is no legal answer.
+        """
+        framing = self._framing
+        assert framing is not None, "the head has come"
+        while not self._pieces:
+            if framing.over:
+                return b""
+            await self._arrival("the connection is closed")
+        if len(self._pieces) == 1 or self._apart:
+            piece = self._pieces.popleft()
+        else:
+            piece = b"".join(self._pieces)
+            self._pieces.clear()
+        self._held -= len(piece)
+        if self._is_paused and not self._pieces:
+            self._is_paused = False
+            assert self._transport is not None, "it is connected"
+            self._transport.resume_reading()
+        return piece
+
+    def end(self) -> bool:
+        """The answer was read, or is left; whether another request may follow."""
+        head, framing, transport = self._head, self._framing, self._transport
+        assert transport is not None, "it is connected"
+        is_read = framing is not None and framing.over and not framing.rest and not self._pieces
+        is_sent = not transport.get_write_buffer_size()
+        if is_read and is_sent and not self._is_lost and head is not None and head.keeps_alive:
+            self.idle_since = self._loop.time()
+            return True
+        self.close()
+        return False
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _answered(self) -> Head | None:
+        return self._head
+
+    def _take(self, data: bytes) -> None:
+        framing = self._framing
+        if framing is None:
+            seen = len(self._unread)
+            self._unread += data
+            if self._find_head(seen):
+                data, self._unread = self._unread, b""
+                if data:
+                    self._take(data)
+            return
+        if framing.over:
+            # Nobody asked for it.
+            self.close()
+            return
+        for piece in framing.feed(data):
+            self._pieces.append(piece)
+            self._held += len(piece)
+        if self._held > _MOST_WAITING and not self._is_paused:
+            assert self._transport is not None, "it is connected"
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _find_head(self, seen: int) -> bool:
+        """Look for the head of an answer, past those that only say that one will come."""
+        while found := _HEAD_END.search(self._unread, max(0, seen - 2)):
+            head = Head(self._unread[: found.end()])
+            self._unread = self._unread[found.end() :]
+            seen = 0
+            if head.status == 101:  # ruff: ignore[magic-value-comparison] - switching protocols
+                raise httpx.RemoteProtocolError("the server switches to another protocol, unasked")
+            if head.status >= 200:  # ruff: ignore[magic-value-comparison] - 1xx: not final
+                self._framing = head.framing(self._method)
+                self._head = head
+                return True
+        if len(self._unread) > MAX_HEAD:
+            raise httpx.RemoteProtocolError("the head of the answer is too long")
+        return False
+
+    def _fail(self, error: httpx.TransportError) -> None:
+        self._failure = self._failure or error
+        self.close()
+
+    async def _arrival(self, otherwise: str) -> None:
+        """Wait for anything to come.
+
+        Raises:
+            httpx.TransportError: nothing will.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._is_lost:
+            raise httpx.RemoteProtocolError(otherwise)
+        self._arrived = self._loop.create_future()
+        try:
+            await self._arrived
+        finally:
+            self._arrived = None
+
+
+class _Body(httpx.AsyncByteStream):
+    """The body of an answer, which gives its connection back."""
+
+    def __init__(self, connection: Connection, transport: "DirectTransport") -> None:
+        self._connection = connection
+        self._transport = transport
+        self._is_closed = False
+
+    def __aiter__(self) -> "_Body":
+        return self
+
+    async def __anext__(self) -> bytes:
+        """The next piece."""
+        if self._is_closed:
+            raise httpx.StreamClosed
+        piece = await self._connection.next_piece()
+        if not piece:
+            raise StopAsyncIteration
+        return piece
+
+    async def aclose(self) -> None:
+        """Give the connection back, or close it where the body was not read to its end."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._transport.over(self._connection)
+
+
+class DirectTransport(httpx.AsyncBaseTransport):
+    """Requests over connections of their own, kept for the next request.
+
+    An extension `chunks_apart` of a request asks for each chunk of its answer by itself.
+    """
+
+    def __init__(self, *, verify: bool, most: int, kept_seconds: float) -> None:
+        self._verify = verify
+        self._kept_seconds = kept_seconds
+        self._room = asyncio.Semaphore(most)
+        self._open: set[Connection] = set()
+        self._idle: list[Connection] = []
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send a request, on a connection that is idle or a new one.
+
+        Raises:
+            httpx.TransportError: no answer came.
+        """
+        await self._room.acquire()
+        connection: Connection | None = None
+        try:
+            connection = self._connected(_origin(request.url))
+            if connection is None:
+                connection = await self._connect(request)
+            head = await connection.ask(request)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+                self._open.discard(connection)
+            self._room.release()
+            raise
+        return httpx.Response(
+            head.status,
+            headers=head.headers,
+            stream=_Body(connection, self),
+            extensions={"http_version": b"HTTP/" + head.version, "reason_phrase": head.reason},
+        )
+
+    def over(self, connection: Connection) -> None:
+        """The answer on a connection was read, or is left."""
+        if connection.end():
+            self._idle.append(connection)
+        else:
+            self._open.discard(connection)
+        self._room.release()
+
+    async def aclose(self) -> None:
+        """Close every connection."""
+        for connection in self._open:
+            connection.close()
+        self._open.clear()
+        self._idle.clear()
+        # asyncio closes a socket a moment after it was told to.
+        await asyncio.sleep(0)
+
+    def _connected(self, origin: tuple[str, str, int]) -> Connection | None:
+        """A connection to that origin that is idle: the one that was used last."""
+        for connection in [one for one in reversed(self._idle) if one.origin == origin]:
+            self._idle.remove(connection)
+            if connection.may_be_used(self._kept_seconds):
+                return connection
+            connection.close()
+            self._open.discard(connection)
+        return None
+
+    async def _connect(self, request: httpx.Request) -> Connection:
+        scheme, host, port = origin = _origin(request.url)
+        if scheme not in _PORTS:
+            said = f"Request URL has an unsupported protocol '{scheme}://'."
+            raise httpx.UnsupportedProtocol(said)
+        seconds = request.extensions.get("timeout", {}).get("connect")
+        try:
+            with anyio.fail_after(seconds):
+                _, connection = await asyncio.get_running_loop().create_connection(
+                    Connection,
+                    host,
+                    port,
+                    ssl=tls_context(verify=self._verify) if scheme == "https" else None,
+                    happy_eyeballs_delay=None if _is_address(host) else _NEXT_ADDRESS_SECONDS,
+                )
+        except TimeoutError as error:
+            raise httpx.ConnectTimeout("") from error
+        except (ssl.SSLError, OSError, UnicodeError) as error:
+            raise httpx.ConnectError(_why(error)) from error
+        connection.origin = origin
+        self._open.add(connection)
+        return connection
+
+
+def _origin(url: httpx.URL) -> tuple[str, str, int]:
+    return url.scheme, url.raw_host.decode("ascii"), url.port or _PORTS.get(url.scheme, 0)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _why(error: Exception) -> str:
+    """Why there is no connection, in the words that httpx has for it."""
+    is_own = isinstance(error, (ssl.SSLError, UnicodeError)) or "gaierror" in type(error).__name__
+    return str(error) if is_own else "All connection attempts failed"
+
+
+def _head_of(request: httpx.Request) -> bytes:
+    """The head of a request.
+
+    Raises:
+        httpx.LocalProtocolError: it has a character that HTTP does not allow there.
+    """
+    headers = request.headers.raw
+    lines = [b"%s: %s\r\n" % pair for pair in headers]
+    target = request.url.raw_path
+    head = b"%s %s HTTP/1.1\r\n%s\r\n" % (request.method.encode(), target, b"".join(lines))
+    if not _REQUEST.fullmatch(head) or head.count(b"\r\n") != len(headers) + 2:
+        raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
+    return head
