@@ -7,9 +7,9 @@ import sys
 
 from aish.core.events import Place, Stamped, TextDelta, TurnFinished
 from aish.core.messages import Usage
+from aish.output.presenter import SESSION, Presenter
 from aish.output.screen import Screen
 from aish.output.style import look_of
-from aish.output.terminal.chat import Chat
 
 SECTION = """\
 ## What the rules of section {n} are for
@@ -62,7 +62,7 @@ def main() -> None:
     reader = subprocess.Popen(["cat"], stdin=terminal, stdout=subprocess.DEVNULL)
     with os.fdopen(inner, "w", encoding="utf-8") as out:
         screen = Screen(out, look_of(out, {"TERM": "xterm-256color", "COLUMNS": "80"}))
-        talk = Chat(screen, plain=manner == "plain")
+        talk = Presenter(screen, SESSION, markdown=manner != "plain")
         for number, piece in enumerate(pieces):
             talk(Stamped(number, 0.0, TextDelta(PLACE, piece)))
         finished = TurnFinished(PLACE, "mock", "stop", text, (), Usage(), None, 1.0)

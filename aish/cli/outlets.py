@@ -148,9 +148,9 @@ class Outlets:
         """The person at the terminal, where `--ask` says so, else nobody (P2, P3)."""
         if not ask:
             return Unattended()
-        from aish.output.terminal.console import Console
+        from aish.output.presenter import Presenter
 
-        if isinstance(self._console, Console):
+        if isinstance(self._console, Presenter):
             return TerminalApprover(pause=self._console.hold, secrets=self._plan.secrets)
         return TerminalApprover(secrets=self._plan.secrets)
 
@@ -286,8 +286,8 @@ def _for_people(plan: Plan, shape: Shape) -> Sink:
         from aish.output.formats.plain import Plain
 
         return Plain(sys.stderr, process_began())
+    from aish.output.presenter import RUN, Presenter
     from aish.output.screen import Screen
-    from aish.output.terminal.console import Console
 
     last = plan.steps[-1]
     shared = (
@@ -300,4 +300,4 @@ def _for_people(plan: Plan, shape: Shape) -> Sink:
         and _is_terminal(sys.stdout)
     )
     screen = Screen(sys.stderr, look_of(sys.stderr, os.environ))
-    return Console(screen, elsewhere=last.id if shared else None)
+    return Presenter(screen, RUN, elsewhere=last.id if shared else None)

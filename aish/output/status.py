@@ -1,72 +1,20 @@
-"""What is waited for, in the words of a spinner.
-
-What a run came to, in one line: counted from its events, for people.
-"""
+"""What is said of a run in short: what it came to, tokens, durations, and its cassette."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import field
 
 from aish.core.events import (
     CassetteInfo,
     CassetteMode,
-    Place,
+    Exit,
+    Retry,
     RunFinished,
     Stamped,
     StepFinished,
+    StepStarted,
     ToolFinished,
-    ToolProgress,
 )
-from aish.core.frozen import slotted
 from aish.core.messages import Usage
 from aish.core.phrases import counted, dollars
-from aish.core.text import for_line
-
-
-@slotted
-class Waits:
-    """Models by step, calls by place."""
-
-    _models: dict[str, str] = field(default_factory=dict)
-    _calls: dict[Place, str] = field(default_factory=dict)
-
-    def model(self, place: Place, what: str) -> None:
-        """A step's model has something to do."""
-        self._models[place.step or ""] = what
-
-    def over(self, place: Place) -> None:
-        """A step's model has done it."""
-        self._models.pop(place.step or "", None)
-
-    def step_over(self, step: str | None) -> None:
-        """Nothing of a step is waited for any more."""
-        self._models.pop(step or "", None)
-        for place in [place for place in self._calls if place.step == step]:
-            del self._calls[place]
-
-    def call(self, place: Place, tool: str) -> None:
-        """A call is on its way."""
-        self._calls[place] = for_line(tool)
-
-    def answered(self, place: Place) -> None:
-        """It came back."""
-        self._calls.pop(place, None)
-
-    def progress(self, event: ToolProgress) -> None:
-        """How far a call is."""
-        total = "" if event.total is None else f"/{event.total:g}"
-        said = f" {event.message}" if event.message else ""
-        if event.place in self._calls:
-            self._calls[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{said}")
-
-    def text(self) -> str:
-        """All of it; each with its step where there are several."""
-        by_step: dict[str, list[str]] = {step: [what] for step, what in self._models.items()}
-        for place, what in self._calls.items():
-            by_step.setdefault(place.step or "", []).append(what)
-        if len(by_step) == 1:
-            return ", ".join(next(iter(by_step.values())))
-        return ", ".join(f"{for_line(step)}: {' + '.join(w)}" for step, w in by_step.items())
-
 
 _MINUTE = 60
 _TEN_SECONDS = 9.95
@@ -84,6 +32,18 @@ def lines_of(text: str, code: str) -> Sequence[str]:
     return text.split("\n") if code in _BLOCKS else (text,)
 
 
+def retry_text(event: Retry, reason: str) -> str:
+    """What is asked again, why, and when."""
+    again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
+    return f"retry: {event.endpoint}: {reason}; {again}"
+
+
+def exit_lines(end: Exit) -> Sequence[str]:
+    """Why a run did not end well, the exit code first."""
+    first, *rest = lines_of(end.reason, end.name)
+    return f"exit {end.code} ({end.name}): {first}", *rest
+
+
 _MODES: Mapping[CassetteMode, str] = {
     "none": "replaying {}",
     "once": "replaying {}",
@@ -98,17 +58,23 @@ def cassette_text(info: CassetteInfo) -> str:
 
 
 class Tally:
-    """Counts steps and tool calls."""
+    """Counts steps, tool calls, and steps in which a model has answered."""
 
     def __init__(self) -> None:
         self._steps = 0
         self._calls = 0
+        self._asked: set[str | None] = set()
+        self.answers = 0
 
     def take(self, stamped: Stamped) -> None:
         """Count one event."""
         match stamped.event:
-            case StepFinished(status=status) if status != "skipped":
+            case StepStarted(place=place, kind="prompt"):
+                self._asked.add(place.step)
+            case StepFinished(place=place, status=status) if status != "skipped":
                 self._steps += 1
+                self.answers += status == "ok" and place.step in self._asked
+                self._asked.discard(place.step)
             case ToolFinished():
                 self._calls += 1
             case _:

@@ -274,12 +274,13 @@ def open_outlets(
     others: list[Sink] = []
     mask = secrets.mask
     if told.attended:
+        from aish.output.presenter import SESSION, Presenter
         from aish.output.screen import Screen
-        from aish.output.terminal.chat import Chat
 
         look = look_of(stream, os.environ)
-        talk = Chat(Screen(stream, look), plain=told.plain, verbose=told.verbose)
-        shown, pause, visitor = talk, talk.hold, talk.visitor
+        screen = Screen(stream, look)
+        talk = Presenter(screen, SESSION, markdown=not told.plain, verbose=told.verbose)
+        shown, pause, visitor = talk, talk.hold, talk.guest
         out = TerminalOut(talk.line, lambda text: look.paint("red", text), _width(stream), mask)
     else:
         from aish.output.formats.plain import Plain

@@ -8,9 +8,9 @@ import pyte
 from scripted_events import START
 
 from aish.core.events import Event, Place, Stamped, TextDelta, ToolOutput
+from aish.output.presenter import SESSION, Presenter
 from aish.output.screen import Screen
 from aish.output.style import Look
-from aish.output.terminal.chat import Chat
 
 LINE = Place("line-1", turn=1)
 RUN = Place("run-1", call="run-1-1")
@@ -48,7 +48,7 @@ class Scene:
         self.out = Writes()
         self.look = look or Look(animate=True, width=width)
         self.screen = Screen(self.out, self.look, lambda: 0.0, lambda: self.size, period)
-        self.talk = Chat(self.screen, plain=plain, verbose=verbose)
+        self.talk = Presenter(self.screen, SESSION, markdown=not plain, verbose=verbose)
         self._count = 0
 
     def take(self, *events: Event) -> "Scene":

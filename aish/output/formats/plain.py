@@ -39,9 +39,17 @@ from aish.core.events import (
 from aish.core.json import json_text, structured
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_ci_log, for_line
-from aish.output.progress.counts import Batches
-from aish.output.progress.log import ItemLog
-from aish.output.status import OF_ITEMS, Tally, cassette_text, lines_of, seconds_text, tokens_text
+from aish.output.progress import Batches, ItemLog
+from aish.output.status import (
+    OF_ITEMS,
+    Tally,
+    cassette_text,
+    exit_lines,
+    lines_of,
+    retry_text,
+    seconds_text,
+    tokens_text,
+)
 
 _LONGEST = 200
 _MOST_LINES = 60
@@ -119,8 +127,7 @@ class Plain:
             case TextWithdrawn():
                 yield f"{at}the answer so far is withdrawn"
             case Retry():
-                again = f"attempt {event.attempt} in {seconds_text(event.delay)}"
-                yield f"{at}retry: {event.endpoint}: {shorten(event.reason, _LONGEST)}; {again}"
+                yield f"{at}{retry_text(event, shorten(event.reason, _LONGEST))}"
             case Fallback():
                 reason = shorten(event.reason, _LONGEST)
                 yield f"{at}fallback: {event.source} to {event.target}: {reason}"
@@ -173,9 +180,7 @@ class Plain:
 
             yield from (row for row, _ in annotation_rows(self._annotations))
         if event.exit.code:
-            first, *rest = lines_of(event.exit.reason, event.exit.name)
-            yield f"exit {event.exit.code} ({event.exit.name}): {first}"
-            yield from rest
+            yield from exit_lines(event.exit)
             if event.exit.hint and event.exit.hint != self._hint:
                 yield f"hint: {event.exit.hint}"
         yield ", ".join(self._tally.parts(event))

@@ -2,16 +2,9 @@
 
 Nothing that was written is left out, and nothing is done with it: HTML is text, a link and an
 image show where they lead, characters that Markdown writes by number are made fit for a terminal
-like all others, and a line that was ended stays ended. The parser is rich's; its drawing is not
-used, for it drops what it does not know and takes four times as long.
-
-Text within a paragraph: what it says and how it is set off.
-
-A table in rows: columns as wide as they need to be, or folded to what there is.
-
-Styled text laid out in rows: broken between words, and within those that are too long.
-
-The text of a block that has not ended, in rows that stay where they are while it grows.
+like all others, and a line that was ended stays ended. A table has columns as wide as they need to
+be, or folded to what there is. The parser is rich's; its drawing is not used, for it drops what it
+does not know and takes four times as long.
 """
 
 import re
@@ -27,10 +20,8 @@ from markdown_it.tree import SyntaxTreeNode
 from aish.core.frozen import frozen
 from aish.core.text import for_terminal
 from aish.output.markdown.blocks import Block
-from aish.output.markdown.wrap import folded
+from aish.output.rows import folded, spans
 from aish.output.style import ASCII, Look, cells, without_styles
-
-_WORDS = re.compile(r" *[^ ]+")
 
 
 @frozen
@@ -66,46 +57,6 @@ def _painted(runs: Sequence[Run], placed: Sequence[tuple[int, int]]) -> Iterator
             at += len(run.text)
             index += 1
         yield "".join(row)
-
-
-def spans(text: str, width: int) -> Iterator[tuple[int, int]]:
-    """Where each row of a text begins and ends."""
-    start = 0
-    width = max(1, width)
-    for line in text.split("\n"):
-        if len(line) <= width and cells(line) <= width:
-            yield start, start + len(line)
-        else:
-            for begin, end in _broken(line, width):
-                yield start + begin, start + end
-        start += len(line) + 1
-
-
-def _broken(line: str, width: int) -> Iterator[tuple[int, int]]:
-    start = end = used = 0
-    for word in _WORDS.finditer(line.rstrip(" ")):
-        size = cells(word[0])
-        if used + size <= width:
-            end = word.end()
-            used += size
-            continue
-        begin = word.end() - len(word[0].lstrip(" "))
-        long = cells(line[begin : word.end()])
-        if long <= width:
-            yield start, end
-            start, end, used = begin, word.end(), long
-            continue
-        # A word that fills more than a row begins where the last one ended.
-        at = begin if used == 0 else word.start()
-        start = begin if used == 0 else start
-        for index in range(at, word.end()):
-            step = cells(line[index])
-            if used + step > width and index > start:
-                yield start, index
-                start, used = index, 0
-            used += step
-        end = word.end()
-    yield start, end
 
 
 _CODES: Mapping[str, str] = {"strong": "1", "em": "3", "s": "9", "code_inline": "36"}
@@ -364,54 +315,3 @@ def _is_ragged(text: str, columns: int) -> bool:
 def drawing_for(look: Look) -> Drawing:
     """The drawing of a look: made once, for it takes a while."""
     return Drawing(look)
-
-
-_TAB = 4
-_MARGIN = 4
-
-
-class PartialMarkdown:
-    """Lays out the same text again and again, each time with some more at its end.
-
-    All rows but the last one stand: what comes next costs what it is long itself.
-    """
-
-    def __init__(self) -> None:
-        self._text = ""
-        self._width = 0
-        self._rows: list[str] = []
-        self._at = 0
-        self._first = 0
-
-    def rows(self, text: str, width: int, most: int, *, gap: bool) -> Sequence[str]:
-        """The last rows of what there is now, broken between words as they will be in the end.
-
-        Not more than `most`: a window made narrower folds them, and what it pushes over its top
-        cannot be taken away any more. Where there are too many several go at once, so that the
-        others stay where they are for a while.
-        """
-        text = text.expandtabs(_TAB) if "\t" in text else text
-        grown = text.startswith(self._text)
-        narrower = grown and width < self._width
-        if not grown or width != self._width:
-            self._width, self._rows, self._at, self._first = width, [], 0, 0
-        self._text = text
-        rest = text[self._at :]
-        *whole, last = spans(rest, width)
-        self._rows += [rest[start:end] for start, end in whole]
-        self._at += last[0]
-        rows = [*self._rows, _settled(rest[last[0] :], width).rstrip(" ")]
-        if narrower:
-            # It may get narrower still.
-            self._first = len(rows) - 1
-        elif len(rows) - self._first > most:
-            self._first = len(rows) - max(1, most // 2)
-        return rows[self._first :] if self._first or not gap else ["", *rows]
-
-
-def _settled(row: str, width: int) -> str:
-    """A row without a word that has begun near the margin, and may go to the next row yet."""
-    if row.endswith(" ") or cells(row) * _MARGIN < width * (_MARGIN - 1):
-        return row
-    head, blank, _ = row.rpartition(" ")
-    return head if head.strip() and blank else row

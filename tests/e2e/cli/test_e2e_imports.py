@@ -106,7 +106,21 @@ def test_a_simple_run_imports_no_heavy_library_and_no_room_it_does_not_use(
     others |= {"engine.execution.sub_pipeline", "engine.steps.expect", "engine.expectations.check"}
     others |= {"features.resume.scan", "features.staging.queue"}
     assert not modules & {f"aish.{name}" for name in others}
-    assert not modules & {"aish.output.items.table", "aish.output.progress.panel"}
+    assert not modules & {"aish.output.items.table", "aish.output.progress_panel"}
+
+
+def test_a_run_without_items_draws_on_a_terminal_without_importing_rich(
+    project: Project, model_endpoint: ModelEndpoints
+) -> None:
+    endpoint = model_endpoint([text_reply("Hello.")])
+    project.uses(endpoint)
+    project.pipeline("prompt: Say hello")
+    project.aish.env["FORCE_COLOR"] = "1"
+
+    modules = imported(project, "run", "p.yaml")
+
+    assert "aish.output.presenter" in modules
+    assert modules & {*HEAVY, "markdown_it", "aish.output.progress_panel"} == set()
 
 
 @pytest.mark.parametrize(

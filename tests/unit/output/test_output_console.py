@@ -36,9 +36,9 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.text import for_terminal
+from aish.output.presenter import RUN, Presenter
 from aish.output.screen import Screen
 from aish.output.style import ASCII, Look
-from aish.output.terminal.console import Console
 
 TURN = Place("read", turn=1)
 CALL = Place("read", turn=1, call="c1")
@@ -46,7 +46,7 @@ CALL = Place("read", turn=1, call="c1")
 
 def drawn(run: list[Stamped], look: Look, elsewhere: str | None = None) -> str:
     out = io.StringIO()
-    console = Console(Screen(out, look), elsewhere=elsewhere)
+    console = Presenter(Screen(out, look), RUN, elsewhere=elsewhere)
     for event in run:
         console(event)
     console.close()
@@ -181,12 +181,12 @@ class Terminal(io.StringIO):
         return count
 
 
-def spinning(*said: Event, waited: float = 0.0) -> tuple[Console, Screen, io.StringIO]:
+def spinning(*said: Event, waited: float = 0.0) -> tuple[Presenter, Screen, io.StringIO]:
     """A console whose spinner is drawn by `tick` long before its thread would."""
     out = io.StringIO()
     times = iter([0.0] + [waited] * 100)
     screen = Screen(out, Look(animate=True, width=40), lambda: next(times))
-    console = Console(screen)
+    console = Presenter(screen, RUN)
     for event in stamped(*said):
         console(event)
     out.truncate(0)
@@ -264,7 +264,7 @@ def test_the_spinner_goes_on_while_another_call_runs() -> None:
 def test_the_spinner_draws_by_itself_and_ends_with_the_console() -> None:
     out = Terminal()
     screen = Screen(out, Look(animate=True))
-    console = Console(screen)
+    console = Presenter(screen, RUN)
     console(stamped(TurnStarted(TURN, "local", 1))[0])
     for _ in range(2):  # the header, then frames of the spinner's thread
         assert out.wrote.wait(20)

@@ -30,10 +30,10 @@ from aish.core.events import (
 from aish.core.messages import Usage
 from aish.core.text import for_terminal
 from aish.output.formats.plain import Plain
-from aish.output.progress.counts import Batch, closing_parts, eta_text, rate_text
+from aish.output.presenter import RUN, Presenter
+from aish.output.progress import Batch, closing_parts, eta_text, rate_text
 from aish.output.screen import Screen
 from aish.output.style import ASCII, Look, cells, without_styles
-from aish.output.terminal.console import Console
 
 NEVER = 1e6
 START = 1_795_000_000.0
@@ -75,7 +75,7 @@ class Watched:
         self.height = height
         self.cells = Cells(self.width)
         self.screen = Screen(self.out, self.look, lambda: self.time, self._size, NEVER)
-        self.console = Console(self.screen)
+        self.console = Presenter(self.screen, RUN)
 
     def _size(self) -> tuple[int, int]:
         return self.width, self.height
@@ -429,7 +429,7 @@ def test_a_display_draws_by_itself_and_ends_with_the_console() -> None:
             return super().write(text)
 
     out = Terminal()
-    console = Console(Screen(out, Look(animate=True)))
+    console = Presenter(Screen(out, Look(animate=True)), RUN)
     console(Stamped(1, START, StepStarted(Place("classify"), "prompt", 5)))
     console(Stamped(2, START, started(1)))
     assert out.wrote.wait(20)
@@ -540,7 +540,7 @@ def test_a_slow_batch_says_at_times_that_it_is_alive() -> None:
 @pytest.mark.requirement("B4")
 def test_a_terminal_that_cannot_be_moved_on_gets_lines() -> None:
     out = io.StringIO()
-    console = Console(Screen(out, Look()))
+    console = Presenter(Screen(out, Look()), RUN)
     for _, event in many(30, 0.0, 30, bad=10):
         console(Stamped(1, START, event))
     console.close()

@@ -27,10 +27,10 @@ from aish.output.event_log import Sink
 from aish.output.formats.jsonl import JsonLines
 from aish.output.formats.plain import Plain
 from aish.output.formats.text import FinalText
+from aish.output.presenter import RUN, Presenter
 from aish.output.result import Result
 from aish.output.screen import Screen
 from aish.output.style import Look
-from aish.output.terminal.console import Console
 
 
 class Nowhere(io.StringIO):
@@ -44,7 +44,7 @@ class NoBytes(io.BytesIO):
 
 
 SINKS: dict[str, Callable[[], Sink]] = {
-    "console": lambda: Console(Screen(Nowhere(), Look(animate=False, width=80))),
+    "console": lambda: Presenter(Screen(Nowhere(), Look(animate=False, width=80)), RUN),
     "log": lambda: Plain(Nowhere()),
     "text": lambda: FinalText(NoBytes(), "last", stream=True),
     "object": lambda: Result(NoBytes(), "run"),

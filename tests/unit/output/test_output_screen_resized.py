@@ -10,7 +10,7 @@ from scripted_events import turn_finished
 from talk_scenes import LINE, Scene
 from terminal_cells import Cells
 
-from aish.output.markdown.render import PartialMarkdown
+from aish.output.markdown.answer import PartialMarkdown
 from aish.output.style import Look, look_of, rows_taken
 
 SENTENCE = "The quick brown foxes jumped over several lazy dogs yesterday evening. "

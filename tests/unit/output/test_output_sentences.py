@@ -9,9 +9,10 @@ from scripted_events import run_finished, stamped, step_finished
 from talk_scenes import LINE, Scene
 
 from aish.core.events import Event, Exit, Failure, Notice, Retry
+from aish.output.presenter import RUN, Presenter
+from aish.output.rows import hint_rows, parts_in_rows, sentence
 from aish.output.screen import Screen
-from aish.output.style import Look, cells, hint_rows, parts_in_rows, sentence
-from aish.output.terminal.console import Console
+from aish.output.style import Look, cells
 
 MISSING = "mcp server dead is missing: http://127.0.0.1:9/mcp: All connection attempts failed"
 TOLD: list[Event] = [
@@ -36,7 +37,7 @@ TOLD: list[Event] = [
 
 def in_console(width: int) -> str:
     out = io.StringIO()
-    console = Console(Screen(out, Look(width=width)))
+    console = Presenter(Screen(out, Look(width=width)), RUN)
     for event in stamped(*TOLD):
         console(event)
     console.close()

@@ -488,7 +488,7 @@ def test_a_frame_is_drawn_without_anything_else_happening() -> None:
 
 def test_a_pipeline_run_within_the_session_is_drawn_as_any_run() -> None:
     scene = Scene().take(session()[0])
-    visitor = scene.talk.visitor()
+    visitor = scene.talk.guest()
     for stamped in ordinary_run():
         visitor(stamped)
     visitor.close()

@@ -12,10 +12,9 @@ from terminal_cells import Cells
 
 from aish.core.events import Stamped
 from aish.core.text import for_terminal
-from aish.output.markdown.blocks import Blocks, Line, LineAssembler
+from aish.output.live_text import Cleaner, Line, LineAssembler
+from aish.output.markdown.blocks import Blocks
 from aish.output.style import Look
-from aish.output.terminal.answer import Cleaner
-from aish.output.terminal.chat import Overwritten
 
 _PARTS = st.sampled_from(
     [
@@ -169,14 +168,14 @@ def whole_lines(lines: list[Line]) -> list[str]:
     return put
 
 
-@pytest.mark.parametrize("kind", [LineAssembler, Overwritten])
+@pytest.mark.parametrize("overwrites", [False, True])
 @PATIENT
 @given(text=st.text("ab\n\r", max_size=40), cuts=_CUTS)
 def test_lines_are_the_same_wherever_they_were_cut(
-    kind: type[LineAssembler | Overwritten], text: str, cuts: list[int]
+    *, overwrites: bool, text: str, cuts: list[int]
 ) -> None:
     def lines(cuts: list[int]) -> list[str]:
-        reader = kind(4)
+        reader = LineAssembler(4, overwrites=overwrites)
         read = [line for piece in pieces(text, cuts) for line in reader.feed(piece)]
         return whole_lines([*read, *reader.end()])
 

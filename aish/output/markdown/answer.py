@@ -1,102 +1,69 @@
-r"""An answer on the screen while it arrives: by blocks of Markdown, or as it was written.
-
-A stranger's text made fit for a terminal piece by piece, as if it had come in one.
-
-`for_terminal` looks at a character's neighbours in two cases: `\r\n` is a line's end, and the
-selectors of emoji are harmless after a symbol. Where a text is cut there, the end waits.
-"""
+"""An answer on the screen while it arrives, drawn as the Markdown it is, by whole blocks."""
 
 from collections.abc import Sequence
-from typing import Protocol
 
 from aish.core.text import for_terminal
+from aish.output.live_text import Cleaner
 from aish.output.markdown.blocks import Block, Blocks
-from aish.output.markdown.render import PartialMarkdown
-from aish.output.markdown.wrap import folded
+from aish.output.rows import folded, spans
 from aish.output.screen import Screen
-
-_SELECTORS = "\ufe0e\ufe0f"
-_WAITING = f"\r{_SELECTORS}"
-
-
-class Cleaner:
-    """What is written piece by piece is what `for_terminal` makes of the whole."""
-
-    def __init__(self) -> None:
-        self._held = ""
-        self._last = ""
-
-    def piece(self, text: str) -> str:
-        """What can be written now that `text` has come."""
-        if not self._held and text.isascii() and text.isprintable():
-            self._last = text[-1:] or self._last
-            return text
-        whole = self._held + text
-        sure = whole.rstrip(_WAITING)
-        self._held = whole[len(sure) :]
-        if len(self._held) > 1:
-            # Of several only the last one has a neighbour that is not known yet.
-            sure, self._held = whole[:-1], whole[-1]
-        return self._cleaned(sure)
-
-    def rest(self) -> str:
-        """What waited for more; nothing comes after it."""
-        held, self._held = self._held, ""
-        return self._cleaned(held)
-
-    def _cleaned(self, text: str) -> str:
-        if not text:
-            return ""
-        before = self._last if text[0] in _SELECTORS else ""
-        self._last = text[-1]
-        shown = for_terminal(before + text)
-        return shown[len(for_terminal(before)) :]
-
+from aish.output.style import cells
 
 _INDENT = " " * 4
 # Of the screen, for what has not ended.
 _SHARE = 3
+_TAB = 4
+_MARGIN = 4
 
 
-class Answer(Protocol):
-    """What one turn of a model says."""
+class PartialMarkdown:
+    """Lays out the same text again and again, each time with some more at its end.
 
-    def feed(self, text: str) -> None:
-        """Some more of it has come."""
-        ...
+    All rows but the last one stand: what comes next costs what it is long itself.
+    """
 
-    def end(self) -> None:
-        """That was all."""
-        ...
+    def __init__(self) -> None:
+        self._text = ""
+        self._width = 0
+        self._rows: list[str] = []
+        self._at = 0
+        self._first = 0
 
-    def drop(self) -> None:
-        """It is void; what was not drawn for good is taken away."""
-        ...
+    def rows(self, text: str, width: int, most: int, *, gap: bool) -> Sequence[str]:
+        """The last rows of what there is now, broken between words as they will be in the end.
+
+        Not more than `most`: a window made narrower folds them, and what it pushes over its top
+        cannot be taken away any more. Where there are too many several go at once, so that the
+        others stay where they are for a while.
+        """
+        text = text.expandtabs(_TAB) if "\t" in text else text
+        grown = text.startswith(self._text)
+        narrower = grown and width < self._width
+        if not grown or width != self._width:
+            self._width, self._rows, self._at, self._first = width, [], 0, 0
+        self._text = text
+        rest = text[self._at :]
+        *whole, last = spans(rest, width)
+        self._rows += [rest[start:end] for start, end in whole]
+        self._at += last[0]
+        rows = [*self._rows, _settled(rest[last[0] :], width).rstrip(" ")]
+        if narrower:
+            # It may get narrower still.
+            self._first = len(rows) - 1
+        elif len(rows) - self._first > most:
+            self._first = len(rows) - max(1, most // 2)
+        return rows[self._first :] if self._first or not gap else ["", *rows]
 
 
-class Raw:
-    """Each piece as it comes."""
-
-    def __init__(self, screen: Screen) -> None:
-        self._screen = screen
-        self._cleaner = Cleaner()
-        screen.end_line()
-
-    def feed(self, text: str) -> None:
-        """Write it."""
-        self._screen.text(self._cleaner.piece(text))
-
-    def end(self) -> None:
-        """End the last line."""
-        self._screen.text(self._cleaner.rest())
-        self._screen.end_line()
-
-    def drop(self) -> None:
-        """What was written stays."""
-        self._screen.end_line()
+def _settled(row: str, width: int) -> str:
+    """A row without a word that has begun near the margin, and may go to the next row yet."""
+    if row.endswith(" ") or cells(row) * _MARGIN < width * (_MARGIN - 1):
+        return row
+    head, blank, _ = row.rpartition(" ")
+    return head if head.strip() and blank else row
 
 
-class Rendered:
+class MarkdownAnswer:
     """Whole blocks, and meanwhile what there is of the next one, on the last lines."""
 
     def __init__(self, screen: Screen) -> None:

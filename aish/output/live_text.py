@@ -1,0 +1,255 @@
+r"""Text that is drawn while it arrives: an answer as it was written, the output of a command.
+
+`for_terminal` looks at a character's neighbours in two cases: `\r\n` is the end of a line, and the
+selectors of emoji are harmless after a symbol. Where a text is cut there, its end waits.
+
+Pieces are put together to lines; a line too long to wait for is handed on in pieces.
+"""
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal, Protocol
+
+from aish.core.frozen import frozen
+from aish.core.text import for_terminal
+from aish.output.rows import Folding, folded
+from aish.output.screen import Screen
+from aish.output.style import Look, Style, cells
+
+LONGEST = 16_384
+_SELECTORS = "\ufe0e\ufe0f"
+_WAITING = f"\r{_SELECTORS}"
+_ENDS = re.compile(r"(\n)")
+_RETURNS = re.compile(r"([\r\n])")
+
+
+class Cleaner:
+    """What is written piece by piece is what `for_terminal` makes of the whole."""
+
+    def __init__(self) -> None:
+        self._held = ""
+        self._last = ""
+
+    def piece(self, text: str) -> str:
+        """What can be written now that `text` has come."""
+        if not self._held and text.isascii() and text.isprintable():
+            self._last = text[-1:] or self._last
+            return text
+        whole = self._held + text
+        sure = whole.rstrip(_WAITING)
+        self._held = whole[len(sure) :]
+        if len(self._held) > 1:
+            # Of several only the last one has a neighbour that is not known yet.
+            sure, self._held = whole[:-1], whole[-1]
+        return self._cleaned(sure)
+
+    def rest(self) -> str:
+        """What waited for more; nothing comes after it."""
+        held, self._held = self._held, ""
+        return self._cleaned(held)
+
+    def _cleaned(self, text: str) -> str:
+        if not text:
+            return ""
+        before = self._last if text[0] in _SELECTORS else ""
+        self._last = text[-1]
+        shown = for_terminal(before + text)
+        return shown[len(for_terminal(before)) :]
+
+
+@frozen
+class Line:
+    """A whole line, or of a long one its `first` piece, one of its `next`, or its `end`."""
+
+    text: str
+    part: Literal["whole", "first", "next", "end"] = "whole"
+
+
+_END = Line("", "end")
+
+
+class LineAssembler:
+    r"""The same lines come out wherever a text is cut.
+
+    Where it `overwrites`, the part after the last `\r` of a line counts, as progress bars use it.
+    """
+
+    def __init__(self, longest: int = LONGEST, *, overwrites: bool = False) -> None:
+        self._longest = longest
+        self._overwrites = overwrites
+        self._kept = ""
+        self._pieces: list[str] = []
+        self._size = 0
+        self._is_long = False
+
+    @property
+    def partial(self) -> str:
+        """The line that is not whole yet; may be asked for by another thread."""
+        return "".join(tuple(self._pieces)) or self._kept
+
+    def held(self, text: str) -> bool:
+        """Whether `text` completes nothing and was only kept; the fast way for most pieces."""
+        if self._is_long or self._size + len(text) >= self._longest or self._has_end(text):
+            return False
+        if text:
+            self._pieces.append(text)
+            self._size += len(text)
+        return True
+
+    def feed(self, text: str) -> Iterator[Line]:
+        """What `text` makes complete."""
+        if not self._has_end(text):
+            yield from self._add(text)
+            return
+        for part in (_RETURNS if self._overwrites else _ENDS).split(text):
+            if part == "\n":
+                yield _END if self._is_long else Line(self.partial)
+                self._restart()
+            elif part == "\r" and self._overwrites:
+                if self._is_long:
+                    yield _END
+                self._restart("".join(self._pieces) or self._kept)
+            else:
+                yield from self._add(part)
+
+    def end(self) -> Iterator[Line]:
+        """The text is over; its last line need not end with a line's end."""
+        if self._is_long:
+            yield _END
+        elif partial := self.partial:
+            yield Line(partial)
+        self._restart()
+
+    def _has_end(self, text: str) -> bool:
+        return "\n" in text or (self._overwrites and "\r" in text)
+
+    def _add(self, text: str) -> Iterator[Line]:
+        if not text:
+            return
+        if self._is_long:
+            yield Line(text, "next")
+            return
+        self._pieces.append(text)
+        self._size += len(text)
+        if self._size >= self._longest:
+            yield Line("".join(self._pieces), "first")
+            self._restart()
+            self._is_long = True
+
+    def _restart(self, kept: str = "") -> None:
+        self._kept = kept
+        self._pieces.clear()
+        self._size = 0
+        self._is_long = False
+
+
+class Answer(Protocol):
+    """What one turn of a model says: as it was written, or drawn as Markdown."""
+
+    def feed(self, text: str) -> None:
+        """Some more of it has come."""
+        ...
+
+    def end(self) -> None:
+        """That was all."""
+        ...
+
+    def drop(self) -> None:
+        """It is withdrawn; what was not drawn for good is taken away."""
+        ...
+
+
+class RawAnswer:
+    """Each piece as it comes; `elsewhere` says that another sink writes it to this terminal."""
+
+    def __init__(self, screen: Screen, *, elsewhere: bool = False) -> None:
+        self._screen = screen
+        self._elsewhere = elsewhere
+        self._cleaner = Cleaner()
+        screen.end_line()
+
+    def feed(self, text: str) -> None:
+        """Write it."""
+        self._screen.text(self._cleaner.piece(text), elsewhere=self._elsewhere)
+
+    def end(self) -> None:
+        """Write what waited; its line is ended by whoever knows who does that."""
+        self._screen.text(self._cleaner.rest(), elsewhere=self._elsewhere)
+
+    def drop(self) -> None:
+        """What was written stays."""
+        self._screen.end_line()
+
+
+class _Stream:
+    """One of the two that a command writes to."""
+
+    def __init__(self, look: Look, style: Style) -> None:
+        self.lines = LineAssembler(overwrites=True)
+        self.bar = look.paint(style, f"  {look.glyphs.bar} ")
+        self.cleaner = Cleaner()
+        self.folding = Folding(1)
+
+
+class CommandOutput:
+    """Below the line that names the command; what is on stderr has a bar of another colour."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        look = screen.look
+        self._margin = 2 + len(look.glyphs.bar) + 1
+        self._streams = {"stdout": _Stream(look, "dim"), "stderr": _Stream(look, "yellow")}
+        self._in_line: _Stream | None = None
+        self.is_empty = True
+        screen.end_line()
+        screen.pin(self._tail)
+
+    def feed(self, text: str, name: str) -> None:
+        """Some output has come."""
+        stream = self._streams[name]
+        self.is_empty = self.is_empty and not text
+        self._draw(stream, stream.lines.feed(text))
+
+    def end(self) -> None:
+        """The command has ended."""
+        for stream in self._streams.values():
+            self._draw(stream, stream.lines.end())
+        self._screen.pin(None)
+        self._screen.end_line()
+
+    def _draw(self, stream: _Stream, lines: Iterator[Line]) -> None:
+        room = self._screen.width - self._margin
+        if shown := "".join([self._row(stream, line, room) for line in lines]):
+            self._screen.instead(shown)
+
+    def _row(self, stream: _Stream, line: Line, room: int) -> str:
+        goes_on = self._in_line is stream
+        if line.part == "end":
+            self._in_line = None if goes_on else self._in_line
+            return "\n" if goes_on else ""
+        if goes_on:
+            return stream.folding.piece(stream.cleaner.piece(line.text))
+        broken = "" if self._in_line is None else "\n"
+        if line.part == "whole":
+            self._in_line = None
+            shown = for_terminal(line.text)
+            if "\t" in shown or cells(shown) > room:
+                shown = Folding(room, stream.bar).piece(shown)
+            return f"{broken}{stream.bar}{shown}\n"
+        stream.folding = Folding(room, stream.bar)
+        if line.part == "first":
+            stream.cleaner = Cleaner()
+        self._in_line = stream
+        return broken + stream.bar + stream.folding.piece(stream.cleaner.piece(line.text))
+
+    def _tail(self, width: int, height: int) -> Sequence[str]:
+        """Lines that have not ended: a bar of progress, a question."""
+        rows = [
+            stream.bar + row
+            for stream in self._streams.values()
+            if stream.lines.partial
+            for row in folded(
+                for_terminal(stream.lines.partial[-width * height :]), width - 1 - self._margin
+            )
+        ]
+        return rows[-max(1, height) :]

@@ -1,0 +1,831 @@
+"""What a person at a terminal is shown of each event, of a run and of a session (S4).
+
+One `match` says it for both. They differ in what a `Presentation` holds: the console of `aish run`
+names its steps, for several may speak at the same time, and has a display of items; a session draws
+answers as Markdown, and a local command as it was typed, with its output below it as it comes.
+
+Everything goes to one stream. Text that another sink writes to the same terminal (the answer, on
+stdout) is left to it, and only its line ends are kept track of. That sink has to come after this
+one in the event log, so that the spinner is gone before it writes.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import field, replace
+from typing import Literal, assert_never
+
+from aish.core.events import (
+    AnnotationAdded,
+    AnnotationLevel,
+    Event,
+    ExpectChecked,
+    Fallback,
+    ItemFinished,
+    ItemStarted,
+    JournalOnly,
+    Level,
+    Notice,
+    Place,
+    ReasoningDelta,
+    Retry,
+    RunFinished,
+    RunStarted,
+    Stamped,
+    StepFinished,
+    StepStarted,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolOutput,
+    ToolProgress,
+    ToolStarted,
+    TurnFinished,
+    TurnProgress,
+    TurnStarted,
+    Verdict,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonValue, json_text
+from aish.core.phrases import counted, dollars
+from aish.core.text import for_line, for_terminal
+from aish.output.live_text import Answer, CommandOutput, RawAnswer
+from aish.output.progress import Batch, Batches, ItemLog, closing_parts
+from aish.output.rows import folded, hint_rows, parts_in_rows, sentence
+from aish.output.screen import Screen
+from aish.output.status import (
+    OF_ITEMS,
+    Tally,
+    cassette_text,
+    exit_lines,
+    lines_of,
+    retry_text,
+    seconds_text,
+    tokens_text,
+)
+from aish.output.style import Look, Style, cells
+
+SHOWN_LINES = 6
+_LEVELS: Mapping[Level | AnnotationLevel, Style] = {
+    "info": "dim",
+    "notice": "dim",
+    "warning": "yellow",
+    "error": "red",
+}
+_INDENT = "  "
+_LONGEST_RULE = 40
+_READ_AT_MOST = 100_000
+_TAB = "    "
+# Who let a call pass is told where that is news: of a call a person, of a command, which persons
+# give, a rule.
+_PERSONS: Mapping[Verdict, str] = {"ask-yes": "approved by", "staged": "kept for later by"}
+_RULES: Mapping[Verdict, str] = {"auto": "approved by", "staged": "kept for later by"}
+# What `Look.paint` writes.
+_OURS = re.compile(r"(\x1b\[(?:0|1|2|31|32|33|36)m)")
+
+
+@frozen
+class Presentation:
+    """What tells the console of a run and a session apart.
+
+    `closing` has the last lines: what the run came to, of its end and of what was counted.
+    """
+
+    name: str
+    closing: Callable[["Account", RunFinished, Look], Iterable[str]]
+    names_steps: bool = False
+    """Whether several steps may speak, each under its name, and items have a display."""
+    frames_commands: bool = False
+    """Whether a local command is drawn as it was typed, and its output as it comes."""
+
+
+@slotted
+class Account:
+    """What is kept for the last lines; `hint` was given already."""
+
+    tally: Tally = field(default_factory=Tally)
+    hint: str | None = None
+    annotations: list[AnnotationAdded] = field(default_factory=list)
+
+
+class Presenter:
+    """Draws events on a screen.
+
+    `elsewhere` names the step whose text another sink writes. With `markdown` an answer is drawn as
+    the Markdown it is; `verbose` shows what the model thinks, and what each turn came to. Of a
+    `guest`, a run within a session, the screen stays open when it is closed.
+    """
+
+    deltas = True
+
+    def __init__(
+        self,
+        screen: Screen,
+        presentation: Presentation,
+        *,
+        elsewhere: str | None = None,
+        markdown: bool = False,
+        verbose: bool = False,
+        guest: bool = False,
+    ) -> None:
+        self.name = presentation.name
+        self._screen = screen
+        self._presentation = presentation
+        self._elsewhere = elsewhere
+        self._markdown = markdown
+        self._verbose = verbose
+        self._guest = guest
+        self._items = ItemDisplay(screen) if presentation.names_steps else None
+        self._account = Account()
+        self._waits = Waits()
+        self._lock = OutputLock()
+        self._answer: Answer | None = None
+        """What the speaker of the lock says now."""
+        self._kind: Literal["answer", "thought"] = "answer"
+        self._step: str | None = None
+        """The step that was named last."""
+        self._last_call: Place | None = None
+        """The call drawn last, if nothing else was drawn since: its result need not name it."""
+        self._below_frame = False
+        self._outputs: dict[Place, CommandOutput] = {}
+        self._ending: dict[str | None, ToolFinished] = {}
+        """The commands that are over, of steps that are not: these know the exit code."""
+        self._framed_end: str | None = None
+        """The step whose end a frame has shown."""
+        self._unmet: list[str] = []
+        self._end: RunFinished | None = None
+
+    def __call__(self, stamped: Stamped) -> None:
+        """Draw what this event is worth."""
+        event = stamped.event
+        if event.place.item is not None:
+            if self._items is not None:
+                self._account.tally.take(stamped)
+                self._items.take(event)
+        elif isinstance(event, TextDelta):
+            self._said(event.place, event.text)
+        elif isinstance(event, ReasoningDelta):
+            self._thought(event)
+        else:
+            self._account.tally.take(stamped)
+            self._draw(event)
+            self._wait()
+
+    def line(self, text: str = "", style: Style | None = None) -> None:
+        """Lines of the caller's own, in styles of ours or in none; they may quote strangers."""
+        for line in text.split("\n"):
+            shown = _with_styles(line)
+            self._screen.line(self._look.paint(style, shown) if style and shown else shown)
+
+    def guest(self) -> "Presenter":
+        """Draws a pipeline that is run within the session, until that has ended."""
+        return Presenter(self._screen, RUN, guest=True)
+
+    def hold(self) -> AbstractContextManager[None]:
+        """Keep everything away while somebody else has the terminal, as a person who is asked."""
+        return self._screen.hold()
+
+    def close(self) -> None:
+        """Take away what moves, and say what the run came to.
+
+        Not before: what other sinks print when a run has ended belongs above that line.
+        """
+        self._quiet()
+        for place in list(self._outputs):
+            self._end_output(place)
+        if self._end is not None:
+            self._lines(self._presentation.closing(self._account, self._end, self._look))
+        if not self._guest:
+            self._screen.close()
+
+    @property
+    def _look(self) -> Look:
+        """The look with the width that the terminal has now."""
+        look, width = self._screen.look, max(1, self._screen.width)
+        return look if width == look.width else replace(look, width=width)
+
+    @property
+    def _is_crowded(self) -> bool:
+        return self._lock.is_crowded or (self._items is not None and self._items.are_shown)
+
+    def _draw(self, event: Event) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
+        if isinstance(event, JournalOnly):
+            return
+        look = self._look
+        match event:
+            case RunStarted():
+                self._lines(_opening_lines(look, event))
+            case StepStarted():
+                # Named by what it does first: a step that is skipped gets one line, not two.
+                if self._items is not None:
+                    self._items.step_started(event)
+                if event.kind != "pipeline":
+                    self._lock.enter(event.place.step)
+            case TurnStarted():
+                if not self._is_crowded:
+                    self._header(event.place)
+                self._waits.model(event.place, f"waiting for {for_line(event.model)}")
+            case TurnFinished():
+                self._turn_finished(event)
+            case TextWithdrawn():
+                self._withdrawn(event)
+            case ToolDecided():
+                self._header(event.place)
+                self._quiet()
+                self._lines(self._decided_lines(event))
+                self._last_call, self._below_frame = event.place, True
+            case ToolStarted():
+                self._waits.call(event.place, "running" if _is_command(event) else event.tool)
+            case ToolProgress():
+                self._waits.progress(event)
+            case ToolOutput():
+                if self._presentation.frames_commands:
+                    self._output(event.place).feed(event.text, event.stream)
+            case ToolFinished():
+                self._tool_finished(event)
+            case Retry():
+                self._named(event.place)
+                self._lines(_note(look, "yellow", retry_text(event, event.reason)))
+                self._waits.model(event.place, f"waiting to ask {for_line(event.endpoint)} again")
+            case Fallback():
+                self._named(event.place)
+                arrow = f"{event.source} {look.glyphs.arrow} {event.target}"
+                self._lines(_note(look, "yellow", f"fallback {arrow}: {event.reason}"))
+            case Notice():
+                self._named(event.place)
+                first, *rest = lines_of(event.text, event.code)
+                self._lines(_note(look, _LEVELS[event.level], first))
+                self._lines(for_line(f"{_INDENT}{line}") for line in rest)
+            case ExpectChecked():
+                if not event.ok and self._presentation.names_steps:
+                    self._unmet.append(event.message)
+                elif not event.ok:
+                    self._lines(_note(look, "red", event.message))
+            case AnnotationAdded():
+                self._annotated(event)
+            case StepFinished():
+                self._step_finished(event)
+            case RunFinished():
+                self._end = event
+                self._quiet()
+            case ItemStarted() | ItemFinished() | TextDelta() | ReasoningDelta():
+                pass
+            case TurnProgress():  # what waits is drawn, and moves
+                pass
+            case _:
+                assert_never(event)
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._screen.line(line)
+
+    def _wait(self) -> None:
+        if waited := self._waits.text():
+            self._screen.wait(waited)
+        else:
+            self._screen.rest()
+
+    def _header(self, place: Place) -> None:
+        """Name the step, where another one was drawn last."""
+        if not self._presentation.names_steps or place.step in {None, self._step}:
+            return
+        self._quiet()
+        self._step, self._last_call = place.step, None
+        look = self._look
+        label = look.fit(for_line(f"{look.glyphs.step} {place.step}"), look.width)
+        self._lines(("", look.paint("bold", label)))
+
+    def _named(self, place: Place) -> None:
+        """Name the step of a line that does not name it itself, where that could be another."""
+        if self._step is not None or self._is_crowded:
+            self._header(place)
+
+    def _said(self, place: Place, text: str) -> None:
+        """More of an answer."""
+        answer = self._answer
+        if answer is None or self._kind != "answer" or self._lock.speaking != place:
+            self._waits.over(place)
+            crowd = self._presentation.names_steps and not self._is_elsewhere(place)
+            if crowd and not self._lock.may_speak(place, crowded=self._is_crowded):
+                return
+            answer = self._begin(place, "answer")
+        answer.feed(text)
+        self._lock.shown_now += len(text)
+
+    def _thought(self, event: ReasoningDelta) -> None:
+        if not self._verbose:
+            self._waits.model(event.place, "thinking")
+            self._wait()
+            return
+        answer = self._answer
+        if answer is None or self._kind != "thought" or self._lock.speaking != event.place:
+            self._waits.over(event.place)
+            answer = self._begin(event.place, "thought")
+        answer.feed(event.text)
+
+    def _begin(self, place: Place, kind: Literal["answer", "thought"]) -> Answer:
+        """A turn speaks: what comes of it is drawn by what this returns."""
+        self._header(place)
+        self._quiet()
+        if self._below_frame and not self._presentation.names_steps:
+            self._screen.line()
+        self._last_call, self._below_frame = None, False
+        if kind == "thought":
+            self.line("thinking", "dim")
+        self._lock.speak(place)
+        self._kind = kind
+        if self._markdown and kind == "answer":
+            from aish.output.markdown.answer import MarkdownAnswer
+
+            self._answer = MarkdownAnswer(self._screen)
+        else:
+            self._answer = RawAnswer(self._screen, elsewhere=self._is_elsewhere(place))
+        return self._answer
+
+    def _is_elsewhere(self, place: Place) -> bool:
+        return self._elsewhere is not None and place.step == self._elsewhere
+
+    def _quiet(self, *, elsewhere: bool = False) -> None:
+        """End what is being said; `elsewhere` says that another sink ends its line."""
+        if self._answer is not None:
+            self._answer.end()
+            self._answer = None
+        self._lock.interrupt()
+        self._screen.rest()
+        self._screen.end_line(elsewhere=elsewhere)
+
+    def _turn_finished(self, event: TurnFinished) -> None:
+        place = event.place
+        self._waits.over(place)
+        if event.purpose != "answer":
+            # Said to nobody here: a summary is for the model, and a sampled turn for a server.
+            return
+        if rest := event.text[self._lock.shown(place) :]:
+            speaks = self._answer is not None and self._lock.speaking == place
+            answer = self._answer if speaks and self._kind == "answer" else None
+            (answer or self._begin(place, "answer")).feed(rest)
+        if self._lock.speaking == place:
+            self._quiet(elsewhere=self._is_elsewhere(place))
+        self._lock.forget(place)
+        if self._verbose:
+            look = self._look
+            cost = dollars(event.cost_usd) if event.cost_usd else ""
+            parts = [event.model, tokens_text(event.usage), cost, seconds_text(event.seconds)]
+            said = "".join(f" {look.glyphs.dot} {part}" for part in filter(None, parts))
+            self._lines((look.paint("dim", look.fit(for_line(said.lstrip()), look.width)),))
+
+    def _withdrawn(self, event: TextWithdrawn) -> None:
+        if self._lock.speaking == event.place and self._answer is not None:
+            self._answer.drop()
+            self._answer = None
+        if self._lock.forget(event.place) or event.text:
+            self._named(event.place)
+            said = "what was said since the question is withdrawn"
+            self._lines(_note(self._look, "yellow", said))
+
+    def _decided_lines(self, event: ToolDecided) -> Iterator[str]:
+        """A call, or a command as it was given, and who let it pass."""
+        look = self._look
+        if not self._presentation.frames_commands:
+            yield call_line(look, event.tool, event.arguments)
+            return
+        is_command = _is_command(event)
+        if is_command:
+            yield from _command_lines(look, event)
+        else:
+            yield call_line(look, event.tool, event.arguments)
+        if said := (_RULES if is_command else _PERSONS).get(event.verdict):
+            yield look.paint("dim", look.fit(for_line(f"    {said} {event.rule}"), look.width))
+
+    def _tool_finished(self, event: ToolFinished) -> None:
+        place = event.place
+        self._waits.answered(place)
+        is_framed = self._presentation.frames_commands and _is_command(event)
+        if is_framed and event.kind != "denied":
+            self._ending[place.step] = event
+        else:
+            self._end_output(place)
+            look = self._look
+            if self._last_call != place:
+                self._header(place)
+                again = f"{_INDENT}{look.glyphs.answer} {event.tool}"
+                self._lines((look.paint("dim", look.fit(for_line(again), look.width)),))
+            self._lines(_result_lines(look, event))
+            self._framed_end = place.step if is_framed else self._framed_end
+        self._last_call, self._below_frame = None, True
+
+    def _output(self, place: Place) -> CommandOutput:
+        if place not in self._outputs:
+            self._outputs[place] = CommandOutput(self._screen)
+        return self._outputs[place]
+
+    def _end_output(self, place: Place) -> None:
+        output = self._outputs.pop(place, None)
+        if output is not None:
+            output.end()
+
+    def _command_finished(self, call: ToolFinished, step: StepFinished) -> None:
+        """How a command ended is known when its step has."""
+        result = step.output if isinstance(step.output, Mapping) else {}
+        output = self._output(call.place)
+        if output.is_empty:
+            # Nobody has seen it print: it was played from a cassette.
+            for stream in ("stdout", "stderr"):
+                if (text := result.get(stream)) and isinstance(text, str):
+                    output.feed(text, stream)
+        self._end_output(call.place)
+        code, look = result.get("exit_code"), self._look
+        how = step.error.code if step.error else step.status
+        if isinstance(code, int):
+            how, self._framed_end = f"exit {code}", call.place.step
+        said = for_line(f"{how} {look.glyphs.dot} ") + seconds_text(call.seconds or step.seconds)
+        self._lines((_end_rule(look, said, failed=code != 0),))
+
+    def _annotated(self, event: AnnotationAdded) -> None:
+        """At the end of a run, and of a session, which may be long, at once."""
+        self._account.annotations.append(event)
+        if not self._presentation.names_steps:
+            from aish.output.result import annotation_text
+
+            self._lines(_note(self._look, _LEVELS[event.level], annotation_text(event)))
+
+    def _step_finished(self, event: StepFinished) -> None:
+        step = event.place.step
+        self._lock.leave(step)
+        self._waits.step_over(step)
+        if self._lock.speaking is not None and self._lock.speaking.step == step:
+            self._quiet()
+        if self._items is not None:
+            self._items.step_finished(event)
+        ended = self._ending.pop(step, None)
+        if ended is not None:
+            self._command_finished(ended, event)
+        for place in [place for place in self._outputs if place.step == step]:
+            # Of one that was cut off what is there is shown.
+            self._end_output(place)
+        if self._last_call is not None and self._last_call.step == step:
+            self._last_call = None
+        self._below_frame = False
+        is_told = step is not None and step == self._framed_end and event.status != "budget"
+        if event.status != "ok" and not is_told:
+            self._lines(self._failure_lines(event))
+        self._unmet.clear()
+
+    def _failure_lines(self, event: StepFinished) -> Iterator[str]:
+        """A step that was skipped, or that failed, and what to do next."""
+        look, names_steps = self._look, self._presentation.names_steps
+        step = f"{event.place.step or ''}: " if names_steps else ""
+        if event.status == "skipped":
+            if names_steps:
+                why = f": {event.error.message}" if event.error else ""
+                mark = for_line(f"{look.glyphs.skipped} {step}skipped{why}")
+                yield look.paint("dim", look.fit(mark, look.width))
+            return
+        said = event.error.message if event.error else event.status
+        # What does not hold has been said in full; the error is the first of it in short.
+        for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
+            yield from _said(look, f"{look.glyphs.no} {step}{first}", "red")
+            yield from (look.fit(for_line(line), look.width) for line in rest)
+        if event.error and event.error.hint:
+            if event.error.code not in OF_ITEMS:
+                self._account.hint = event.error.hint
+            yield from hint_rows(for_line(event.error.hint), look.width)
+
+
+def _said(look: Look, text: str, style: Style | None = None) -> Iterator[str]:
+    """A line of ours, folded between its words."""
+    for row in sentence(for_line(text), look.width):
+        yield look.paint(style, row) if style else row
+
+
+def _note(look: Look, style: Style, text: str) -> Iterator[str]:
+    glyph = look.glyphs.dot if style == "dim" else look.glyphs.warning
+    return _said(look, f"{glyph} {text}", style)
+
+
+def _opening_lines(look: Look, event: RunStarted) -> Iterator[str]:
+    """The file, its models, the servers with what is known of them by now, and the cassette."""
+    parts = [f"{model.alias} ({model.model})" for model in event.models]
+    for server in event.servers:
+        state = counted(server.tools, "tool") if server.state == "ready" else server.state
+        parts.append(f"{server.alias} ({state})")
+    title = look.fit(for_line(event.pipeline), look.width)
+    rest = for_line("".join(f" {look.glyphs.dot} {part}" for part in parts))
+    room = max(0, look.width - cells(title))
+    yield look.paint("bold", title) + look.paint("dim", look.fit(rest, room))
+    if event.cassette is not None:
+        yield look.paint("dim", look.fit(for_line(cassette_text(event.cassette)), look.width))
+
+
+def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
+    yield ""
+    if account.annotations:
+        from aish.output.result import annotation_rows
+
+        for row, level in annotation_rows(account.annotations):
+            yield from _note(look, _LEVELS[level], row)
+    if event.exit.code:
+        first, *rest = exit_lines(event.exit)
+        yield from _said(look, first, "red")
+        yield from (for_line(f"{_INDENT}{line}") for line in rest)
+        if event.exit.hint and event.exit.hint != account.hint:
+            yield from hint_rows(for_line(event.exit.hint), look.width)
+    status, *parts = account.tally.parts(event)
+    # A line of its own: with the folder before it, it would not fit into one.
+    used = parts.pop() if event.cassette is not None else None
+    said = [status, *map(for_line, parts)]
+    first, *others = parts_in_rows(said, look.glyphs.dot, look.width)
+    style: Style = "green" if event.exit.code == 0 else "red"
+    yield look.paint(style, status) + first.removeprefix(status)
+    yield from others
+    if used is not None:
+        yield from _said(look, used)
+
+
+def _closing_of_session(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
+    if event.exit.code:
+        said = event.exit.reason or event.exit.name
+        yield from _said(look, f"{look.glyphs.no} {said}", "red")
+    parts = [counted(account.tally.answers, "answer"), tokens_text(event.usage)]
+    parts += [dollars(event.cost_usd) if event.cost_usd else "", event.folder or ""]
+    for row in parts_in_rows(list(map(for_line, parts)), look.glyphs.dot, look.width):
+        yield look.paint("dim", row)
+
+
+RUN = Presentation("the console", _closing_of_run, names_steps=True)
+SESSION = Presentation("the session", _closing_of_session, frames_commands=True)
+
+
+def call_line(look: Look, tool: str, arguments: JsonValue) -> str:
+    """Name and arguments of a call on one dim line, with the count of what does not fit."""
+    said = f"{_INDENT}{look.glyphs.call} {tool} {json_text(arguments, spaced=True)}"
+    shown = for_line(said[:_READ_AT_MOST])
+    if len(said) > _READ_AT_MOST or cells(shown) > look.width:
+        kept = look.fit(shown, look.width - len(f" +{len(said):,}"))
+        shown = f"{kept} +{len(said) - len(kept) + len(look.glyphs.cut):,}"
+    return look.paint("dim", shown)
+
+
+def _is_command(event: ToolDecided | ToolStarted | ToolFinished) -> bool:
+    """Whether a call is a local command."""
+    return event.tool == "shell__run"
+
+
+def _command_lines(look: Look, event: ToolDecided) -> Iterator[str]:
+    """The command as it was given, folded and not cut; a `$` stands before one that is run."""
+    given = event.arguments if isinstance(event.arguments, Mapping) else {}
+    words, command = given.get("argv"), str(given.get("command", ""))
+    if isinstance(words, (list, tuple)):
+        import shlex
+
+        command = shlex.join(map(str, words))
+    runs = event.verdict in {"auto", "ask-yes"}
+    for number, row in enumerate(folded(for_terminal(command), look.width - 2)):
+        mark = "$ " if runs and not number else _INDENT
+        yield look.paint("bold" if runs else "dim", f"{mark}{row}")
+
+
+def _result_lines(look: Look, finished: ToolFinished) -> Iterator[str]:
+    """The result of a call, shortened, and how it ended.
+
+    ▸ repo__file_read {"path": "README.md"}
+    │ # aish
+    │ … 40 more lines
+    ╰ 0.01 s
+    """
+    if finished.kind == "denied":
+        said = finished.content.removeprefix("[aish] ")
+        shown = look.fit(for_line(f"{_INDENT}{look.glyphs.no} {said}"), look.width)
+        yield look.paint("yellow", shown)
+        return
+    lines = finished.content.strip("\n").split("\n")
+    shown_lines = lines if len(lines) <= SHOWN_LINES + 1 else lines[:SHOWN_LINES]
+    bar = f"{_INDENT}{look.glyphs.bar} "
+    for line in shown_lines:
+        spread = line.removesuffix("\r")[:_READ_AT_MOST].replace("\t", _TAB)
+        yield look.paint("dim", bar) + look.fit(for_line(spread), look.width - len(bar))
+    if left := len(lines) - len(shown_lines):
+        yield look.paint("dim", f"{bar}{look.glyphs.cut} {counted(left, 'more line')}")
+    took = seconds_text(finished.seconds)
+    if finished.full:
+        took += f" {look.glyphs.dot} whole result: {for_line(finished.full)}"
+    failed = finished.kind != "ok"
+    label = f"{finished.kind} {look.glyphs.dot} {took}" if failed else took
+    yield _end_rule(look, label, failed=failed)
+
+
+def _end_rule(look: Look, label: str, *, failed: bool) -> str:
+    """The last line of a frame; a rule that names a failure."""
+    rule = look.glyphs.rule
+    if not failed:
+        return look.paint("dim", look.fit(f"{_INDENT}{look.glyphs.end} {label}", look.width))
+    head = look.fit(f"{_INDENT}{look.glyphs.end}{rule} {label} ", look.width)
+    return look.paint("red", head + rule * max(0, min(look.width, _LONGEST_RULE) - len(head)))
+
+
+def _with_styles(text: str) -> str:
+    """The text made fit for a terminal, but for the styles that are ours."""
+    if "\x1b" not in text:
+        return for_terminal(text)
+    return "".join(
+        part if index % 2 else for_terminal(part) for index, part in enumerate(_OURS.split(text))
+    )
+
+
+@slotted
+class OutputLock:
+    """Whose answer is shown as it comes while several steps speak at the same time.
+
+    One step alone is shown piece by piece. Where others want to be seen too, an answer is shown
+    whole once it is there, under the name of its step; one that was begun before ends there.
+    """
+
+    speaking: Place | None = None
+    """The turn whose text is drawn last on the screen, and may continue."""
+    shown_now: int = 0
+    """How much of its answer it has said without an interruption."""
+    _steps: set[str] = field(default_factory=set)
+    _shown: dict[Place, int] = field(default_factory=dict)
+    _late: set[Place] = field(default_factory=set)
+
+    def enter(self, step: str | None) -> None:
+        """A step begins."""
+        self._steps.add(step or "")
+
+    def leave(self, step: str | None) -> None:
+        """A step is over."""
+        self._steps.discard(step or "")
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether there is more than one who may want to be seen."""
+        return len(self._steps) > 1
+
+    def may_speak(self, place: Place, *, crowded: bool) -> bool:
+        """Whether a turn that does not speak may begin now; if not, it is shown when it is over."""
+        if place in self._late or crowded or place in self._shown:
+            self._late.add(place)
+            return False
+        return True
+
+    def speak(self, place: Place) -> None:
+        """What is drawn from now on is of this turn."""
+        self.interrupt()
+        self.speaking = place
+
+    def interrupt(self) -> None:
+        """Something else was shown: what comes now is no continuation."""
+        if self.speaking is not None and self.shown_now:
+            self._shown[self.speaking] = self._shown.get(self.speaking, 0) + self.shown_now
+        self.speaking, self.shown_now = None, 0
+
+    def shown(self, place: Place) -> int:
+        """How much of a turn's answer was shown."""
+        return self._shown.get(place, 0) + (self.shown_now if place == self.speaking else 0)
+
+    def forget(self, place: Place) -> bool:
+        """A turn is over or void; whether any of it was shown."""
+        if place == self.speaking:
+            self.interrupt()
+        self._late.discard(place)
+        return self._shown.pop(place, 0) > 0
+
+
+@slotted
+class Waits:
+    """What is waited for, in the words of a spinner: models by step, calls by place."""
+
+    _models: dict[str, str] = field(default_factory=dict)
+    _calls: dict[Place, str] = field(default_factory=dict)
+
+    def model(self, place: Place, what: str) -> None:
+        """A step's model has something to do."""
+        self._models[place.step or ""] = what
+
+    def over(self, place: Place) -> None:
+        """A step's model has done it."""
+        self._models.pop(place.step or "", None)
+
+    def step_over(self, step: str | None) -> None:
+        """Nothing of a step is waited for any more."""
+        self._models.pop(step or "", None)
+        for place in [place for place in self._calls if place.step == step]:
+            del self._calls[place]
+
+    def call(self, place: Place, tool: str) -> None:
+        """A call is on its way."""
+        self._calls[place] = for_line(tool)
+
+    def answered(self, place: Place) -> None:
+        """It came back."""
+        self._calls.pop(place, None)
+
+    def progress(self, event: ToolProgress) -> None:
+        """How far a call is."""
+        total = "" if event.total is None else f"/{event.total:g}"
+        said = f" {event.message}" if event.message else ""
+        if event.place in self._calls:
+            self._calls[event.place] = for_line(f"{event.tool} {event.progress:g}{total}{said}")
+
+    def text(self) -> str:
+        """All of it; each with its step where there are several."""
+        by_step: dict[str, list[str]] = {step: [what] for step, what in self._models.items()}
+        for place, what in self._calls.items():
+            by_step.setdefault(place.step or "", []).append(what)
+        if len(by_step) == 1:
+            return ", ".join(next(iter(by_step.values())))
+        return ", ".join(f"{for_line(step)}: {' + '.join(w)}" for step, w in by_step.items())
+
+
+class ItemDisplay:
+    """Counts what happens in items, and has the screen show it: a display, then a summary (B4)."""
+
+    def __init__(self, screen: Screen) -> None:
+        self._screen = screen
+        self._look = screen.look
+        self._batches = Batches()
+        self._log: ItemLog | None = None if screen.look.animate else ItemLog()
+
+    @property
+    def are_shown(self) -> bool:
+        """Whether any step has items that run now."""
+        return bool(self._batches.running)
+
+    def step_started(self, event: StepStarted) -> None:
+        """A step begins, with items or without."""
+        self._batches.step_started(event, self._screen.now())
+
+    def take(self, event: Event) -> None:
+        """Something happens to an item, or in it."""
+        match event:
+            case ItemStarted():
+                self._item_started(event)
+            case ItemFinished():
+                batch = self._batches.of(event.place)
+                if batch is not None and batch.step == event.place.step:
+                    now = self._screen.now()
+                    failure = batch.finish(event, now)
+                    if self._log is not None:
+                        self._lines(self._log.finished(batch, failure, now))
+            case _:
+                batch = self._batches.of(event.place)
+                if batch is not None and self._batches.counted(batch, event):
+                    self._notice(event)
+
+    def step_finished(self, event: StepFinished) -> None:
+        """The step is over: its summary stays."""
+        batch = self._batches.ended(event.place.step)
+        if batch is None:
+            return
+        if not self._batches.running:
+            self._screen.pin(None)
+        self._screen.line()
+        name = self._look.fit(for_line(f"{self._look.glyphs.step} {batch.step}"), self._look.width)
+        self._screen.line(self._look.paint("bold", name))
+        parts = closing_parts(batch, event.seconds)
+        for row in parts_in_rows(parts, self._look.glyphs.dot, self._look.width, "  "):
+            self._screen.line(self._look.fit(row, self._look.width))
+        if self._log is None:
+            self._failures(batch)
+        for code, count in self._batches.untold(batch):
+            if code != "throttled":
+                self._screen.line(
+                    self._look.paint("dim", for_line(f"  {count:,} more of `{code}`"))
+                )
+
+    def _failures(self, batch: Batch) -> None:
+        for message, cause in batch.causes.items():
+            others = "" if cause.count == 1 else f" and {cause.count - 1:,} more"
+            mark = for_line(f"  {self._look.glyphs.no} {cause.first}{others}: {message}")
+            self._screen.line(self._look.paint("red", self._look.fit(mark, self._look.width)))
+        more = batch.failed - sum(cause.count for cause in batch.causes.values())
+        if more > 0:
+            self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
+
+    def _item_started(self, event: ItemStarted) -> None:
+        is_first = not self._batches.running
+        batch = self._batches.item_started(event, self._screen.now())
+        if batch is None:
+            return
+        if is_first:
+            self._screen.pin(self._drawn)
+        if self._log is not None:
+            self._lines(self._log.began(batch, self._screen.now()))
+
+    def _drawn(self, width: int, height: int) -> Sequence[str]:
+        # By the thread that draws: to import rich takes as long as some requests do.
+        from aish.output.progress_panel import panel_lines
+
+        batches: list[Batch] = list(self._batches.running.values())
+        return panel_lines(batches, self._look, width, height, self._screen.now())
+
+    def _notice(self, event: Event) -> None:
+        if isinstance(event, Notice) and (self._log is not None or event.code != "throttled"):
+            where = f"{event.place.step} {event.place.item}"
+            said = for_line(f"{self._look.glyphs.warning} {where}: {event.text}")
+            self._screen.line(self._look.paint("yellow", self._look.fit(said, self._look.width)))
+
+    def _lines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self._screen.line(for_line(line))

@@ -1,1 +1,0 @@
-"""How far the items of `foreach` steps are."""
