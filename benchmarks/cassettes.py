@@ -21,8 +21,8 @@ _MORE_ROUNDS = 8
 _WRITE = f"""
 import sys
 from pathlib import Path
-from aish.cassettes.interaction import Chunk, Head, Interaction, Request, Response
-from aish.cassettes.layout import whole
+from aish.cassettes.format.interaction import Chunk, Head, Interaction, Request, Response
+from aish.cassettes.format.layout import whole
 def exchange(number):
     body = b'{{"model": "mock", "messages": [{{"role": "user", "content": "%d %s"}}]}}' % (
         number, b"word " * 200)
@@ -39,7 +39,7 @@ Path(sys.argv[1]).write_text(text, encoding="utf-8")
 _LOAD = """
 import sys, time
 from pathlib import Path
-from aish.cassettes.file import load
+from aish.cassettes.format.file import load
 begun = time.perf_counter()
 cassette = load(Path(sys.argv[1]))
 print(time.perf_counter() - begun, len(cassette.interactions))

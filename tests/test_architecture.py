@@ -41,10 +41,10 @@ ALLOWED = {
     "packs/git_child.py": {"pygit2"},
     "cassettes/": {"anyio"},
     "cassettes/http.py": {"anyio", "httpx"},
-    "cassettes/layout.py": {"yaml"},
+    "cassettes/format/layout.py": {"yaml"},
     "cassettes/scrub.py": {"yaml"},
-    "cassettes/reading.py": {"yaml"},
-    "cassettes/vcrpy.py": {"vcr"},
+    "cassettes/format/file_reader.py": {"yaml"},
+    "cassettes/format/vcrpy.py": {"vcr"},
     "items/": set(),
     "reports/": set(),
     "reports/otel/export.py": {"opentelemetry", "requests"},
@@ -93,14 +93,15 @@ ALONE = {
         system/process/reaper_process.py
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
-        cassettes/mismatch.py cassettes/reading.py cassettes/renumber.py cli/resuming.py
-        cli/spreading.py engine/execution/foreach.py engine/plan/validation/expectations.py
-        engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
-        output/markdown/render.py output/progress_panel.py
-        shell/bootstrap.py system/secrets/encodings.py templates/sandbox.py
+        cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
+        cli/resuming.py cli/spreading.py engine/execution/foreach.py
+        engine/plan/validation/expectations.py engine/steps/prompt_inputs.py
+        features/recording/command.py mcp/client/resource_list.py output/markdown/render.py
+        output/progress_panel.py shell/bootstrap.py system/secrets/encodings.py
+        templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
-        agent/sampling.py agent/tool_round.py cassettes/store.py config/decode.py
+        agent/sampling.py agent/tool_round.py cassettes/replay/store.py config/decode.py
         engine/expectations/calls.py engine/expectations/text.py
         features/cluster/worker_session.py mcp/client/negotiate.py mcp/client/session.py
         reports/otel/spans.py shell/export/rehearsal.py shell/loop.py
@@ -110,9 +111,9 @@ ALONE = {
         shell/local/proposals.py features/cluster/local_workers.py
     """,
     "today's leftovers, to merge into the module that imports them": """
-        cassettes/hiding.py cli/journal_lost.py cli/reporting.py cli/staging.py
-        config/overrides.py engine/execution/concurrency.py features/cluster/leased_meter.py
-        output/terminal/answer.py shell/columns.py shell/status_line.py terminal/form.py
+        cli/journal_lost.py cli/reporting.py cli/staging.py config/overrides.py
+        engine/execution/concurrency.py features/cluster/leased_meter.py output/terminal/answer.py
+        shell/columns.py shell/status_line.py terminal/form.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no

@@ -12,11 +12,17 @@ import anyio
 import httpx
 from anyio.lowlevel import checkpoint
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.exchange import Exchange
-from aish.cassettes.interaction import NO_ANSWER, NO_ANSWER_REASON, Headers, Request, Response
-from aish.cassettes.recorder import LEFT, CassetteRecorder, Kind
-from aish.cassettes.rpc import Said, peek
+from aish.cassettes.format.interaction import (
+    NO_ANSWER,
+    NO_ANSWER_REASON,
+    CassetteMissError,
+    Exchange,
+    Headers,
+    Request,
+    Response,
+)
+from aish.cassettes.format.rpc import Said, peek
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind
 
 _KINDS: tuple[type[httpx.TransportError], ...] = (
     httpx.CloseError,

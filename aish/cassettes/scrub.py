@@ -9,11 +9,11 @@ from typing import Any
 
 import yaml
 
-from aish.cassettes.edits import text_of
-from aish.cassettes.file import parse
-from aish.cassettes.interaction import Headers, Interaction
-from aish.cassettes.layout import END, chunks_text, document
-from aish.cassettes.redact import redact
+from aish.cassettes.format.edits import text_of
+from aish.cassettes.format.file import parse
+from aish.cassettes.format.interaction import Headers, Interaction
+from aish.cassettes.format.layout import END, chunks_text, document
+from aish.cassettes.record.redact import redact
 from aish.core.frozen import frozen
 from aish.system.secrets.secrets import Secrets
 

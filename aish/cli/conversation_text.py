@@ -4,7 +4,8 @@ import json
 from collections.abc import Iterator, Sequence
 from typing import assert_never
 
-from aish.cassettes.conversation import (
+from aish.cassettes.format.interaction import Head
+from aish.cassettes.inspect.conversation import (
     AskedCall,
     Handshake,
     LocalCommand,
@@ -14,7 +15,6 @@ from aish.cassettes.conversation import (
     Part,
     ServerExchange,
 )
-from aish.cassettes.interaction import Head
 from aish.cli.folding import folded
 from aish.core.json import JsonValue
 from aish.core.phrases import counted, shorten, shorten_counted

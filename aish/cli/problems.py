@@ -78,7 +78,7 @@ def _read(path: Path) -> tuple[str, ...]:
 
 def _may_hold_credential(line: str) -> bool:
     """Whether something in a line is not for a log."""
-    from aish.cassettes.scan import scan_text
+    from aish.cassettes.record.secret_scan import scan_text
     from aish.system.secrets.secrets import names_credential
 
     named = any(name not in _OURS and names_credential(name) for name in _KEY.findall(line))

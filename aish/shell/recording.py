@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import UNFINISHED
+from aish.cassettes.format.file import UNFINISHED
+from aish.cassettes.format.interaction import CassetteFileError
 from aish.core.events import NOWHERE, Notice
 from aish.core.protocols import Emit
 from aish.engine.environment import Recorder

@@ -8,11 +8,11 @@ import anyio
 import httpx
 from anyio.abc import SocketAttribute, SocketStream
 
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.matching import Matching
-from aish.cassettes.path_placeholders import NOWHERE, PathPlaceholders
-from aish.cassettes.recorder import CassetteRecorder, Kind, RecorderRules, Way
-from aish.cassettes.recording import Recording
+from aish.cassettes.format.interaction import Interaction
+from aish.cassettes.format.path_placeholders import NOWHERE, PathPlaceholders
+from aish.cassettes.record.file_writer import Recording
+from aish.cassettes.record.recorder import CassetteRecorder, Kind, RecorderRules, Way
+from aish.cassettes.replay.matching import Matching
 from aish.system.clock import SystemClock
 from aish.system.secrets.secrets import Secrets
 

@@ -11,12 +11,12 @@ from mcp_rosters import dynamic_registry
 from mcp_scenes import play, registry
 from waits import longest_wait
 
-from aish.cassettes.file import load
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.matching import Matching
-from aish.cassettes.path_placeholders import NOWHERE
-from aish.cassettes.recorder import CassetteRecorder, Kind, RecorderRules, Way
-from aish.cassettes.recording import Recording
+from aish.cassettes.format.file import load
+from aish.cassettes.format.interaction import Interaction
+from aish.cassettes.format.path_placeholders import NOWHERE
+from aish.cassettes.record.file_writer import Recording
+from aish.cassettes.record.recorder import CassetteRecorder, Kind, RecorderRules, Way
+from aish.cassettes.replay.matching import Matching
 from aish.core.events import ServerInfo
 from aish.core.protocols import Progress
 from aish.mcp.recorded.cassette_adapter import RunCassetteAdapter

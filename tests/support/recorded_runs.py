@@ -6,8 +6,8 @@ from pathlib import Path
 
 from cassette_exchanges import CHAT, HEAD, answer, delta, streamed
 
-from aish.cassettes.interaction import Head, Interaction, Request, Response
-from aish.cassettes.layout import whole
+from aish.cassettes.format.interaction import Head, Interaction, Request, Response
+from aish.cassettes.format.layout import whole
 
 FILES = "mcp+stdio://files"
 TOOLS = [{"type": "function", "function": {"name": "files__read", "parameters": {}}}]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from aish.cassettes.file import shown
+from aish.cassettes.format.file import shown
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode

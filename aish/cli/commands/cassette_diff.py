@@ -6,8 +6,8 @@ from typing import Annotated
 
 import typer
 
-from aish.cassettes.file import load
-from aish.cassettes.trajectory import Comparison, compare, comparison_lines
+from aish.cassettes.format.file import load
+from aish.cassettes.inspect.trajectory import Comparison, compare, comparison_lines
 from aish.cli.options import Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode

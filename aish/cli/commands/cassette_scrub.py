@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from aish.cassettes.file import content_of, require_cassette
+from aish.cassettes.format.file import content_of, require_cassette
 from aish.cassettes.scrub import Scrubbed, scrubbed
 from aish.cli.boundary import say
 from aish.cli.loading import read_stdin

@@ -6,9 +6,9 @@ from typing import Annotated
 
 import typer
 
-from aish.cassettes.conversation import Part, conversation
-from aish.cassettes.file import load
-from aish.cassettes.interaction import Cassette
+from aish.cassettes.format.file import load
+from aish.cassettes.format.interaction import Cassette
+from aish.cassettes.inspect.conversation import Part, conversation
 from aish.cli.conversation_text import head_lines, part_lines
 from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from aish.cassettes.scan import scan_text
+from aish.cassettes.record.secret_scan import scan_text
 from aish.cli.importing.draft import Draft, Section, as_section, as_text, variable_name
 from aish.config.environment import variables
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, to_data

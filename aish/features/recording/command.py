@@ -9,9 +9,8 @@ from typing import NoReturn
 
 import anyio
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.interaction import Request, Response
-from aish.cassettes.recorder import LEFT, CassetteRecorder
+from aish.cassettes.format.interaction import CassetteMissError, Request, Response
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import ended, not_started

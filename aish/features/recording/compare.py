@@ -10,7 +10,9 @@ from dataclasses import replace
 from typing import Final
 
 from aish.agent.runtime import add_cost, add_usage
-from aish.cassettes.conversation import (
+from aish.cassettes.format.interaction import Interaction, Request
+from aish.cassettes.format.json_body import at, items, json_or_text, word
+from aish.cassettes.inspect.conversation import (
     AskedCall,
     LocalCommand,
     ModelTurn,
@@ -20,9 +22,7 @@ from aish.cassettes.conversation import (
     conversation,
     endpoint_of,
 )
-from aish.cassettes.interaction import Interaction, Request
-from aish.cassettes.json_body import at, items, json_or_text, word
-from aish.cassettes.trajectory import Call, ModelRequest, Totals, Trajectory
+from aish.cassettes.inspect.trajectory import Call, ModelRequest, Totals, Trajectory
 from aish.config.model import ModelEntry
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue

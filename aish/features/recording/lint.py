@@ -10,7 +10,12 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
-from aish.cassettes.conversation import (
+from aish.cassettes.format.edits import text_of
+from aish.cassettes.format.file import load, partial
+from aish.cassettes.format.interaction import Cassette, Headers, Interaction
+from aish.cassettes.format.json_body import at, items, json_messages
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.inspect.conversation import (
     Handshake,
     LocalCommand,
     ModelTurn,
@@ -19,13 +24,8 @@ from aish.cassettes.conversation import (
     is_to_server,
     server_of,
 )
-from aish.cassettes.edits import text_of
-from aish.cassettes.file import load, partial
-from aish.cassettes.interaction import Cassette, Headers, Interaction
-from aish.cassettes.json_body import at, items, json_messages
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.redact import SENSITIVE
-from aish.cassettes.scan import scan, scan_text
+from aish.cassettes.record.redact import SENSITIVE
+from aish.cassettes.record.secret_scan import scan, scan_text
 from aish.config.model import CallStep, CassetteSettings, Pipeline, Prompt, PromptStep, RunStep
 from aish.core.errors import AishError, UsageError
 from aish.core.frozen import frozen
@@ -323,7 +323,7 @@ def check(subject: Subject, allow: Sequence[str] = ()) -> Checked:
 
 def _for_others(path: Path, cassette: Cassette) -> Iterator[str]:
     """What other readers of the format would make of it (C1)."""
-    from aish.cassettes.vcrpy import difference
+    from aish.cassettes.format.vcrpy import difference
 
     if (said := difference(path, cassette)) is not None:
         yield said

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 
-from aish.cassettes.conversation import Answer, AskedCall, left_or_broken, tool_names
-from aish.cassettes.edits import text_of
-from aish.cassettes.interaction import Response
-from aish.cassettes.recorder import LEFT
+from aish.cassettes.format.edits import text_of
+from aish.cassettes.format.interaction import Response
+from aish.cassettes.inspect.conversation import Answer, AskedCall, left_or_broken, tool_names
+from aish.cassettes.record.recorder import LEFT
 from aish.core.events import NOWHERE
 from aish.core.json import JsonObject
 from aish.core.messages import Delta, Finish, ReasoningPiece, TextPiece, Usage
@@ -55,7 +55,7 @@ def _answer(deltas: Iterable[Delta], trouble: str | None) -> Answer:
 
 
 def _refusal(response: Response) -> str:
-    from aish.cassettes.json_body import at, json_object, word
+    from aish.cassettes.format.json_body import at, json_object, word
 
     body = text_of(response.body[: 64 * 1024])
     found = json_object(body)

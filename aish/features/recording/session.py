@@ -13,16 +13,21 @@ from pathlib import Path
 
 from anyio.lowlevel import checkpoint
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.exchange import Exchange
-from aish.cassettes.file import failed, load, partial, shown
+from aish.cassettes.format.file import failed, load, partial, shown
+from aish.cassettes.format.interaction import (
+    Cassette,
+    CassetteFileError,
+    Exchange,
+    Head,
+    Interaction,
+    Request,
+    in_order,
+)
+from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Cassette, Head, Interaction, Request
-from aish.cassettes.matching import Matching
-from aish.cassettes.numbering import in_order
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.recorder import LEFT, CassetteRecorder, Kind, RecorderRules, Way, kind_of
-from aish.cassettes.recording import Recording, require_place
+from aish.cassettes.record.file_writer import Recording, require_place
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind, RecorderRules, Way, kind_of
+from aish.cassettes.replay.matching import Matching
 from aish.config.model import ModelEntry, Pipeline
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import NOWHERE, CassetteInfo, CassetteMode, CassetteUse, Event, Level, Notice
@@ -419,7 +424,7 @@ def end_tape(found: RunRecorder, state: FinalState, emit: Emit) -> RecordingEnd:
 def _compared(tape: RunRecorder) -> str:
     """What the live model did otherwise than the recorded one (C7)."""
     # Only here: these take milliseconds, and hardly any run compares.
-    from aish.cassettes.trajectory import compare, comparison_lines
+    from aish.cassettes.inspect.trajectory import compare, comparison_lines
     from aish.features.recording.compare import Following, asked_for
 
     following = tape.following

@@ -6,7 +6,10 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from aish.cassettes.conversation import (
+from aish.cassettes.format.edits import text_of
+from aish.cassettes.format.interaction import Interaction
+from aish.cassettes.format.json_body import at, items, json_object, json_or_text
+from aish.cassettes.inspect.conversation import (
     AskedCall,
     LocalCommand,
     ModelTurn,
@@ -20,9 +23,6 @@ from aish.cassettes.conversation import (
     server_of,
     tool_names,
 )
-from aish.cassettes.edits import text_of
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.json_body import at, items, json_object, json_or_text
 from aish.config.loader import load_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
@@ -129,7 +129,7 @@ def _of_journal(path: Path) -> Calls:
 
 def _of_cassette(path: Path, pipeline: Pipeline | None) -> Calls:
     # Here and not above: a journal is read without them.
-    from aish.cassettes.file import load
+    from aish.cassettes.format.file import load
 
     interactions = load(path).interactions
     return made_of_cassette(interactions, pipeline or pipeline_of(path))

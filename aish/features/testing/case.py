@@ -13,8 +13,8 @@ from time import monotonic
 
 import anyio
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import shown
+from aish.cassettes.format.file import shown
+from aish.cassettes.format.interaction import CassetteFileError
 from aish.config.inputs import complete_inputs
 from aish.config.model import Expectation
 from aish.core.errors import AishError, ExitCode, UsageError

@@ -13,7 +13,7 @@ from time import monotonic
 from types import FrameType
 from typing import NoReturn, Protocol, Self
 
-from aish.cassettes.file import shown
+from aish.cassettes.format.file import shown
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen, slotted
 from aish.core.phrases import counted

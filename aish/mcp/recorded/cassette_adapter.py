@@ -17,12 +17,10 @@ from typing import Any
 import anyio
 from anyio.abc import TaskGroup
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.exchange import Exchange
+from aish.cassettes.format.interaction import CassetteMissError, Exchange, Request, Response
+from aish.cassettes.format.rpc import Said, message_of, peek
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Request, Response
-from aish.cassettes.recorder import LEFT, CassetteRecorder
-from aish.cassettes.rpc import Said, message_of, peek
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject
 from aish.mcp.protocol import messages

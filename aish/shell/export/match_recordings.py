@@ -3,11 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from aish.cassettes.conversation import ModelTurn, conversation
-from aish.cassettes.file import load, partial
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.numbering import numbered
-from aish.cassettes.recorder import kind_of
+from aish.cassettes.format.file import load, partial
+from aish.cassettes.format.interaction import Interaction, numbered
+from aish.cassettes.inspect.conversation import ModelTurn, conversation
+from aish.cassettes.record.recorder import kind_of
 from aish.core.frozen import frozen
 from aish.features.recording.recorded_answer import read_answer
 from aish.shell.export.session_log import Deeds, Said

@@ -6,14 +6,20 @@ from pathlib import Path
 
 import anyio
 
-from aish.cassettes.conversation import chat_request, messages_of
-from aish.cassettes.edits import edited_response, text_of
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.interaction import Cassette, Head, Interaction, Request, Response
-from aish.cassettes.matching import Matching
-from aish.cassettes.numbering import numbered
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.recorder import Kind, RecorderRules
+from aish.cassettes.format.edits import edited_response, text_of
+from aish.cassettes.format.interaction import (
+    Cassette,
+    CassetteMissError,
+    Head,
+    Interaction,
+    Request,
+    Response,
+    numbered,
+)
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.inspect.conversation import chat_request, messages_of
+from aish.cassettes.record.recorder import Kind, RecorderRules
+from aish.cassettes.replay.matching import Matching
 from aish.config.model import Pipeline
 from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
 from aish.core.frozen import frozen

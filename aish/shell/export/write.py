@@ -4,11 +4,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from aish.cassettes.file import partial
-from aish.cassettes.interaction import Head, Interaction
-from aish.cassettes.recording import Recording
-from aish.cassettes.redact import redact_head
-from aish.cassettes.refusal import refuse_secrets
+from aish.cassettes.format.file import partial
+from aish.cassettes.format.interaction import Head, Interaction
+from aish.cassettes.record.file_writer import Recording
+from aish.cassettes.record.redact import redact_head
+from aish.cassettes.record.secret_scan import refuse_secrets
 from aish.core.errors import ExitCode, UsageError
 from aish.core.frozen import frozen
 from aish.features.recording.session import recorder_of

@@ -11,8 +11,8 @@ from model_endpoint import text_reply
 from recorded_runs import asks, command, read, run_of, says, session, write
 from syrupy.assertion import SnapshotAssertion
 
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.layout import opening, whole
+from aish.cassettes.format.interaction import Interaction, Request, Response
+from aish.cassettes.format.layout import opening, whole
 
 VALUE = 'pä"ss/word+42'
 KEY = "sk-" + "abcdefghijABCDEFGHIJ0123456789"

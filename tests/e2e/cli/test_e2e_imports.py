@@ -13,18 +13,16 @@ HEAVY |= {"httpcore", "h11"}
 
 # What prepares and writes a recording, and what people are shown of one.
 LATE = {
-    "conversation",
-    "hiding",
-    "refusal",
-    "json_body",
-    "layout",
-    "mismatch",
-    "reading",
-    "redact",
-    "renumber",
-    "scan",
-    "stream_text",
-    "trajectory",
+    "inspect.conversation",
+    "format.json_body",
+    "format.layout",
+    "replay.mismatch",
+    "format.file_reader",
+    "record.redact",
+    "replay.renumber",
+    "record.secret_scan",
+    "format.stream_text",
+    "inspect.trajectory",
 }
 
 _AT_END = """
@@ -152,7 +150,7 @@ def test_a_recording_imports_what_writes_it_only_after_its_first_byte(
     recording = imported(project, *arguments, "--record", "c.yaml", script=_AT_FIRST_BYTE)
 
     more = recording - plain
-    assert "aish.cassettes.recorder" in more
+    assert "aish.cassettes.record.recorder" in more
     assert more & {*HEAVY, *(f"aish.cassettes.{name}" for name in LATE)} == set()
     assert [name for name in more if not name.startswith("aish.")] == []
 
@@ -169,9 +167,15 @@ def test_a_recording_and_a_replay_import_nothing_that_only_a_comparison_needs(
 
     for modules in (recording, replay):
         assert modules & {*HEAVY, "jsonschema", "aish.features.recording.compare"} == set()
-        assert "aish.cassettes.trajectory" not in modules
-        assert "aish.cassettes.conversation" not in modules
+        assert "aish.cassettes.inspect.trajectory" not in modules
+        assert "aish.cassettes.inspect.conversation" not in modules
     # A replay writes nothing, and one without a miss explains none.
     assert (
-        replay & {"aish.cassettes.scan", "aish.cassettes.mismatch", "aish.cassettes.scrub"} == set()
+        replay
+        & {
+            "aish.cassettes.record.secret_scan",
+            "aish.cassettes.replay.mismatch",
+            "aish.cassettes.scrub",
+        }
+        == set()
     )

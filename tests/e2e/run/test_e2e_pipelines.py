@@ -13,8 +13,8 @@ import vcr
 from cli_process import Aish, without_network
 from e2e_project import Project
 
-from aish.cassettes.file import load
-from aish.cassettes.interaction import Interaction
+from aish.cassettes.format.file import load
+from aish.cassettes.format.interaction import Interaction
 from aish.config.loader import load_pipeline
 
 TOP = Path(__file__).parents[3]

@@ -11,10 +11,10 @@ from cli_process import Running
 from e2e_project import ModelEndpoints, Project, processes_in, stdio, wait_gone
 from model_endpoint import text_reply
 
-from aish.cassettes.file import load
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.layout import whole
-from aish.cassettes.recorder import LEFT
+from aish.cassettes.format.file import load
+from aish.cassettes.format.interaction import Interaction
+from aish.cassettes.format.layout import whole
+from aish.cassettes.record.recorder import LEFT
 
 TWO = """
 prompt: "Say {{ inputs.word }}"

@@ -10,11 +10,18 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import LARGEST, load, parse, partial, shown
-from aish.cassettes.interaction import Cassette, Chunk, Head, Interaction, Request, Response
-from aish.cassettes.layout import entry, opening, whole
-from aish.cassettes.recording import Recording
+from aish.cassettes.format.file import LARGEST, load, parse, partial, shown
+from aish.cassettes.format.interaction import (
+    Cassette,
+    CassetteFileError,
+    Chunk,
+    Head,
+    Interaction,
+    Request,
+    Response,
+)
+from aish.cassettes.format.layout import entry, opening, whole
+from aish.cassettes.record.file_writer import Recording
 
 NAMES = st.text(max_size=20).map(lambda text: f"x{text}").filter(lambda t: "\ud800" not in t)
 

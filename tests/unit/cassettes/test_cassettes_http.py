@@ -28,10 +28,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from waits import waits_of
 
-from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.format.interaction import (
+    CassetteMissError,
+    Chunk,
+    Interaction,
+    Request,
+    Response,
+)
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Chunk, Interaction, Request, Response
-from aish.cassettes.recorder import LEFT, CassetteRecorder
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.models.transport import beginning_of, body_of
 
 pytestmark = pytest.mark.anyio

@@ -5,12 +5,10 @@ from cassette_exchanges import CHAT, answer, chat, message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.ignored import Ignored
-from aish.cassettes.interaction import Interaction, Request
-from aish.cassettes.matching import Matching
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.store import Store
+from aish.cassettes.format.interaction import CassetteMissError, Interaction, Request
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.replay.matching import Ignored, Matching
+from aish.cassettes.replay.store import Store
 from aish.core.errors import UsageError
 
 PLAIN = Matching()

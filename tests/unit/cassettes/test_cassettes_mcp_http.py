@@ -21,10 +21,15 @@ from cassette_tapes import (
     tape,
 )
 
-from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.format.interaction import (
+    CassetteMissError,
+    Chunk,
+    Interaction,
+    Request,
+    Response,
+)
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Chunk, Interaction, Request, Response
-from aish.cassettes.recorder import LEFT, CassetteRecorder
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 
 pytestmark = pytest.mark.anyio
 URL = "http://127.0.0.1:9/mcp"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 from work import work_of
 
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.redact import redact
-from aish.cassettes.scan import scan
+from aish.cassettes.format.interaction import Interaction, Request, Response
+from aish.cassettes.record.redact import redact
+from aish.cassettes.record.secret_scan import scan
 from aish.system.secrets.secrets import Secrets
 
 RANDOM = random.Random(7).randbytes(3000)

@@ -10,12 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from work import work_of
 
-from aish.cassettes.edits import Edit, edited_response, text_of
-from aish.cassettes.hiding import hidden
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.redact import SENSITIVE, redact, redact_head
-from aish.cassettes.scan import scan, scan_text
+from aish.cassettes.format.edits import Edit, edited_response, text_of
+from aish.cassettes.format.interaction import Interaction, Request, Response
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.record.redact import SENSITIVE, hidden, redact, redact_head
+from aish.cassettes.record.secret_scan import scan, scan_text
 from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from aish.cassettes.interaction import Request
-from aish.cassettes.redact import redact_request
-from aish.cassettes.repeated import Repeated
+from aish.cassettes.format.interaction import Request
+from aish.cassettes.record.redact import redact_request
+from aish.cassettes.record.repeated_secrets import Repeated
 from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42yz'

@@ -6,10 +6,9 @@ import pytest
 import yaml
 from cassette_exchanges import HEAD, answer, chat, delta, exchange, streamed
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import parse
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.layout import whole
+from aish.cassettes.format.file import parse
+from aish.cassettes.format.interaction import CassetteFileError, Interaction, Request, Response
+from aish.cassettes.format.layout import whole
 from aish.cassettes.scrub import Scrubbed, scrubbed
 from aish.system.secrets.secrets import Secrets
 

@@ -9,8 +9,8 @@ from urllib.parse import quote, unquote
 import pytest
 from work import work_of
 
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.redact import redact
+from aish.cassettes.format.interaction import Interaction, Request, Response
+from aish.cassettes.record.redact import redact
 from aish.system.secrets.secrets import Secrets
 
 Way = Callable[[str], str]

@@ -7,10 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.interaction import Interaction, Request
-from aish.cassettes.matching import Matching
-from aish.cassettes.store import Store
+from aish.cassettes.format.interaction import CassetteMissError, Interaction, Request
+from aish.cassettes.replay.matching import Matching
+from aish.cassettes.replay.store import Store
 from aish.core.errors import ExitCode
 
 RULES = Matching()

@@ -20,13 +20,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from work import work_of
 
-from aish.cassettes.errors import CassetteFileError, CassetteMissError
-from aish.cassettes.file import load, partial
+from aish.cassettes.format.file import load, partial
+from aish.cassettes.format.interaction import (
+    CassetteFileError,
+    CassetteMissError,
+    Interaction,
+    Request,
+    Response,
+)
+from aish.cassettes.format.path_placeholders import PathPlaceholders
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.recorder import LEFT, CassetteRecorder, Kind, Way
-from aish.cassettes.recording import Recording
+from aish.cassettes.record.file_writer import Recording
+from aish.cassettes.record.recorder import LEFT, CassetteRecorder, Kind, Way
 from aish.system.secrets.secrets import Secrets
 
 VALUE = 'pä"ss/word+42'
@@ -310,8 +315,8 @@ def test_no_yaml_is_imported_before_the_first_answer_is_complete(tmp_path: Path)
     code = (
         "import sys, pathlib\n"
         "from aish.cassettes.http import taped\n"
-        "from aish.cassettes.recording import Recording\n"
-        "from aish.cassettes.interaction import Head\n"
+        "from aish.cassettes.record.file_writer import Recording\n"
+        "from aish.cassettes.format.interaction import Head\n"
         "with Recording(pathlib.Path(sys.argv[1]), Head(False, 'r', 'c')):\n"
         "    print('yaml' in sys.modules, 'vcr' in sys.modules)\n"
     )
@@ -351,7 +356,7 @@ def test_a_recording_that_is_killed_leaves_what_it_had_and_no_lock(tmp_path: Pat
     code = (
         "import os, pathlib, signal, sys\n"
         "from cassette_exchanges import HEAD, exchange\n"
-        "from aish.cassettes.recording import Recording\n"
+        "from aish.cassettes.record.file_writer import Recording\n"
         "Recording(pathlib.Path(sys.argv[1]), HEAD).append(exchange())\n"
         "os.kill(os.getpid(), signal.SIGKILL)\n"
     )

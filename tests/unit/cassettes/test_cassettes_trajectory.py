@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.trajectory import (
+from aish.cassettes.inspect.trajectory import (
     Call,
     ModelRequest,
     Settings,

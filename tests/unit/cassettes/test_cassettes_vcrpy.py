@@ -13,11 +13,11 @@ from vcr.cassette import Cassette as VcrCassette
 from vcr.errors import CannotOverwriteExistingCassetteException
 
 import aish.cassettes
-from aish.cassettes.file import load
+from aish.cassettes.format.file import load
+from aish.cassettes.format.interaction import Interaction
+from aish.cassettes.format.vcrpy import difference
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.recording import Recording
-from aish.cassettes.vcrpy import difference
+from aish.cassettes.record.file_writer import Recording
 
 PARTS = ["uri", "method", "body"]
 EVENTS = [delta("Grüß "), delta("Gott 🙂"), b"data: [DONE]\n\n"]

@@ -21,7 +21,8 @@ from recorded_runs import (
 from syrupy.assertion import SnapshotAssertion
 from work import work_of
 
-from aish.cassettes.conversation import (
+from aish.cassettes.format.interaction import Interaction, Request, Response
+from aish.cassettes.inspect.conversation import (
     Handshake,
     LocalCommand,
     ModelTurn,
@@ -30,7 +31,6 @@ from aish.cassettes.conversation import (
     ServerExchange,
     conversation,
 )
-from aish.cassettes.interaction import Interaction, Request, Response
 from aish.cli.conversation_text import head_lines, part_lines
 from aish.core.events import NOWHERE, Asked, TurnFinished
 from aish.core.messages import Usage

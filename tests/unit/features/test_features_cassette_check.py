@@ -5,7 +5,7 @@ import pytest
 from cassette_exchanges import HEAD, answer, exchange
 from recorded_runs import asks, command, read, run_of, says, session, write
 
-from aish.cassettes.interaction import Head, Interaction, Request, Response
+from aish.cassettes.format.interaction import Head, Interaction, Request, Response
 from aish.config.model import CassetteSettings
 from aish.core.errors import PipelineError, UsageError
 from aish.engine.plan.plan import load_checked

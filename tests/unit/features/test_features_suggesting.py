@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import asks, called, calls, command, read, rpc, says, session
 
-from aish.cassettes.interaction import Interaction, Request
+from aish.cassettes.format.interaction import Interaction, Request
 from aish.config.loader import load_pipeline
 from aish.core.events import Event, Place, ToolDecided, ToolStarted, Verdict
 from aish.core.json import JsonValue

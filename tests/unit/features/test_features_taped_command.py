@@ -7,12 +7,12 @@ import pytest
 from cassette_exchanges import HEAD
 from waits import longest_wait
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.file import load
-from aish.cassettes.matching import Matching
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.recorder import Kind, RecorderRules, Way
-from aish.cassettes.recording import Recording
+from aish.cassettes.format.file import load
+from aish.cassettes.format.interaction import CassetteMissError
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.record.file_writer import Recording
+from aish.cassettes.record.recorder import Kind, RecorderRules, Way
+from aish.cassettes.replay.matching import Matching
 from aish.core.tools import ToolResult
 from aish.engine.resources.local_commands import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder

@@ -10,8 +10,7 @@ import anyio
 import pytest
 from model_endpoint import ModelEndpoint, text_reply
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.interaction import Cassette, Head
+from aish.cassettes.format.interaction import Cassette, CassetteFileError, Head
 from aish.core.errors import PipelineError
 from aish.core.events import Event, Exit, RunFinished
 from aish.engine.environment import RunEnvironment

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from aish.cassettes.file import shown
+from aish.cassettes.format.file import shown
 from aish.core.errors import UsageError
 from aish.features.testing.discovery import find_files, may_have_tests, orphans
 

@@ -12,8 +12,8 @@ import pytest
 from mcp_scenes import Scene, command, stdio
 from mcp_tapes import Reel
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.recorder import LEFT
+from aish.cassettes.format.interaction import CassetteMissError
+from aish.cassettes.record.recorder import LEFT
 from aish.config.model import ServerEntry
 from aish.core.json import JsonObject
 from aish.mcp.transports.settings import ServerConnection

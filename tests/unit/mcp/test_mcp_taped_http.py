@@ -22,7 +22,7 @@ from mcp_scenes import Scene, http, play, registry
 from mcp_tapes import Reel, Seen
 from model_endpoint import CUT, Gate, Part, Recorded, Reply, json_reply
 
-from aish.cassettes.errors import CassetteMissError
+from aish.cassettes.format.interaction import CassetteMissError
 from aish.core.json import JsonObject
 
 Handler = Callable[[Recorded], Reply]

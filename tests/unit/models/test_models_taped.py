@@ -8,9 +8,9 @@ from model_endpoint import Gate, ModelEndpoint, Pause, Reply, delta, sse, stream
 from model_turns import Ticking, an_entry, text_of, turn
 from waits import waits_of
 
+from aish.cassettes.format.interaction import Interaction
 from aish.cassettes.http import taped
-from aish.cassettes.interaction import Interaction
-from aish.cassettes.recorder import CassetteRecorder
+from aish.cassettes.record.recorder import CassetteRecorder
 from aish.config.model import ModelEntry, ModelTimeout, RetryPolicy
 from aish.core.errors import AishError
 from aish.models.client import open_model

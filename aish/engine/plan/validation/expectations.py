@@ -167,7 +167,7 @@ def _lacks_stdin(case: Case, pipeline: Pipeline) -> bool:
 def _ignored(settings: CassetteSettings, path: str) -> Iterator[Issue]:
     if not settings.ignore:
         return
-    from aish.cassettes.ignored import Ignored
+    from aish.cassettes.replay.matching import Ignored
 
     for index, ignored in enumerate(settings.ignore):
         try:

@@ -8,9 +8,8 @@ request comes that is spelled like none.
 from collections import deque
 from collections.abc import Iterable, Iterator
 
-from aish.cassettes.errors import CassetteMissError
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.matching import Canonical, Matching
+from aish.cassettes.format.interaction import CassetteMissError, Interaction, Request, Response
+from aish.cassettes.replay.matching import Canonical, Matching
 
 _Waiting = dict[bytes, deque[int]]
 
@@ -93,7 +92,7 @@ class Store:
         Raises:
             CassetteMissError: no unused interaction matches.
         """
-        from aish.cassettes.renumber import renumbered
+        from aish.cassettes.replay.renumber import renumbered
 
         index = self._next(request)
         if index is None:
@@ -127,7 +126,7 @@ class Store:
         return self._forms[index]
 
     def _miss(self, form: Canonical) -> CassetteMissError:
-        from aish.cassettes.mismatch import Recorded, explain
+        from aish.cassettes.replay.mismatch import Recorded, explain
 
         recorded = [
             Recorded(index + 1, self._form(index), index in self._used)

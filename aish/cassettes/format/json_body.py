@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 
-from aish.cassettes.stream_text import stream_events
+from aish.cassettes.format.stream_text import stream_events
 from aish.core.json import JsonObject, JsonValue
 
 _DEEPEST = 200

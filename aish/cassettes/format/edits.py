@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from aish.cassettes.interaction import Chunk, Headers, Response
+from aish.cassettes.format.interaction import Chunk, Headers, Response
 from aish.core.frozen import frozen
 
 

@@ -16,10 +16,10 @@ from itertools import starmap
 import yaml
 from yaml import events
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.interaction import (
+from aish.cassettes.format.interaction import (
     VERSION,
     Cassette,
+    CassetteFileError,
     Chunk,
     Head,
     Headers,
@@ -27,7 +27,7 @@ from aish.cassettes.interaction import (
     Request,
     Response,
 )
-from aish.cassettes.layout import FORMAT
+from aish.cassettes.format.layout import FORMAT
 from aish.core.text import for_line
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)

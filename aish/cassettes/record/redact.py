@@ -1,12 +1,16 @@
-"""No secret reaches a cassette (C8): headers by name, values wherever and however they stand."""
+"""No secret reaches a cassette (C8): headers by name, values wherever and however they stand.
+
+Folders of this machine get the names they have in a cassette (C4).
+"""
 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from aish.cassettes.edits import bytes_of, text_of
-from aish.cassettes.interaction import Head, Headers, Interaction, Request, Response
-from aish.cassettes.repeated import Repeated, masked
-from aish.cassettes.stream_text import replaced
+from aish.cassettes.format.edits import bytes_of, text_of
+from aish.cassettes.format.interaction import Head, Headers, Interaction, Request, Response
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.format.stream_text import replaced
+from aish.cassettes.record.repeated_secrets import Repeated, masked
 from aish.system.secrets.secrets import Secrets
 
 SENSITIVE = frozenset(
@@ -90,3 +94,16 @@ def _headers(headers: Headers, thorough: _Thorough) -> Headers:
         )
         for name, value in headers
     )
+
+
+def hidden(interaction: Interaction, places: PathPlaceholders) -> Interaction:
+    """The interaction with the folders' names in place of their paths, as it is written."""
+    if not places:
+        return interaction
+    request = interaction.request
+    asked = replace(
+        request,
+        uri=places.hide(request.uri),
+        body=bytes_of(places.hide(text_of(request.body))),
+    )
+    return Interaction(asked, replaced(interaction.response, places))

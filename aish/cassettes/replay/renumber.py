@@ -4,9 +4,9 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from aish.cassettes.edits import Edit, edited_response, text_of
-from aish.cassettes.interaction import Response
-from aish.cassettes.json_tokens import at, located
+from aish.cassettes.format.edits import Edit, edited_response, text_of
+from aish.cassettes.format.interaction import Response
+from aish.cassettes.format.json_tokens import at, located
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 

@@ -15,9 +15,9 @@ from functools import lru_cache
 from itertools import starmap
 from typing import Protocol
 
-from aish.cassettes.edits import Edit, edited_response, text_of
-from aish.cassettes.interaction import Response
-from aish.cassettes.json_tokens import Cut, Located, Scalar, located, text_edits
+from aish.cassettes.format.edits import Edit, edited_response, text_of
+from aish.cassettes.format.interaction import Response
+from aish.cassettes.format.json_tokens import Cut, Located, Scalar, located, text_edits
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping
 
-from aish.cassettes.interaction import Request
+from aish.cassettes.format.interaction import Request
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 

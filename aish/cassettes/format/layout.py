@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from aish.cassettes.interaction import Chunk, Head, Headers, Interaction
+from aish.cassettes.format.interaction import Chunk, Head, Headers, Interaction
 from aish.core.text import safe_utf8
 
 FORMAT = 1

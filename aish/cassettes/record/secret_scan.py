@@ -1,11 +1,6 @@
 """Looks for keys nobody declared: shapes that are known, and text as random as a key (C8).
 
-It errs on the side of asking: what is no secret is named under `allow`. Hashes and UUIDs in hex
-and the ids that model endpoints give are not reported.
-
-Pictures, sounds and other files in a body, in base64 (C8): as random as a key, and none.
-
-It is where a server or a model says of it what it is: beside `data` or `blob`, or in a `data:` URL.
+What looks like a secret is not written: the refusal names the places.
 """
 
 import base64
@@ -18,10 +13,11 @@ from fnmatch import fnmatchcase
 from functools import cache
 from itertools import islice
 
-from aish.cassettes.edits import text_of
-from aish.cassettes.interaction import Headers, Interaction
-from aish.cassettes.stream_text import spoken
+from aish.cassettes.format.edits import text_of
+from aish.cassettes.format.interaction import CassetteFileError, Head, Headers, Interaction
+from aish.cassettes.format.stream_text import spoken
 from aish.core.frozen import frozen
+from aish.core.phrases import first_lines
 
 # A secret that was in it has been taken out by now.
 _CODED = r"(?:[A-Za-z0-9+/=_\\-]++|<secret:[^<>\"]{1,99}>)++"
@@ -283,3 +279,29 @@ def _place(where: str, text: str, start: int) -> str:
         return f"{where}, column {start + 1}"
     line = text.count("\n", 0, start) + 1
     return f"{where}, line {line}, column {start - text.rfind(chr(10), 0, start)}"
+
+
+_PLACES_SHOWN = 5
+
+
+def refuse_secrets(
+    head: Head,
+    interactions: Iterable[tuple[int, Interaction]],
+    allow: Sequence[str] = (),
+    harmless: set[str] | None = None,
+) -> None:
+    """Look through what is to be written, with its numbers; `harmless` as in `scan_numbered`.
+
+    Raises:
+        CassetteFileError: something in it looks like a secret that nobody declared.
+    """
+    found = [*scan_numbered(interactions, allow, harmless)]
+    for name, value in head.env.items():
+        found += scan_text(f"the value of `{name}`", value, allow)
+    if not found:
+        return
+    lines = "\n".join(first_lines([f"  {finding}" for finding in found], _PLACES_SHOWN, "  "))
+    raise CassetteFileError(
+        f"the cassette is not written: it may hold a secret nobody declared\n{lines}",
+        hint="name its variable under `secrets:`, or what is no secret under `cassette.allow`",
+    )

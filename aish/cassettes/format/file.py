@@ -7,8 +7,7 @@ import os
 import re
 from pathlib import Path
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.interaction import Cassette
+from aish.cassettes.format.interaction import Cassette, CassetteFileError
 from aish.core.errors import UsageError
 from aish.system.files import read_capped
 
@@ -80,7 +79,7 @@ def parse(data: bytes, name: str, *, unfinished: bool = False) -> Cassette:
     Raises:
         CassetteFileError: it is incomplete, of another version, or no cassette at all.
     """
-    from aish.cassettes.reading import read_cassette
+    from aish.cassettes.format.file_reader import read_cassette
 
     return read_cassette(data, name, unfinished=unfinished)
 

@@ -10,9 +10,16 @@ from dataclasses import replace
 from itertools import starmap
 from urllib.parse import urlsplit
 
-from aish.cassettes.edits import text_of
-from aish.cassettes.interaction import Interaction, Request, Response
-from aish.cassettes.json_body import at, items, json_messages, json_object, json_or_text, word
+from aish.cassettes.format.edits import text_of
+from aish.cassettes.format.interaction import Interaction, Request, Response
+from aish.cassettes.format.json_body import (
+    at,
+    items,
+    json_messages,
+    json_object,
+    json_or_text,
+    word,
+)
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage

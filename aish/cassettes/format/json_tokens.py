@@ -9,7 +9,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 
-from aish.cassettes.edits import Edit
+from aish.cassettes.format.edits import Edit
 from aish.core.frozen import frozen
 
 _TOKEN = re.compile(

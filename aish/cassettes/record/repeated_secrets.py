@@ -10,8 +10,8 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterable
 from functools import cache
 
-from aish.cassettes.edits import Edit
-from aish.cassettes.json_tokens import Scalar, text_edits
+from aish.cassettes.format.edits import Edit
+from aish.cassettes.format.json_tokens import Scalar, text_edits
 from aish.core.frozen import frozen
 from aish.core.text_diff import shared_start
 

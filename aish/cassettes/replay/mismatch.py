@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, islice
 
-from aish.cassettes.matching import Canonical
+from aish.cassettes.replay.matching import Canonical
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.text import for_line, for_terminal

@@ -9,7 +9,7 @@ from typing import Any
 from vcr.serialize import deserialize
 from vcr.serializers import yamlserializer
 
-from aish.cassettes.interaction import Cassette
+from aish.cassettes.format.interaction import Cassette
 
 
 def difference(path: Path, ours: Cassette) -> str | None:

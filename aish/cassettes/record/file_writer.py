@@ -15,9 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Self
 
-from aish.cassettes.errors import CassetteFileError
-from aish.cassettes.file import LARGEST, UNFINISHED, partial, require_cassette, shown
-from aish.cassettes.interaction import Head, Interaction
+from aish.cassettes.format.file import LARGEST, UNFINISHED, partial, require_cassette, shown
+from aish.cassettes.format.interaction import CassetteFileError, Head, Interaction
 
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PRIVATE_FILE = 0o600
@@ -58,7 +57,7 @@ class Recording:
         Raises:
             CassetteFileError: the disk is full, for one.
         """
-        from aish.cassettes.layout import entry, opening
+        from aish.cassettes.format.layout import entry, opening
 
         if self._is_empty:
             self._is_empty = False
@@ -76,7 +75,7 @@ class Recording:
         Raises:
             CassetteFileError: it cannot be written; what stood in its place is as it was.
         """
-        from aish.cassettes.layout import END, NOTHING, opening
+        from aish.cassettes.format.layout import END, NOTHING, opening
 
         self._is_empty = False
         with _said(self._path):
@@ -112,7 +111,7 @@ class Recording:
 
     def _read_back(self, interaction: Interaction) -> bytes:
         """An interaction as it was laid out when it was appended, which takes a while."""
-        from aish.cassettes.layout import entry
+        from aish.cassettes.format.layout import entry
 
         known, there = self._written.get(id(interaction), (None, slice(0)))
         if known is interaction:

@@ -12,17 +12,23 @@ from typing import Literal
 
 import anyio
 
-from aish.cassettes.edits import edited_response, text_of
-from aish.cassettes.errors import CassetteFileError, CassetteMissError
-from aish.cassettes.exchange import Exchange
-from aish.cassettes.interaction import Head, Interaction, Request, Response
-from aish.cassettes.matching import Matching
-from aish.cassettes.numbering import in_order
-from aish.cassettes.path_placeholders import PathPlaceholders
-from aish.cassettes.recording import Recording
-from aish.cassettes.repeated import Repeated
-from aish.cassettes.rpc import message_of, peek
-from aish.cassettes.store import Store
+from aish.cassettes.format.edits import edited_response, text_of
+from aish.cassettes.format.interaction import (
+    CassetteFileError,
+    CassetteMissError,
+    Exchange,
+    Head,
+    Interaction,
+    Request,
+    Response,
+    in_order,
+)
+from aish.cassettes.format.path_placeholders import PathPlaceholders
+from aish.cassettes.format.rpc import message_of, peek
+from aish.cassettes.record.file_writer import Recording
+from aish.cassettes.record.repeated_secrets import Repeated
+from aish.cassettes.replay.matching import Matching
+from aish.cassettes.replay.store import Store
 from aish.core.frozen import frozen
 from aish.system.secrets.secrets import Secrets
 
@@ -218,7 +224,7 @@ class CassetteRecorder:
 
         That this fails is said at the end, when everything is written once more.
         """
-        from aish.cassettes.scan import scan
+        from aish.cassettes.record.secret_scan import scan
 
         clean = self.clean(interaction)
         recording = None if self._is_stuck else self._recording
@@ -233,8 +239,7 @@ class CassetteRecorder:
 
     def clean(self, interaction: Interaction) -> Interaction:
         """The interaction as it may be written."""
-        from aish.cassettes.hiding import hidden
-        from aish.cassettes.redact import redact
+        from aish.cassettes.record.redact import hidden, redact
 
         # Secrets first: with a folder's name in it, a secret would be another text.
         return hidden(redact(interaction, self._secrets, self._repeated), self._places)
@@ -247,8 +252,8 @@ class CassetteRecorder:
         Raises:
             CassetteFileError: something looks like a secret (C8), or it cannot be written.
         """
-        from aish.cassettes.redact import redact_head
-        from aish.cassettes.refusal import refuse_secrets
+        from aish.cassettes.record.redact import redact_head
+        from aish.cassettes.record.secret_scan import refuse_secrets
 
         for one in self._kept:
             if isinstance(one, Exchange):
@@ -281,7 +286,7 @@ class CassetteRecorder:
         return request
 
     def _as_written(self, request: Request) -> Request:
-        from aish.cassettes.redact import redact_request
+        from aish.cassettes.record.redact import redact_request
 
         return redact_request(request, self._secrets, self._repeated)
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from urllib.parse import quote
 
-from aish.cassettes.edits import Edit
+from aish.cassettes.format.edits import Edit
 
 ROOT, RUN, HOME = "<root>", "<run>", "<home>"
 _TAGS = re.compile(f"{ROOT}|{RUN}|{HOME}")

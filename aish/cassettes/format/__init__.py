@@ -1,0 +1,1 @@
+"""What a cassette holds, and its file: vcrpy's format."""

@@ -1,0 +1,192 @@
+"""What a cassette holds: exchanges in the order of the run, and the head (C1, C3, C9).
+
+Bodies are bytes here; whether a file holds them as text or as base64 is the file's business. An
+exchange that is not HTTP has a uri such as `mcp+stdio://<alias>` and a status of 200. `Exchange`
+is one while it is recorded; numbers say which interaction waits for which, in another cassette.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import field, replace
+
+from aish.core.errors import AishError, ExitCode, UsageError
+from aish.core.frozen import frozen
+
+VERSION = 1
+
+NO_ANSWER, NO_ANSWER_REASON = 599, "No Answer"
+"""Status and reason where not even the head of an answer came; `broken` says why."""
+
+Headers = tuple[tuple[str, str], ...]
+
+
+@frozen
+class Request:
+    """What was sent."""
+
+    method: str
+    uri: str
+    headers: Headers = ()
+    body: bytes = b""
+
+
+@frozen
+class Chunk:
+    """One piece of a streamed body: its length in bytes, and when it came after the request.
+
+    `after` is the number of an interaction that had been asked by then and has to be asked before
+    this piece is played, for what a server says unasked; 0 where that does not matter.
+    """
+
+    size: int
+    seconds: float
+    after: int = 0
+
+
+@frozen
+class Response:
+    """What came back; `broken` says how the exchange broke off, if it did."""
+
+    status: int = 200
+    reason: str = "OK"
+    headers: Headers = ()
+    body: bytes = b""
+    chunks: tuple[Chunk, ...] = ()
+    broken: str | None = None
+
+    @property
+    def is_headless(self) -> bool:
+        """Whether the exchange broke off before the head of an answer came."""
+        known = (self.status, self.reason) == (NO_ANSWER, NO_ANSWER_REASON)
+        return known and self.broken is not None
+
+    def pieces(self) -> tuple[tuple[bytes, float], ...]:
+        """The body as it came: each piece with its time; in one piece where no cuts are known."""
+        if not self.chunks:
+            return ((self.body, 0.0),) if self.body else ()
+        pieces = []
+        start = 0
+        for chunk in self.chunks:
+            pieces.append((self.body[start : start + chunk.size], chunk.seconds))
+            start += chunk.size
+        return tuple(pieces)
+
+
+@frozen
+class Interaction:
+    """A request and its answer."""
+
+    request: Request
+    response: Response
+
+
+@frozen
+class Head:
+    """What a recording says about itself; everything in it that is not repeatable by itself."""
+
+    complete: bool
+    run: str
+    clock: str
+    env: Mapping[str, str] = field(default_factory=dict)
+    version: int = VERSION
+
+
+@frozen
+class Cassette:
+    """A file's content; `head` is None where another program recorded it."""
+
+    head: Head | None
+    interactions: tuple[Interaction, ...]
+
+
+class CassetteFileError(UsageError):
+    """A cassette file that cannot be read or written; nothing was contacted."""
+
+    code = "invalid_cassette"
+
+
+class CassetteMissError(AishError):
+    """Replay met a request that the cassette does not hold (C5); the message has the diff."""
+
+    exit_code = ExitCode.CASSETTE
+    code = "cassette_miss"
+
+
+class Exchange:
+    """One exchange while it is recorded; ending it twice is no harm.
+
+    `number` is its place in the order of the run, counted from 1.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        number: int,
+        now: Callable[[], float],
+        on_end: Callable[["Exchange"], None],
+    ) -> None:
+        self.number = number
+        self.interaction = Interaction(request, Response())
+        self._now = now
+        self._on_end = on_end
+        self._began = now()
+        self._chunks: list[Chunk] = []
+        self._parts: list[bytes] = []
+        self._ended = False
+        self.answered = False
+        """Whether the answer is whole, though more may be said after it."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether the answer is over."""
+        return self._ended
+
+    def chunk(self, data: bytes, after: int = 0) -> None:
+        """A piece of the answer has come; `after` as in `Chunk`."""
+        if data and not self._ended:
+            self._parts.append(data)
+            self._chunks.append(Chunk(len(data), max(0.0, self._now() - self._began), after))
+
+    def head(self, status: int, reason: str, headers: Headers) -> None:
+        """The head of the answer has come."""
+        response = Response(status, reason, headers)
+        self.interaction = Interaction(self.interaction.request, response)
+
+    def end(self, *, broken: str | None = None) -> None:
+        """The answer is over; `broken` says how it broke off, if it did."""
+        if self._ended:
+            return
+        self.interaction = self.so_far(broken)
+        self._ended = True
+        self._on_end(self)
+
+    def so_far(self, broken: str | None = None) -> Interaction:
+        """The exchange as it would be if its answer were over now."""
+        if self._ended:
+            return self.interaction
+        head = self.interaction.response
+        body, chunks = b"".join(self._parts), tuple(self._chunks)
+        whole = Response(head.status, head.reason, head.headers, body, chunks, broken)
+        return Interaction(self.interaction.request, whole)
+
+
+def in_order(kept: Sequence[Interaction | Exchange | None]) -> tuple[Interaction, ...]:
+    """What there is, in order, with numbers of interactions as they are now."""
+    there = [place for place, one in enumerate(kept) if one is not None]
+    numbers = {place + 1: number for number, place in enumerate(there, 1)}
+    found = (
+        one.interaction if isinstance(one, Exchange) else one for one in kept if one is not None
+    )
+    if len(there) == len(kept):
+        return tuple(found)
+    return tuple(numbered(one, numbers) for one in found)
+
+
+def numbered(one: Interaction, numbers: Mapping[int, int]) -> Interaction:
+    """The interaction in another cassette, where those that it waits for have other `numbers`."""
+    if not any(chunk.after for chunk in one.response.chunks):
+        return one
+    chunks = tuple(
+        replace(chunk, after=numbers.get(chunk.after, 0)) if chunk.after else chunk
+        for chunk in one.response.chunks
+    )
+    return replace(one, response=replace(one.response, chunks=chunks))

@@ -1,0 +1,1 @@
+"""Cassettes as people look at them: conversations and differences."""

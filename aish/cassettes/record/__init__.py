@@ -1,0 +1,1 @@
+"""Recording: what is kept of a run, and what never is (secrets)."""

@@ -1,0 +1,1 @@
+"""Replay: finding the recorded answer of a request."""
