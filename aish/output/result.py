@@ -3,10 +3,10 @@
 What happens within the items of a step is not gathered: there may be a million of them. Their
 results are read from their file when the object is written, and the journal has the rest.
 
-Annotations of a run, as the last part of it has them, and in words (B11).
+Annotations of a run in words (B11).
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from secrets import token_hex
 from typing import BinaryIO, cast, get_args
 
@@ -15,69 +15,23 @@ from aish.core.events import (
     AnnotationAdded,
     AnnotationLevel,
     ExpectChecked,
-    ItemStarted,
     Notice,
     Place,
-    Retry,
     RunFinished,
     RunStarted,
     Stamped,
-    StepFinished,
-    StepStarted,
-    ToolDecided,
-    ToolFinished,
-    TurnFinished,
     keys_of,
     plain,
 )
 from aish.core.json import JsonValue, json_text
 from aish.core.phrases import counted, shorten
+from aish.journal.history import Call, Ended, Finished, History, Unit
 from aish.output.items.results import ItemsFile, public
 
 _MOST = 50
-# As many as code scanning takes of one run.
-_MOST_HELD = 25_000
 _LONGEST = 500
 LEVELS = get_args(AnnotationLevel)
 """From what matters most to what matters least."""
-
-
-class Annotations:
-    """Folds events; `found` are the annotations of a run, and `left_out` counts those over a limit.
-
-    Each item of a batch may have some: they are held by their place, to be replaced as a whole.
-    """
-
-    def __init__(self) -> None:
-        self.left_out = 0
-        self._held = 0
-        self._of: dict[Place, list[AnnotationAdded]] = {}
-
-    @property
-    def found(self) -> list[AnnotationAdded]:
-        """The annotations of the run, and those of its sub-pipelines."""
-        return [one for several in self._of.values() for one in several]
-
-    def take(self, stamped: Stamped) -> None:
-        """Fold one event in; what is made again takes the place of what was."""
-        event = stamped.event
-        match event:
-            case AnnotationAdded():
-                if self._held < _MOST_HELD:
-                    self._of.setdefault(event.place, []).append(event)
-                    self._held += 1
-                else:
-                    self.left_out += 1
-            case Retry(place=place, endpoint=endpoint):
-                if place.turn is None and endpoint == f"step {place.step}":
-                    self._forget(place)
-            case RunStarted() | StepStarted() | ItemStarted():
-                self._forget(event.place)
-            case _:
-                pass
-
-    def _forget(self, place: Place) -> None:
-        self._held -= len(self._of.pop(place, ()))
 
 
 def annotation_rows(found: Sequence[AnnotationAdded]) -> Iterator[tuple[str, AnnotationLevel]]:
@@ -117,19 +71,15 @@ class Fold:
 
     def __init__(self, run: str) -> None:
         self._head: Row = {"v": VERSION, "run": run}
+        self._history = History()
         self._steps: dict[str, Row] = {}
-        self._calls: dict[str, list[Row]] = {}
-        self._open: dict[Place, Row] = {}
-        self._asked: dict[tuple[str | None, str], str] = {}
         self._denials: list[str] = []
         self._notices: list[Row] = []
         self._expectations: list[Row] = []
-        self._annotations = Annotations()
         self._left_out = 0
 
-    def take(self, stamped: Stamped) -> None:  # ruff: ignore[complex-structure, too-many-branches] - a union
+    def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
-        self._annotations.take(stamped)
         match stamped.event:
             case RunStarted() as started:
                 self._head["pipeline"] = started.pipeline
@@ -139,27 +89,16 @@ class Fold:
             case ExpectChecked(place, kind, ok, message):
                 checked: Row = {"step": place.step, "kind": kind, "ok": ok, "message": message}
                 self._tell(self._expectations, checked | _where(place))
-            case ToolDecided(verdict="deny" | "ask-no") as decided if decided.place.item:
-                self._tell(self._denials, decided.tool)
-            case event if event.place.item is not None or event.place.step is None:
-                pass
-            case StepStarted(place=place):
-                # Of a step that a resumed run begins anew, the earlier calls came to nothing.
-                self._calls[str(place.step)] = []
-            case StepFinished() as finished:
-                self._finish_step(str(finished.place.step), finished)
-            case TurnFinished() as turn:
-                for call in turn.calls:
-                    self._asked[turn.place.step, call.id] = call.arguments
-            case ToolDecided() as decided:
-                row = self._row(decided.place, decided.tool, decided.arguments)
-                row["verdict"] = decided.verdict
-                if decided.verdict in {"deny", "ask-no"}:
-                    self._tell(self._denials, decided.tool)
-            case ToolFinished() as finished:
-                self._finish_call(finished)
             case _:
                 pass
+        self._add(self._history.take(stamped))
+
+    def _add(self, ended: Iterable[Ended]) -> None:
+        for one in ended:
+            if isinstance(one, Unit) and one.item is None and one.finished is not None:
+                self._steps[one.step] = _step_row(one, one.finished)
+            elif isinstance(one, Call) and one.is_refused:
+                self._tell(self._denials, one.tool)
 
     def result(self, finished: RunFinished) -> Row:
         """The object, once the run has ended."""
@@ -182,6 +121,7 @@ class Fold:
 
     def so_far(self, status: str, folder: str) -> Row:
         """The object of a run that has no end: what it has no value for is null."""
+        self._add(self._history.rest())
         unknown = dict.fromkeys(("outputs", "usage", "cost_usd", "seconds"))
         return {
             **self._head,
@@ -205,7 +145,7 @@ class Fold:
             self._left_out += 1
 
     def _told_notices(self) -> JsonValue:
-        left_out = self._left_out + self._annotations.left_out
+        left_out = self._left_out + self._history.annotations.left_out
         if not left_out:
             return cast("JsonValue", self._notices)
         said = f"{left_out} more notices, denials, expectations and annotations are in the journal"
@@ -215,45 +155,32 @@ class Fold:
     def _told_annotations(self) -> JsonValue:
         return [
             {name: plain(getattr(one, name)) for name, _ in _OF_ANNOTATION} | _where(one.place)
-            for one in self._annotations.found
+            for one in self._history.annotations.found
         ]
 
-    def _finish_step(self, step: str, finished: StepFinished) -> None:
-        self._steps[step] = {
-            "status": finished.status,
-            "text": finished.text,
-            "output": finished.output,
-            "tool_calls": cast("JsonValue", self._calls.pop(step, [])),
-            "usage": plain(finished.usage),
-            "cost_usd": finished.cost_usd,
-        }
-        if finished.error is not None:
-            self._steps[step]["error"] = plain(finished.error)
 
-    def _finish_call(self, finished: ToolFinished) -> None:
-        place = finished.place
-        row = self._open.pop(place, None)
-        if row is None:
-            # Refused before any rule was asked: what the model wrote is all there is.
-            asked = self._asked.get((place.step, place.call or ""))
-            row = self._row(place, finished.tool, asked)
-            del self._open[place]
-        row["kind"] = finished.kind
-        row["content"] = finished.content
-        row["seconds"] = finished.seconds
+def _step_row(unit: Unit, finished: Finished) -> Row:
+    row: Row = {
+        "status": finished.status,
+        "text": finished.text,
+        "output": finished.output,
+        "tool_calls": [_call_row(call) for call in unit.calls],
+        "usage": plain(finished.usage),
+        "cost_usd": finished.cost_usd,
+    }
+    return row if finished.error is None else row | {"error": plain(finished.error)}
 
-    def _row(self, place: Place, tool: str, arguments: JsonValue) -> Row:
-        row: Row = {
-            "tool": tool,
-            "arguments": arguments,
-            "verdict": None,
-            "kind": None,
-            "content": None,
-            "seconds": None,
-        }
-        self._open[place] = row
-        self._calls.setdefault(str(place.step), []).append(row)
-        return row
+
+def _call_row(call: Call) -> Row:
+    decided, finished = call.decided, call.finished
+    return {
+        "tool": call.tool,
+        "arguments": call.arguments,
+        "verdict": None if decided is None else decided.verdict,
+        "kind": None if finished is None else finished.kind,
+        "content": None if finished is None else finished.content,
+        "seconds": None if finished is None else finished.seconds,
+    }
 
 
 def result_pieces(result: Row, items: ItemsFile | None) -> Iterator[str]:

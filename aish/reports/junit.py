@@ -15,9 +15,10 @@ from aish.core.events import ExpectChecked, Stamped
 from aish.core.frozen import slotted
 from aish.core.json import json_text
 from aish.core.text import for_line
+from aish.journal.history import Ended, History, Unit
 from aish.output.formats.junit import CaseResult, Trouble, attributes, case_xml
 from aish.reports.figures import iso_text
-from aish.reports.units import WORDS, Reason, State, Unit, Units, answer_of, reason_of, state_of
+from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, state_of
 
 _SPOOLED = 4_000_000
 _LONGEST = 1e9
@@ -63,7 +64,7 @@ class JUnitReport:
 
     def __init__(self) -> None:
         self._stack = ExitStack()
-        self._units = Units()
+        self._history = History()
         self._suites: dict[str, _Suite] = {}
         spool = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # ruff: ignore[open-file-with-context-handler] - closed by the stack
         self._file: IO[bytes] = self._stack.enter_context(spool)
@@ -79,12 +80,12 @@ class JUnitReport:
         step = stamped.event.place.step
         if step is not None and step not in self._suites:
             self._suites[step] = _Suite(stamped.time)
-        self._add(self._units.take(stamped))
+        self._add(self._history.take(stamped))
 
     def xml(self) -> Iterator[bytes]:
         """The whole file, piece by piece."""
-        self._add(self._units.rest())
-        segments = self._units.segments
+        self._add(self._history.rest())
+        segments = self._history.segments
         name = segments[0].started.pipeline if segments else "aish run"
         places = [place for suite in self._suites.values() for place in suite.places.values()]
         counts = _counts(places)
@@ -106,8 +107,10 @@ class JUnitReport:
             yield self._file.read(place.size)
         yield b"  </testsuite>\n"
 
-    def _add(self, units: Iterable[Unit]) -> None:
-        for unit in units:
+    def _add(self, ended: Iterable[Ended]) -> None:
+        for unit in ended:
+            if not isinstance(unit, Unit):
+                continue
             cases = list(_cases(unit, told_within=self._told_within(unit)))
             data = _text("".join(piece for case in cases for piece in case_xml(case)))
             offset = self._file.seek(0, 2)

@@ -12,9 +12,9 @@ from aish.core.events import AnnotationAdded, AnnotationLevel, Notice, Stamped
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import counted
 from aish.core.text import for_terminal
-from aish.output.result import Annotations
+from aish.journal.history import History, Key, Unit
 from aish.reports.figures import iso_text
-from aish.reports.units import Key, Units, reason_of, state_of
+from aish.reports.outcome import reason_of, state_of
 
 _SCHEMA = (
     "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
@@ -37,19 +37,19 @@ class SarifReport:
     def __init__(self, run: str, name: Callable[[str], str] = str) -> None:
         self._run = run
         self._name = name
-        self._annotations = Annotations()
-        self._units = Units()
+        self._history = History()
         self._bad: dict[Key, str] = {}
         self._notices: list[Notice] = []
 
     def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
         event = stamped.event
-        self._annotations.take(stamped)
         if isinstance(event, Notice) and event.level != "info":
             self._notices.append(event)
             del self._notices[_MOST_NOTICES:]
-        for unit in self._units.take(stamped):
+        for unit in self._history.take(stamped):
+            if not isinstance(unit, Unit):
+                continue
             self._bad.pop(unit.key, None)
             reason = reason_of(unit)
             if state_of(unit) in _BAD and reason is not None:
@@ -61,7 +61,7 @@ class SarifReport:
         yield f"{json_text(document, indent=2)}\n".encode()
 
     def _whole(self) -> JsonObject:
-        segments = self._units.segments
+        segments = self._history.segments
         rule = segments[0].started.pipeline if segments else "aish"
         described = f"Annotations of the pipeline {rule}"
         driver: dict[str, JsonValue] = {"name": "aish"}
@@ -73,13 +73,13 @@ class SarifReport:
             "automationDetails": {"id": f"{rule}/{self._run}"},
             "columnKind": "unicodeCodePoints",
             "invocations": [self._invocation()],
-            "results": [self._result(one, rule) for one in self._annotations.found],
+            "results": [self._result(one, rule) for one in self._history.annotations.found],
         }
 
     def _invocation(self) -> JsonObject:
-        segments = self._units.segments
+        segments = self._history.segments
         end = segments[-1].finished if segments else None
-        left_out = self._annotations.left_out
+        left_out = self._history.annotations.left_out
         told: list[JsonValue] = [
             _notification("error" if one.level == "error" else "warning", one.text)
             for one in self._notices
@@ -100,7 +100,7 @@ class SarifReport:
 
     def _went_well(self) -> bool:
         """Whether the run has looked at everything, whatever it thinks of it."""
-        segments = self._units.segments
+        segments = self._history.segments
         end = segments[-1].finished if segments else None
         if end is None or end.exit.code not in {0, _FAILED}:
             return False

@@ -16,9 +16,10 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import backticked, counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.run_folder import kept_file
-from aish.features.history.messages import Request, Wanted, requests
+from aish.features.history.messages import Answered, Wanted, requests
 from aish.features.history.run_store import RunStore, open_stores
 from aish.features.history.summary import events, find, open_past
+from aish.journal.history import Request
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
 from aish.output.result import Fold, result_pieces
@@ -121,9 +122,9 @@ def _print_messages(
         for piece in pieces:
             typer.echo(piece, nl=False)
         return
-    print_text("\n".join(_request_lines(first)))
-    for request in found:
-        print_text("\n".join(("", *_request_lines(request))))
+    print_text("\n".join(_request_lines(*first)))
+    for one in found:
+        print_text("\n".join(("", *_request_lines(*one))))
 
 
 def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
@@ -147,21 +148,20 @@ def _nothing_sent(store: RunStore, id: str, wanted: Wanted) -> UsageError:
     return UsageError(said, where=where, hint=hint)
 
 
-def _json_pieces(id: str, first: Request, rest: Iterator[Request]) -> Iterator[str]:
+def _json_pieces(id: str, first: Answered, rest: Iterator[Answered]) -> Iterator[str]:
     """One object, of which no more than a request is in memory at a time."""
-    yield f'{{"v":1,"run":{json_text(id)},"requests":[{json_text(_request_object(first))}'
-    for request in rest:
-        yield f",{json_text(_request_object(request))}"
+    yield f'{{"v":1,"run":{json_text(id)},"requests":[{json_text(_request_object(*first))}'
+    for one in rest:
+        yield f",{json_text(_request_object(*one))}"
     yield "]}\n"
 
 
-def _request_object(request: Request) -> JsonObject:
-    answer = request.answer
+def _request_object(request: Request, answer: TurnFinished | None) -> JsonObject:
     return {
-        "step": request.step,
-        "item": request.item,
+        "step": request.place.step,
+        "item": request.place.item,
         "attempt": request.attempt,
-        "turn": request.turn,
+        "turn": request.place.turn,
         "purpose": request.purpose,
         "model": request.model,
         "count": request.count,
@@ -179,10 +179,11 @@ def _answer_object(answer: TurnFinished) -> JsonObject:
     return {"model": answer.model, "finish": answer.finish, "text": answer.text, "calls": calls}
 
 
-def _request_lines(request: Request) -> Iterator[str]:
-    place = request.step if request.item is None else f"{request.step} · {request.item}"
+def _request_lines(request: Request, answer: TurnFinished | None) -> Iterator[str]:
+    step, item = str(request.place.step), request.place.item
+    place = step if item is None else f"{step} · {item}"
     attempt = f" · attempt {request.attempt}" if request.attempt > 1 else ""
-    turn = "" if request.turn is None else f" {request.turn}"
+    turn = "" if request.place.turn is None else f" {request.place.turn}"
     sent = counted(request.count, "message")
     said = f"{for_line(place)}{attempt} · {_PURPOSES[request.purpose]}{turn}"
     yield for_ci_log(f"{said} · model {for_line(request.model)} · {sent}")
@@ -194,7 +195,6 @@ def _request_lines(request: Request) -> Iterator[str]:
         # It stands above as the answer to the request before this one.
         if at or message.get("role") != "assistant" or request.rewritten is not None:
             yield from _message_lines(message)
-    answer = request.answer
     if answer is None:
         yield "  no answer"
         return

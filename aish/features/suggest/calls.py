@@ -3,6 +3,7 @@
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -26,7 +27,7 @@ from aish.cassettes.inspect.conversation import (
 from aish.config.loader import load_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError, UsageError
-from aish.core.events import Event, Place, ToolDecided, ToolStarted
+from aish.core.events import Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
@@ -36,6 +37,7 @@ from aish.features.history.summary import events, find, open_past
 from aish.features.recording.lint import named_in
 from aish.features.recording.recorded_answer import read_answer
 from aish.features.yaml_files import SUFFIXES, is_pipeline
+from aish.journal.history import Call, ended
 from aish.journal.reader import read_journal
 from aish.mcp.protocol.naming import wire_name
 from aish.policy.explain import tool_name
@@ -43,7 +45,6 @@ from aish.policy.rules import SEPARATOR
 from aish.policy.suggest import Made
 
 _YES = frozenset({"auto", "ask-yes"})
-_NO = frozenset({"deny", "ask-no"})
 
 
 @frozen
@@ -55,29 +56,33 @@ class Calls:
     untold: tuple[str, ...] = ()
 
 
-def made_of_events(events: Iterable[Event]) -> Calls:
-    """The calls in the events of a run or a session; what was staged is neither.
+def made_of(calls: Iterable[Call]) -> Calls:
+    """The calls of a run or a session; what was staged is neither.
 
     What was approved and never begun was not made.
     """
-    made: list[Made] = []
-    denied: list[Made] = []
-    approved: dict[tuple[Place, str], Made] = {}
-    for event in events:
-        match event:
-            case ToolDecided(arguments=arguments) if isinstance(arguments, Mapping):
-                call = Made(ToolName(event.server, event.name), arguments)
-                if event.verdict in _YES:
-                    approved[event.place, event.tool] = call
-                elif event.verdict in _NO:
-                    denied.append(call)
-            case ToolStarted():
-                begun = approved.pop((event.place, event.tool), None)
-                if begun is not None:
-                    made.append(begun)
-            case _:
-                pass
-    return Calls(tuple(made), tuple(denied))
+    made: list[tuple[int, Made]] = []
+    denied: list[tuple[int, Made]] = []
+    for call in calls:
+        decided = call.decided
+        if decided is None or not isinstance(decided.arguments, Mapping):
+            continue
+        one = Made(ToolName(decided.server, decided.name), decided.arguments)
+        if call.is_refused:
+            denied.append((call.seq, one))
+        elif decided.verdict in _YES and call.sent is not None:
+            made.append((call.sent, one))
+    return Calls(_in_order(made), _in_order(denied))
+
+
+def made_of_events(events: Iterable[Stamped]) -> Calls:
+    """The calls in the events of a run or a session."""
+    return made_of(one for one in ended(events) if isinstance(one, Call))
+
+
+def _in_order(numbered: list[tuple[int, Made]]) -> tuple[Made, ...]:
+    numbered.sort(key=itemgetter(0))
+    return tuple([made for _, made in numbered])
 
 
 _SESSIONS = "sessions"
@@ -109,7 +114,7 @@ def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Ca
             reading = open_past(store, id, stack).reading
         except FileNotFoundError:
             raise UsageError("it was killed before it began", where=id) from None
-        return made_of_events(stamped.event for stamped in events(reading))
+        return made_of_events(events(reading))
 
 
 def _sessions(stack: ExitStack) -> Iterator[RunStore]:
@@ -124,7 +129,7 @@ _HINT = "name a run (`aish runs list` shows what there is), the folder of one, o
 
 def _of_journal(path: Path) -> Calls:
     with read_journal(path) as reading:
-        return made_of_events(stamped.event for stamped in events(reading))
+        return made_of_events(events(reading))
 
 
 def _of_cassette(path: Path, pipeline: Pipeline | None) -> Calls:

@@ -18,29 +18,27 @@ from itertools import islice
 
 from aish.core.events import (
     AnnotationLevel,
-    ExpectChecked,
     Notice,
     RunFinished,
     RunStarted,
     Stamped,
-    ToolDecided,
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted, shorten
 from aish.core.text import for_line
+from aish.journal.history import Annotations, Call, Ended, History, Unit
 from aish.output.formats.junit import CaseResult, Suite
-from aish.output.result import LEVELS, Annotations, place_text
+from aish.output.result import LEVELS, place_text
 from aish.output.status import Tally, seconds_text
 from aish.reports.figures import UNKNOWN, cost_text, tokens_text, took_text
 from aish.reports.github.commands import LIMIT, Job, Spot, annotation
 from aish.reports.markup import Markup, joined, tag
-from aish.reports.units import WORDS, Reason, State, Unit, Units, answer_of, reason_of, state_of
+from aish.reports.outcome import WORDS, Reason, State, answer_of, reason_of, state_of
 
 FIRST = 10
 WELL: frozenset[State] = frozenset({"ok", "skipped"})
-_REFUSED = frozenset({"deny", "ask-no"})
 _MANY = 1000
 
 
@@ -81,47 +79,56 @@ class Failed:
 
 @slotted
 class Gathered:
-    """Everything worth telling; `finished` stays `None` where the run has no end."""
+    """Everything worth telling; `finished` is `None` where the run has no end."""
 
-    started: RunStarted | None = None
-    finished: RunFinished | None = None
     rows: dict[str, Row] = field(default_factory=dict)
     denials: dict[str, int] = field(default_factory=dict)
     notices: list[Notice] = field(default_factory=list)
-    annotations: Annotations = field(default_factory=Annotations)
     tally: Tally = field(default_factory=Tally)
-    _units: Units = field(default_factory=Units)
+    _history: History = field(default_factory=History)
+
+    @property
+    def started(self) -> RunStarted | None:
+        """The beginning of its last part."""
+        segments = self._history.segments
+        return segments[-1].started if segments else None
+
+    @property
+    def finished(self) -> RunFinished | None:
+        """The end of its last part."""
+        segments = self._history.segments
+        return segments[-1].finished if segments else None
+
+    @property
+    def annotations(self) -> Annotations:
+        """What the run has to say of files."""
+        return self._history.annotations
 
     def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
         self.tally.take(stamped)
-        self.annotations.take(stamped)
         event = stamped.event
-        match event:
-            case RunStarted():
-                self.started, self.finished = event, None
-            case RunFinished():
-                self.finished = event
-            case ToolDecided(tool=tool, verdict=verdict) if verdict in _REFUSED:
-                if tool in self.denials or len(self.denials) < _MANY:
-                    self.denials[tool] = self.denials.get(tool, 0) + 1
-            case Notice(level=level) if level != "info" and len(self.notices) < FIRST:
-                self.notices.append(event)
-            case _:
-                pass
-        for unit in self._units.take(stamped):
-            self._ended(unit)
+        if isinstance(event, Notice) and event.level != "info" and len(self.notices) < FIRST:
+            self.notices.append(event)
+        self._add(self._history.take(stamped))
 
     def end(self) -> None:
         """No more will come: what is still open was cut off."""
-        for unit in self._units.rest():
-            self._ended(unit)
+        self._add(self._history.rest())
 
     def worst_first(self) -> list[Row]:
         """The steps, those that did not go well before the others."""
         return sorted(self.rows.values(), key=lambda row: row.state in WELL)
 
-    def _ended(self, unit: Unit) -> None:
+    def _add(self, ended: Iterable[Ended]) -> None:
+        for one in ended:
+            if isinstance(one, Unit):
+                self._add_unit(one)
+            elif isinstance(one, Call) and one.is_refused:
+                known = one.tool in self.denials or len(self.denials) < _MANY
+                self.denials |= {one.tool: self.denials.get(one.tool, 0) + 1} if known else {}
+
+    def _add_unit(self, unit: Unit) -> None:
         row = self.rows.setdefault(unit.step, Row(unit.step))
         row.calls += sum(call.finished is not None for call in unit.calls)
         if unit.item is None:
@@ -158,8 +165,7 @@ def _reason(unit: Unit) -> Reason | None:
 
 
 def _unmet(unit: Unit) -> tuple[str, ...]:
-    checks: list[ExpectChecked] = unit.checks
-    return tuple(one.message for one in checks if not one.ok)[:FIRST]
+    return tuple(one.message for one in unit.checks if not one.ok)[:FIRST]
 
 
 FileName = Callable[[str], str]

@@ -4,7 +4,7 @@ What the page has no room for is left out where it is missed least, the conversa
 that went well, and counted.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 
 from aish.core.events import Notice, Stamped
@@ -12,10 +12,10 @@ from aish.core.frozen import frozen, slotted
 from aish.core.messages import Usage
 from aish.core.phrases import shorten
 from aish.core.text import for_line
-from aish.output.result import Annotations
+from aish.journal.history import Annotations, Ended, History, Segment, Turn, Unit
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import Markup
-from aish.reports.units import Segment, State, Turn, Unit, Units, reason_of, state_of
+from aish.reports.outcome import State, reason_of, state_of
 
 _PREVIEW = 160
 _WELL, _BADLY, _BRIEF = Room(4_000, 2_000, 60), Room(12_000, 6_000, 120), Room(600, 0, 0)
@@ -72,37 +72,42 @@ class Gathering:
     def __init__(self, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
         self.steps: dict[str, StepPart] = {}
-        self.annotations = Annotations()
-        self._units = Units()
+        self._history = History()
         self._spent = {"well": 0, "badly": 0, "brief": 0}
         self._empty: set[str] = set()
 
     @property
-    def segments(self) -> list[Segment]:
+    def segments(self) -> Sequence[Segment]:
         """The parts of the run, one for each process."""
-        return self._units.segments
+        return self._history.segments
 
     @property
     def notices(self) -> list[Notice]:
         """What was noticed outside of any step."""
-        return self._units.notices
+        return self._history.notices
+
+    @property
+    def annotations(self) -> Annotations:
+        """What the run has to say of files."""
+        return self._history.annotations
 
     def take(self, stamped: Stamped) -> None:
         """Fold one event in."""
         event = stamped.event
-        self.annotations.take(stamped)
         if event.place.step is not None:
             # In the order in which they began, not in that in which they ended.
             self._part(event.place.step)
-        self.add(self._units.take(stamped))
+        self._add(self._history.take(stamped))
 
     def finish(self) -> None:
         """What was begun and never ended is shown as that."""
-        self.add(self._units.rest())
+        self._add(self._history.rest())
 
-    def add(self, units: Iterable[Unit]) -> None:
-        """Keep units; the last end of each stands."""
-        for unit in units:
+    def _add(self, ended: Iterable[Ended]) -> None:
+        """Keep units; the last end of each counts."""
+        for unit in ended:
+            if not isinstance(unit, Unit):
+                continue
             part = self._part(unit.step)
             if unit.item is None:
                 part.unit = unit

@@ -14,9 +14,10 @@ from aish.core.events import (
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.text import for_line
+from aish.journal.history import REFUSED, Aside, Call, Entry, Sent, Turn, Unit
 from aish.reports.figures import tokens_text, took_text
 from aish.reports.markup import NOTHING, Markup, block, joined, tag
-from aish.reports.units import Aside, Call, Entry, Sent, Turn, Unit, reason_of
+from aish.reports.outcome import reason_of
 
 _SHORT = 8
 _LINE = 90
@@ -31,7 +32,6 @@ _RECEIVERS: Mapping[MessagePurpose, str] = {
     "sampling": "sent for a server",
     "judge": "sent to a judge",
 }
-_REFUSED = frozenset({"deny", "ask-no"})
 
 
 @frozen
@@ -237,7 +237,7 @@ def _verdict(call: Call) -> Iterator[Markup]:
     decided = call.decided
     if decided is None:
         return
-    refused = decided.verdict in _REFUSED
+    refused = decided.verdict in REFUSED
     yield tag("span", decided.verdict, class_=f"chip {'denied' if refused else 'plain'}")
     yield tag("span", f"by {decided.rule}", class_="facts")
 

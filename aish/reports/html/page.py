@@ -24,6 +24,7 @@ from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.messages import Usage
 from aish.core.phrases import counted
 from aish.core.text import for_line
+from aish.journal.history import Aside, Call, Entry, Segment, Turn, Unit
 from aish.output.result import LEVELS, place_text
 from aish.reports.figures import (
     UNKNOWN,
@@ -36,7 +37,7 @@ from aish.reports.figures import (
 from aish.reports.html.contents import Gathering, Row, StepPart
 from aish.reports.html.conversation import Room, unit_body
 from aish.reports.markup import NOTHING, Markup, joined, tag
-from aish.reports.units import WORDS, Aside, Call, Entry, Segment, State, Turn, Unit, state_of
+from aish.reports.outcome import WORDS, State, state_of
 
 WIDTH = 1000.0
 _GAP = 12.0

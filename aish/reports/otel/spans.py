@@ -8,7 +8,7 @@ library has seen yet, and its attributes are named by the table of `conventions`
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import field
-from typing import Literal
+from typing import Literal, assert_never
 from urllib.parse import urlsplit
 
 from aish.core.events import (
@@ -16,7 +16,6 @@ from aish.core.events import (
     Failure,
     Fallback,
     ItemFinished,
-    ItemStarted,
     ModelInfo,
     Notice,
     Place,
@@ -29,13 +28,12 @@ from aish.core.events import (
     StepStarted,
     ToolDecided,
     ToolFinished,
-    ToolStarted,
     TurnFinished,
-    TurnStarted,
 )
-from aish.core.frozen import frozen, slotted
+from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text
 from aish.core.text import safe_utf8
+from aish.journal.history import Call, Ended, History, Request, Segment, Turn, Unanswered, Unit
 from aish.reports.otel import conventions
 
 Value = str | bool | int | float | tuple[str, ...]
@@ -265,220 +263,188 @@ def _address(origin: str) -> tuple[str | None, int | None]:
 
 
 _GONE = "it has no end"
-_CUT_OFF: Attributes = {conventions.ERROR_TYPE: "interrupted"}
+_CUT_OFF: Facts = {conventions.ERROR_TYPE: "interrupted"}
 _WELL = frozenset({"ok", "skipped"})
 
 
-@slotted
-class _Open:
-    """A span that goes on."""
-
-    id: int
-    parent: int | None
-    name: str
-    kind: SpanKind
-    start: float
-    facts: Facts
-    events: list[SpanEvent] = field(default_factory=list)
-
-
 class Spans:
-    """Folds events; holds the spans that are open, and no more."""
+    """Makes a span of each thing that ends; holds what is open, and no more."""
 
     def __init__(self, run: str, *, content: bool = False) -> None:
         self._run = run
         self._content = content
         self._trace = trace_id(run)
+        self._history = History()
         self._started: RunStarted | None = None
-        self._root: _Open | None = None
-        self._units: dict[Place, _Open] = {}
-        self._inner: dict[Place, _Open] = {}
+        self._root: int | None = None
+        self._remarks: dict[int | None, list[SpanEvent]] = {}
         self._last = 0.0
 
     def take(self, stamped: Stamped) -> Iterator[Span]:
         """The spans that end with this event."""
         event = stamped.event
-        if isinstance(event, RunStarted):
-            # Whoever wrote so far was killed in the middle of these.
-            yield from self.end()
+        ended = self._history.take(stamped)
+        # What is still open when a run is resumed ended with the last event before that.
+        at = self._last if isinstance(event, RunStarted) else stamped.time
         self._last = stamped.time
-        match event:
-            case RunStarted():
-                self._run_started(stamped, event)
-            case RunFinished():
-                yield from self._run_finished(event)
-            case StepStarted():
-                name = f"{conventions.STEP} {event.place.step}"
-                known = told({conventions.STEP_KIND: event.kind, conventions.ITEMS: event.count})
-                self._unit(stamped, event.place, name, known)
-            case ItemStarted():
-                self._item_started(stamped, event)
-            case StepFinished() | ItemFinished():
-                yield from self._unit_finished(stamped, event)
-            case TurnStarted() | TurnFinished():
-                yield from self._turn(stamped, event)
-            case ToolDecided() | ToolStarted() | ToolFinished():
-                yield from self._tool(stamped, event)
-            case Retry() | Fallback() | Notice() | ExpectChecked():
-                self._remark(event)
-            case _:
-                pass
+        for one in ended:
+            yield from self._span(one, at)
+        if isinstance(event, RunStarted):
+            self._started, self._root = event, stamped.seq
+        elif isinstance(event, Remark):
+            self._remark(event)
 
     def end(self) -> Iterator[Span]:
         """What is still open, when no more will come; the innermost first."""
-        for held in (self._inner, self._units):
-            while held:
-                _, one = held.popitem()
-                yield self._closed(one, self._last, _CUT_OFF, _GONE)
-        if self._root is not None:
-            root, self._root = self._root, None
-            yield self._closed(root, self._last, _CUT_OFF, _GONE)
+        for one in self._history.rest():
+            yield from self._span(one, self._last)
 
-    def _run_started(self, stamped: Stamped, event: RunStarted) -> None:
-        self._started = event
-        name = f"{conventions.WORKFLOW} {event.pipeline}"
-        known = run_facts(self._run, event)
-        self._root = self._new(stamped, None, name, known)
+    def _span(self, one: Ended, end: float) -> Iterator[Span]:
+        match one:
+            case Segment():
+                yield self._of_segment(one, end)
+            case Unit():
+                # One that nobody has begun and that has no end is no more than what is in it.
+                if one.started is not None or one.finished is not None:
+                    yield self._of_unit(one, end)
+            case Turn():
+                yield self._of_turn(one, end)
+            case Unanswered():
+                yield self._of_unanswered(one, end)
+            case Call():
+                yield self._of_call(one, end)
+            case _:
+                assert_never(one)
 
-    def _run_finished(self, event: RunFinished) -> Iterator[Span]:
-        root, self._root = self._root, None
-        yield from self.end()
-        if root is not None:
-            reason = event.exit.reason if self._content else event.exit.name
-            error = reason if event.exit.code else None
-            yield self._closed(root, self._last, exit_facts(event), error)
-
-    def _item_started(self, stamped: Stamped, event: ItemStarted) -> None:
-        known = {
-            conventions.ITEM_INDEX: event.index,
-            conventions.ITEM_KEY: self._if_content(event.key),
-        }
-        name = f"{conventions.ITEM} {event.place.step}"
-        self._unit(stamped, event.place, name, told(known))
-
-    def _unit(self, stamped: Stamped, place: Place, name: str, known: Facts) -> _Open:
-        known = {**told({conventions.STEP_ID: place.step}), **known}
-        opened = self._new(stamped, self._around(place), name, known)
-        self._units[place] = opened
-        return opened
-
-    def _unit_finished(
-        self, stamped: Stamped, event: StepFinished | ItemFinished
-    ) -> Iterator[Span]:
-        place = event.place
-        unit = self._units.get(place)
-        if unit is None:
-            # A step that was skipped never began.
-            unit = self._unit(stamped, place, f"{conventions.STEP} {place.step}", {})
-        for inner in [one for one in self._inner if _within(one, place)]:
-            yield self._closed(self._inner.pop(inner), self._last, _CUT_OFF, _GONE)
-        del self._units[place]
-        bad = event.status not in _WELL
-        error = why(event.error, event.status, content=self._content) if bad else None
-        yield self._closed(unit, self._last, end_facts(event), error)
-
-    def _turn(self, stamped: Stamped, event: TurnStarted | TurnFinished) -> Iterator[Span]:
-        place = event.place
-        turn = self._inner.get(place)
-        if turn is None or isinstance(event, TurnStarted):
-            known = {conventions.TURN: place.turn}
-            if isinstance(event, TurnStarted):
-                known[conventions.MESSAGES] = event.messages
-            turn = self._new(stamped, self._unit_of(place), conventions.CHAT, told(known), "client")
-            self._inner[place] = turn
-        if isinstance(event, TurnFinished):
-            del self._inner[place]
-            # Another model may have answered than was asked first.
-            turn.name = self._about_model(turn, event)
-            turn.start = min(turn.start, self._last)
-            yield self._closed(turn, self._last, answer_facts(event, content=self._content))
+    def _of_segment(self, segment: Segment, end: float) -> Span:
+        self._root = None
+        started, finished = segment.started, segment.finished
+        error: str | None = _GONE
+        name = f"{conventions.WORKFLOW} {started.pipeline}"
+        if finished is None:
+            facts = run_facts(self._run, started) | _CUT_OFF
         else:
-            turn.name = self._about_model(turn, event)
+            facts = run_facts(self._run, started) | exit_facts(finished)
+            reason = finished.exit.reason if self._content else finished.exit.name
+            error = reason if finished.exit.code else None
+        begin = segment.seq, segment.began
+        return self._made(begin, end, None, name, facts, error)
 
-    def _about_model(self, turn: _Open, event: TurnStarted | TurnFinished) -> str:
+    def _of_unit(self, unit: Unit, end: float) -> Span:
+        started, finished = unit.started, unit.finished
+        name, facts = conventions.STEP, told({conventions.STEP_ID: unit.step})
+        if isinstance(started, StepStarted):
+            kind = {conventions.STEP_KIND: started.kind, conventions.ITEMS: started.count}
+            facts |= told(kind)
+        elif started is not None:
+            name = conventions.ITEM
+            key = self._if_content(started.key)
+            facts |= told({conventions.ITEM_INDEX: started.index, conventions.ITEM_KEY: key})
+        error: str | None = _GONE
+        if finished is None:
+            facts |= _CUT_OFF
+        else:
+            facts |= end_facts(finished)
+            bad = finished.status not in _WELL
+            error = why(finished.error, finished.status, content=self._content) if bad else None
+        begin = unit.seq, unit.began
+        return self._made(
+            begin, end, unit.within or self._root, f"{name} {unit.step}", facts, error
+        )
+
+    def _of_turn(self, turn: Turn, end: float) -> Span:
+        request, said = turn.request, turn.said
+        facts = told({conventions.TURN: turn.place.turn})
+        begin = turn.seq, end
+        if request is not None:
+            facts |= self._asked(request)
+            begin = turn.seq, request.began
+        # Another model may have answered than was asked first.
+        model = self._model(turn.place, said.model)
+        facts |= chat_facts(model, said.model) | answer_facts(said, content=self._content)
+        return self._chat(begin, end, turn.within, model, said.model, facts)
+
+    def _of_unanswered(self, one: Unanswered, end: float) -> Span:
+        request = one.request
+        model = self._model(request.place, request.model)
+        facts = told({conventions.TURN: request.place.turn}) | self._asked(request) | _CUT_OFF
+        begin = request.seq, request.began
+        return self._chat(begin, end, request.within, model, request.model, facts, _GONE)
+
+    def _chat(
+        self,
+        begin: tuple[int, float],
+        end: float,
+        within: int | None,
+        model: ModelInfo | None,
+        alias: str,
+        facts: Facts,
+        error: str | None = None,
+    ) -> Span:
+        name = f"{conventions.CHAT} {model.model if model is not None else alias}"
+        return self._made(begin, end, within or self._root, name, facts, error, "client")
+
+    def _asked(self, request: Request) -> Facts:
+        messages = told({conventions.MESSAGES: request.count})
+        return messages | chat_facts(self._model(request.place, request.model), request.model)
+
+    def _model(self, place: Place, alias: str) -> ModelInfo | None:
         models = self._started.models if self._started is not None else ()
         # Those of a sub-pipeline are told of as `step/alias`.
-        within, cut, _ = (event.place.step or "").rpartition("/")
+        within, cut, _ = (place.step or "").rpartition("/")
         known = {one.alias: one for one in models}
-        model = known.get(within + cut + event.model, known.get(event.model))
-        turn.facts |= chat_facts(model, event.model)
-        return f"{conventions.CHAT} {model.model if model is not None else event.model}"
+        return known.get(within + cut + alias, known.get(alias))
 
-    def _tool(
-        self, stamped: Stamped, event: ToolDecided | ToolStarted | ToolFinished
-    ) -> Iterator[Span]:
-        place = event.place
-        call = self._inner.get(place)
-        if call is None:
-            name = f"{conventions.EXECUTE_TOOL} {event.tool}"
-            known = tool_facts(event.tool, place.call)
-            call = self._new(stamped, self._unit_of(place), name, known)
-            self._inner[place] = call
-        if isinstance(event, ToolDecided):
+    def _of_call(self, call: Call, end: float) -> Span:
+        decided, finished = call.decided, call.finished
+        name, facts = call.tool, tool_facts(call.tool, call.place.call)
+        if decided is not None:
+            name = decided.name
             servers = self._started.servers if self._started is not None else ()
-            server = next((one for one in servers if one.alias == event.server), None)
-            call.facts |= decided_facts(event, server, content=self._content)
-            call.name = f"{conventions.EXECUTE_TOOL} {event.name}"
-            call.kind = "client" if conventions.MCP_METHOD in call.facts else "internal"
-        elif isinstance(event, ToolStarted):
-            # Before, a person may have been asked.
-            call.start = self._last
+            server = next((one for one in servers if one.alias == decided.server), None)
+            facts |= decided_facts(decided, server, content=self._content)
+        error: str | None = _GONE
+        if finished is None:
+            facts |= _CUT_OFF
         else:
-            del self._inner[place]
-            error = None if event.kind == "ok" else self._if_content(event.content) or event.kind
-            known = result_facts(event, content=self._content)
-            yield self._closed(call, self._last, known, error)
+            facts |= result_facts(finished, content=self._content)
+            well = finished.kind == "ok"
+            error = None if well else self._if_content(finished.content) or finished.kind
+        kind: SpanKind = "client" if conventions.MCP_METHOD in facts else "internal"
+        # It begins when it leaves for its server: before, a person may have been asked.
+        begin, parent = (call.seq, call.began), call.within or self._root
+        name = f"{conventions.EXECUTE_TOOL} {name}"
+        return self._made(begin, end, parent, name, facts, error, kind)
 
     def _remark(self, event: Remark) -> None:
         name, known = remark(event, content=self._content)
-        place = event.place
-        about = self._inner.get(place) or self._units.get(Place(place.step, place.item))
-        about = about or self._root
+        about = self._history.around(event.place) or self._root
         if about is not None:
-            about.events.append(SpanEvent(name, self._last, known))
-
-    def _new(
-        self,
-        stamped: Stamped,
-        parent: _Open | None,
-        name: str,
-        known: Facts,
-        kind: SpanKind = "internal",
-    ) -> _Open:
-        id = span_id(self._run, stamped.seq)
-        return _Open(id, parent.id if parent else None, name, kind, stamped.time, dict(known))
-
-    def _around(self, place: Place) -> _Open | None:
-        """What a step or an item is part of: its step, the step around it, the run."""
-        step = place.step or ""
-        outer, slash, _ = step.rpartition("/")
-        candidates = [Place(step)] if place.item is not None else []
-        if slash:
-            candidates += [Place(outer, place.item), Place(outer)]
-        found = (self._units.get(one) for one in candidates)
-        return next((one for one in found if one is not None), self._root)
-
-    def _unit_of(self, place: Place) -> _Open | None:
-        own = Place(place.step, place.item)
-        return self._units.get(own) or self._around(own)
+            self._remarks.setdefault(about, []).append(SpanEvent(name, self._last, known))
 
     def _if_content(self, value: str) -> str | None:
         return value if self._content else None
 
-    def _closed(self, one: _Open, end: float, known: Attributes, error: str | None = None) -> Span:
+    def _made(
+        self,
+        begin: tuple[int, float],
+        end: float,
+        parent: int | None,
+        name: str,
+        facts: Facts,
+        error: str | None,
+        kind: SpanKind = "internal",
+    ) -> Span:
+        seq, start = begin
         return Span(
             trace=self._trace,
-            id=one.id,
-            parent=one.parent,
-            name=text(one.name),
-            kind=one.kind,
-            start=one.start,
-            end=max(end, one.start),
-            attributes={**one.facts, **known},
-            events=tuple(one.events),
+            id=span_id(self._run, seq),
+            parent=None if parent is None else span_id(self._run, parent),
+            name=text(name),
+            kind=kind,
+            start=start,
+            end=max(end, start),
+            attributes=facts,
+            events=tuple(self._remarks.pop(seq, ())),
             error=None if error is None else text(error),
         )
-
-
-def _within(inner: Place, unit: Place) -> bool:
-    return (inner.step, inner.item) == (unit.step, unit.item)

@@ -2,6 +2,7 @@
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
 
 import anyio
@@ -21,7 +22,7 @@ from aish.cassettes.inspect.conversation import chat_request, messages_of
 from aish.cassettes.record.recorder import Kind, RecorderRules
 from aish.cassettes.replay.matching import Matching
 from aish.config.model import Pipeline
-from aish.core.events import Event, Exit, StepFinished, ToolDecided, ToolStarted
+from aish.core.events import Event, Exit, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import canonical
 from aish.engine.environment import RunEnvironment
@@ -30,7 +31,8 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import load_checked, make_plan
 from aish.engine.run_folder import RunFolder
 from aish.features.recording.session import CassetteChoice, CassetteSession, RunRecorder
-from aish.features.suggest.calls import made_of_events
+from aish.features.suggest.calls import made_of
+from aish.journal.history import Call, Ended, History, Unit
 from aish.policy.decide import Ruling, decide
 from aish.policy.rules import compile_policy
 from aish.policy.suggest import Made, stand_in
@@ -148,11 +150,10 @@ async def rehearse(
         pipeline, options, session=CassetteSession(choice, Cassette(head, matched.others))
     )
     tape = Rehearsal(matched, head, choice, places, plan.secrets, clock.monotonic)
-    events: list[Event] = []
+    history, ended, numbers = History(), list[Ended](), count(1)
 
     def hear(event: Event) -> None:
-        if isinstance(event, StepFinished | ToolDecided | ToolStarted):
-            events.append(event)
+        ended.extend(history.take(Stamped(next(numbers), 0.0, event)))
 
     folder = RunFolder(id="", path=None, mask=plan.secrets.mask)
     environment = RunEnvironment(hear, Unattended(), clock, folder, options.environ, tape)
@@ -163,8 +164,8 @@ async def rehearse(
         raise NotExportedError(f"the pipeline did not end within {_SECONDS:g} s", hint=HINT)
     if end.code or tape.left:
         _require_rules(made)
-        raise NotExportedError(_why(end, deeds, events), hint=HINT)
-    _require_same(made, made_of_events(events).made)
+        raise NotExportedError(_why(end, deeds, ended), hint=HINT)
+    _require_same(made, made_of(one for one in ended if isinstance(one, Call)).made)
     return Rehearsed(tape.used, tuple(_changed(deeds, matched, tape)))
 
 
@@ -215,9 +216,9 @@ def _changed(deeds: Deeds, matched: Matched, tape: Rehearsal) -> Sequence[str]:
     ]
 
 
-def _why(end: Exit, deeds: Deeds, events: Sequence[Event]) -> str:
+def _why(end: Exit, deeds: Deeds, ended: Sequence[Ended]) -> str:
     """Where the pipeline does something else than the session did."""
-    ends = {event.place.step: event for event in events if isinstance(event, StepFinished)}
+    ends = {one.step: one.finished for one in ended if isinstance(one, Unit) and one.item is None}
     for line in deeds.kept():
         found = ends.get(line.id)
         if found is not None and found.status == "failed":

@@ -5,20 +5,19 @@ from dataclasses import field
 from typing import Any
 
 from aish.core.events import (
-    Event,
     HistoryReplaced,
     OutputWaits,
     QuestionAsked,
-    StepFinished,
+    Stamped,
     StepStarted,
     ToolDecided,
-    ToolStarted,
     TurnAdded,
     TurnFinished,
 )
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject
-from aish.features.suggest.calls import Calls, made_of_events
+from aish.features.suggest.calls import Calls, made_of
+from aish.journal.history import Call, Ended, History, Turn, Unit
 from aish.journal.reader import event_of
 
 # How `session.replace` says that the last question is not in the conversation any more.
@@ -82,7 +81,7 @@ class Deeds:
     lines: tuple[Line, ...]
     answers: tuple[tuple[str, Said], ...]
     shortened: bool
-    events: tuple[Event, ...]
+    calls: tuple[Call, ...]
     unanswered: tuple[Line, ...] = ()
 
     def left_out(self) -> tuple[Line, ...]:
@@ -95,7 +94,7 @@ class Deeds:
 
     def calls_of(self, steps: Collection[str]) -> Calls:
         """What these steps called, and were denied."""
-        return made_of_events(event for event in self.events if event.place.step in steps)
+        return made_of(call for call in self.calls if call.place.step in steps)
 
 
 def deeds_of(records: Iterable[JsonObject]) -> Deeds:
@@ -108,7 +107,7 @@ def deeds_of(records: Iterable[JsonObject]) -> Deeds:
     for record in records:
         stamped = event_of(record)
         if stamped is not None:
-            fold.take(stamped.event)
+            fold.take(stamped)
     return fold.deeds()
 
 
@@ -121,18 +120,16 @@ class _Fold:
         self._waiting: tuple[Waited, ...] = ()
         self._given_back: tuple[Waited, ...] = ()
         self._answers: list[tuple[str, Said]] = []
-        self._events: list[Event] = []
+        self._calls: list[Call] = []
+        self._history = History()
         self._kinds: dict[str | None, str] = {}
         self._command: tuple[str, str] | None = None
         self._shortened = False
 
-    def take(self, event: Event) -> None:
+    def take(self, stamped: Stamped) -> None:
         """One more event."""
-        if isinstance(event, ToolDecided | ToolStarted):
-            self._events.append(event)
-        self._take(event, event.place.step)
-
-    def _take(self, event: Event, step: str | None) -> None:
+        event = stamped.event
+        step = event.place.step
         match event:
             case QuestionAsked(_, text, attached, tools) if step is not None:
                 self._lines[step] = Line(step, text, attached, tools)
@@ -146,15 +143,25 @@ class _Fold:
                 self._kinds[step], self._command = kind, None
             case ToolDecided(arguments=arguments) if self._kinds.get(step) == "run":
                 self._command = str(step), _command(arguments)
-            case TurnFinished(purpose="answer"):
-                self._answered(event)
-            case StepFinished(status=status) if step in self._lines:
-                self._lines[step].whole = status == "ok"
             case _:
                 pass
+        self._add(self._history.take(stamped))
+
+    def _add(self, ended: Iterable[Ended]) -> None:
+        for one in ended:
+            match one:
+                case Turn(said=said) if said.purpose == "answer":
+                    self._answered(said)
+                case Unit(item=None, finished=finished) if finished and one.step in self._lines:
+                    self._lines[one.step].whole = finished.status == "ok"
+                case Call():
+                    self._calls.append(one)
+                case _:
+                    pass
 
     def deeds(self) -> Deeds:
         """All of them."""
+        self._add(self._history.rest())
         lines = tuple(line for group in self._standing for line in group)
         texts = {line.text for line in lines}
         unanswered = {line.text: line for line in self._unanswered if line.text not in texts}
@@ -162,7 +169,7 @@ class _Fold:
             lines,
             tuple(self._answers),
             self._shortened,
-            tuple(self._events),
+            tuple(self._calls),
             tuple(unanswered.values()),
         )
 

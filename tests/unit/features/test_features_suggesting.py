@@ -7,6 +7,7 @@ from cassette_exchanges import answer
 from hypothesis import given
 from hypothesis import strategies as st
 from recorded_runs import asks, called, calls, command, read, rpc, says, session
+from scripted_events import stamped
 
 from aish.cassettes.format.interaction import Interaction, Request
 from aish.config.loader import load_pipeline
@@ -45,7 +46,7 @@ def texts(made: tuple[Made, ...]) -> list[JsonValue]:
 @pytest.mark.requirement("S8")
 def test_what_was_approved_and_begun_was_made() -> None:
     found = made_of_events(
-        [
+        stamped(
             decided("by rule", "auto"),
             started("by rule"),
             decided("by person", "ask-yes"),
@@ -57,7 +58,7 @@ def test_what_was_approved_and_begun_was_made() -> None:
             decided("odd", "auto", ["no object"]),
             started("odd"),
             started("unheard of"),
-        ]
+        )
     )
     assert texts(found.made) == ["by rule", "by person"]
     assert texts(found.denied) == ["nobody", "rule"]
@@ -72,7 +73,7 @@ def test_every_decision_is_told_as_it_was(rows: list[tuple[Verdict, bool]]) -> N
         events.append(decided(str(number), verdict))
         if begun and verdict in YES:
             events.append(started(str(number)))
-    found = made_of_events(events)
+    found = made_of_events(stamped(*events))
     numbered = [(str(number), *row) for number, row in enumerate(rows)]
     assert texts(found.made) == [n for n, v, begun in numbered if begun and v in YES]
     assert texts(found.denied) == [n for n, v, _ in numbered if v in {"ask-no", "deny"}]

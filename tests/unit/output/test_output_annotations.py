@@ -13,7 +13,8 @@ from aish.core.events import (
     Retry,
     StepStarted,
 )
-from aish.output.result import Annotations, annotation_rows
+from aish.journal.history import History
+from aish.output.result import annotation_rows
 
 SUB, ITEM = Place("sub"), Place("each", "a")
 
@@ -25,10 +26,10 @@ def added(
 
 
 def found(*events: Event) -> list[str]:
-    annotations = Annotations()
+    history = History()
     for one in stamped(*events):
-        annotations.take(one)
-    return [one.message for one in annotations.found]
+        history.take(one)
+    return [one.message for one in history.annotations.found]
 
 
 @pytest.mark.requirement("B11", "B3")
@@ -53,11 +54,11 @@ def test_what_is_made_again_takes_the_place_of_what_was(again: Event, left: list
 
 @pytest.mark.requirement("B11", "X6")
 def test_no_more_are_held_than_anybody_takes() -> None:
-    annotations = Annotations()
+    history = History()
     for one in stamped(*[added(f"{n}") for n in range(25_003)]):
-        annotations.take(one)
+        history.take(one)
 
-    assert (len(annotations.found), annotations.left_out) == (25_000, 3)
+    assert (len(history.annotations.found), history.annotations.left_out) == (25_000, 3)
 
 
 @pytest.mark.requirement("B11")

@@ -297,6 +297,7 @@ def test_what_happens_within_items_is_not_gathered() -> None:
             turn_finished(place, calls=(Asked("c", "t", "x" * 200),)),
             decided(place, "t", {"x": "y" * 200}, verdict="deny"),
             ToolFinished(place, "t", "denied", "z" * 200, None, 0.1),
+            item_finished(index),
         ]
         for event in numbered(events):
             fold.take(event)

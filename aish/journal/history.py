@@ -1,0 +1,697 @@
+"""What happened in a run: its events folded into segments, steps, items, turns and calls (10.1.7).
+
+The one fold of the event stream. It takes the events as they come, live or from a journal, and
+hands out what has ended; it holds what is open, and no more. Pure: it reads and writes nothing.
+
+What is handed out may be handed out again: a resumed journal tells of some units twice, and so does
+a step that is tried again. Whoever gathers them lets the last one count.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
+from typing import assert_never
+
+from aish.core.events import (
+    AnnotationAdded,
+    AttachmentsWait,
+    ExpectChecked,
+    Fallback,
+    HistoryReplaced,
+    ItemFinished,
+    ItemStarted,
+    MessagePurpose,
+    ModelChosen,
+    Notice,
+    OutputWaits,
+    PipelineSpent,
+    Place,
+    QuestionAsked,
+    ReasoningDelta,
+    Retry,
+    RuleAdded,
+    RunFinished,
+    RunStarted,
+    ServerConnected,
+    Stamped,
+    StepFinished,
+    StepKind,
+    StepStarted,
+    TextDelta,
+    TextWithdrawn,
+    ToolDecided,
+    ToolFinished,
+    ToolOutput,
+    ToolProgress,
+    ToolStarted,
+    TurnAdded,
+    TurnFinished,
+    TurnProgress,
+    TurnPurpose,
+    TurnStarted,
+    Verdict,
+)
+from aish.core.frozen import frozen, slotted
+from aish.core.json import JsonObject, JsonValue
+
+Key = tuple[str, str | None]
+"""A step, and the key of an item of it."""
+Finished = StepFinished | ItemFinished
+
+REFUSED: frozenset[Verdict] = frozenset({"deny", "ask-no"})
+"""Verdicts by which a call is not made."""
+
+# As many as code scanning takes of one run.
+_MOST_ANNOTATIONS = 25_000
+
+
+@frozen
+class Segment:
+    """One process's part of a run: a run that was resumed has several.
+
+    `seq` here and below is the number of the first event; `finished` is missing where the process
+    was killed, or still runs.
+    """
+
+    seq: int
+    started: RunStarted
+    began: float
+    ended: float
+    finished: RunFinished | None = None
+
+
+@frozen
+class Request:
+    """A request to a model: the messages that it adds to those of the one before, as `turn.added`.
+
+    `count` is how many messages it has, of which `earlier` are before the first one here: another
+    step has them. `rewritten` says why the messages are all there are, and not only the new ones.
+    `within` is the number of the unit that it is a part of.
+    """
+
+    seq: int
+    place: Place
+    attempt: int
+    purpose: TurnPurpose
+    model: str
+    began: float
+    messages: Sequence[JsonObject]
+    count: int
+    earlier: int
+    rewritten: str | None
+    within: int | None
+
+
+@frozen
+class Turn:
+    """A request with its answer; the request is missing where the stream does not tell of it."""
+
+    seq: int
+    place: Place
+    began: float
+    ended: float
+    said: TurnFinished
+    request: Request | None
+    within: int | None
+
+
+@frozen
+class Unanswered:
+    """A request that has no answer: it failed, or the run ended first."""
+
+    request: Request
+    ended: float
+
+
+@frozen
+class Call:
+    """A tool call: as the model wrote it, as it was decided, and its result.
+
+    `sent` is the number of the event by which it left for its server; `began` is when it did, or
+    when it was first told of.
+    """
+
+    seq: int
+    place: Place
+    tool: str
+    began: float
+    ended: float
+    arguments: JsonValue
+    decided: ToolDecided | None
+    sent: int | None
+    finished: ToolFinished | None
+    within: int | None
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a rule or a person said no to it."""
+        return self.decided is not None and self.decided.verdict in REFUSED
+
+
+@frozen
+class Sent:
+    """Messages that go out with the next request, and that no other entry has.
+
+    `anew` says why, where the messages before it were replaced.
+    """
+
+    at: float
+    purpose: MessagePurpose
+    messages: Sequence[JsonObject]
+    anew: str | None = None
+
+
+@frozen
+class Aside:
+    """Something that happened between the two."""
+
+    at: float
+    event: Retry | Fallback | Notice | TextWithdrawn
+
+
+Entry = Turn | Call | Aside | Sent
+
+
+@frozen
+class Unit:
+    """A step or an item: what happened in it, in order, and how it ended.
+
+    `started` is missing where the stream does not tell of it, as of a step that is skipped;
+    `finished` is missing where the run ended first. `within` is the number of the unit that it is
+    a part of: the step of an item, the step around a sub-pipeline.
+    """
+
+    seq: int
+    step: str
+    item: str | None
+    began: float
+    ended: float
+    kind: StepKind | None
+    started: StepStarted | ItemStarted | None
+    entries: Sequence[Entry]
+    checks: Sequence[ExpectChecked]
+    finished: Finished | None
+    within: int | None
+
+    @property
+    def key(self) -> Key:
+        """What tells it from the other units of its run."""
+        return self.step, self.item
+
+    @property
+    def calls(self) -> Iterator[Call]:
+        """Its tool calls."""
+        return (entry for entry in self.entries if isinstance(entry, Call))
+
+    @property
+    def index(self) -> int | None:
+        """The place of an item among the items of its step."""
+        return self.started.index if isinstance(self.started, ItemStarted) else None
+
+    @property
+    def count(self) -> int | None:
+        """How many items a step has, if that was known when it began."""
+        return self.started.count if isinstance(self.started, StepStarted) else None
+
+
+Ended = Segment | Unit | Turn | Unanswered | Call
+
+
+class Annotations:
+    """The annotations of a run, as its last part has them; `left_out` counts those over a limit.
+
+    Each item of a batch may have some: they are held by their place, to be replaced as a whole.
+    """
+
+    def __init__(self) -> None:
+        self.left_out = 0
+        self._held = 0
+        self._of: dict[Place, list[AnnotationAdded]] = {}
+
+    @property
+    def found(self) -> list[AnnotationAdded]:
+        """The annotations of the run, and those of its sub-pipelines."""
+        return [one for several in self._of.values() for one in several]
+
+    def add(self, event: AnnotationAdded) -> None:
+        """One more."""
+        if self._held < _MOST_ANNOTATIONS:
+            self._of.setdefault(event.place, []).append(event)
+            self._held += 1
+        else:
+            self.left_out += 1
+
+    def forget(self, place: Place) -> None:
+        """What is made again takes the place of what was."""
+        self._held -= len(self._of.pop(place, ()))
+
+
+@slotted
+class _OpenSegment:
+    """A segment that goes on; `told` says that it was handed out."""
+
+    seq: int
+    started: RunStarted
+    began: float
+    ended: float
+    finished: RunFinished | None = None
+    told: bool = False
+
+    def segment(self) -> Segment:
+        return Segment(self.seq, self.started, self.began, self.ended, self.finished)
+
+
+@slotted
+class _OpenCall:
+    """A call that goes on, and where it is among the entries of its unit."""
+
+    seq: int
+    place: Place
+    tool: str
+    began: float
+    at: int
+    within: int | None
+    arguments: JsonValue = None
+    decided: ToolDecided | None = None
+    sent: int | None = None
+
+    def call(self, ended: float, finished: ToolFinished | None) -> Call:
+        return Call(
+            self.seq,
+            self.place,
+            self.tool,
+            self.began,
+            ended,
+            self.arguments,
+            self.decided,
+            self.sent,
+            finished,
+            self.within,
+        )
+
+
+@slotted
+class _Talk:
+    """A conversation so far; `new` begins what was not sent yet, `sent` says whether any was."""
+
+    messages: list[JsonObject] = field(default_factory=list)
+    new: int = 0
+    sent: bool = False
+    rewritten: str | None = None
+    asked: list[str] = field(default_factory=list)
+
+
+_TurnKey = tuple[int | None, str | None, TurnPurpose]
+_CallKey = tuple[int | None, str | None]
+
+
+@slotted
+class _OpenUnit:
+    """A unit that goes on, with what is needed to put its events together."""
+
+    seq: int
+    step: str
+    item: str | None
+    began: float
+    ended: float
+    kind: StepKind | None
+    started: StepStarted | ItemStarted | None
+    within: int | None
+    attempt: int = 1
+    entries: list[Entry | _OpenCall] = field(default_factory=list)
+    checks: list[ExpectChecked] = field(default_factory=list)
+    requests: dict[_TurnKey, Request] = field(default_factory=dict)
+    calls: dict[_CallKey, _OpenCall] = field(default_factory=dict)
+    asked: dict[_CallKey, str] = field(default_factory=dict)
+    talks: dict[str, _Talk] = field(default_factory=dict)
+
+    @property
+    def around(self) -> int | None:
+        """The number of what its turns and calls are a part of."""
+        return self.within if self.started is None else self.seq
+
+    def unit(self, finished: Finished | None) -> Unit:
+        # Whatever is open was closed before.
+        entries = tuple([one for one in self.entries if not isinstance(one, _OpenCall)])
+        return Unit(
+            self.seq,
+            self.step,
+            self.item,
+            self.began,
+            self.ended,
+            self.kind,
+            self.started,
+            entries,
+            tuple(self.checks),
+            finished,
+            self.within,
+        )
+
+
+class History:
+    """Folds the events of one run, in their order.
+
+    `notices` are those outside of any step, `annotations` those that count now.
+    """
+
+    def __init__(self) -> None:
+        self.notices: list[Notice] = []
+        self.annotations = Annotations()
+        self._segments: list[_OpenSegment] = []
+        self._open: dict[Key, _OpenUnit] = {}
+        self._kinds: dict[str, StepKind] = {}
+
+    @property
+    def segments(self) -> Sequence[Segment]:
+        """The segments of the run so far, the last one as far as it has come."""
+        return [one.segment() for one in self._segments]
+
+    def take(self, stamped: Stamped) -> Sequence[Ended]:  # ruff: ignore[complex-structure, too-many-branches, too-many-return-statements] - a union
+        """Fold one event in; what ended with it, the innermost first."""
+        event, now = stamped.event, stamped.time
+        if self._segments and not isinstance(event, RunStarted):
+            self._segments[-1].ended = now
+        match event:
+            case TurnStarted():
+                unit = self._unit(event.place, stamped)
+                return () if unit is None else _ask(unit, event, stamped)
+            case TurnFinished():
+                unit = self._unit(event.place, stamped)
+                return () if unit is None else (_answer(unit, event, stamped),)
+            case ToolDecided() | ToolStarted() | ToolFinished():
+                unit = self._unit(event.place, stamped)
+                return () if unit is None else _call(unit, event, stamped)
+            case TurnAdded() | HistoryReplaced():
+                unit = self._unit(event.place, stamped)
+                if unit is not None:
+                    _send(unit, event, now)
+            case ItemStarted() | StepStarted():
+                return self._begin(event, stamped)
+            case ItemFinished() | StepFinished():
+                return self._finish(event, stamped)
+            case Notice() if event.place.step is None:
+                self.notices.append(event)
+            case Notice() | Retry() | Fallback() | TextWithdrawn():
+                return self._aside(event, stamped)
+            case ExpectChecked():
+                unit = self._unit(event.place, stamped)
+                if unit is not None:
+                    unit.checks.append(event)
+            case AnnotationAdded():
+                self.annotations.add(event)
+            case RunStarted():
+                # Whoever wrote the last segment was killed in the middle of these.
+                cut_off = self.rest()
+                self.annotations.forget(event.place)
+                self._segments.append(_OpenSegment(stamped.seq, event, now, now))
+                return cut_off
+            case RunFinished():
+                if self._segments:
+                    self._segments[-1].finished = event
+                return self.rest()
+            case TextDelta() | ReasoningDelta() | TurnProgress() | ToolProgress() | ToolOutput():
+                pass
+            case QuestionAsked() | ModelChosen() | OutputWaits() | AttachmentsWait():
+                pass
+            case RuleAdded() | ServerConnected() | PipelineSpent():
+                pass
+            case _:
+                assert_never(event)
+        return ()
+
+    def rest(self) -> Sequence[Ended]:
+        """What has no end, when no more will come: the innermost first, at last the segment."""
+        ended: list[Ended] = []
+        for unit in self._open.values():
+            ended += _cut_off(unit, unit.ended)
+        while self._open:
+            ended.append(self._open.popitem()[1].unit(None))
+        if self._segments and not self._segments[-1].told:
+            self._segments[-1].told = True
+            ended.append(self._segments[-1].segment())
+        return ended
+
+    def around(self, place: Place) -> int | None:
+        """The number of the open turn or call at a place, else of the unit that it is in."""
+        if place.step is None:
+            return None
+        unit = self._open.get((place.step, place.item))
+        if unit is None or place.turn is None:
+            return None if unit is None or unit.started is None else unit.seq
+        call = unit.calls.get((place.turn, place.call))
+        if call is not None:
+            return call.seq
+        found = (one.seq for one in unit.requests.values() if one.place == place)
+        return next(found, None if unit.started is None else unit.seq)
+
+    def _unit(self, place: Place, stamped: Stamped) -> _OpenUnit | None:
+        """The unit that something happens in; one that nobody has begun begins now."""
+        if place.step is None:
+            return None
+        key = place.step, place.item
+        unit = self._open.get(key)
+        if unit is None:
+            unit = self._open[key] = self._opened(key, stamped, None)
+        unit.ended = stamped.time
+        return unit
+
+    def _opened(
+        self, key: Key, stamped: Stamped, started: StepStarted | ItemStarted | None
+    ) -> _OpenUnit:
+        kind, within, now = self._kinds.get(key[0]), self._outer(key), stamped.time
+        return _OpenUnit(stamped.seq, *key, now, now, kind, started, within)
+
+    def _outer(self, key: Key) -> int | None:
+        """The number of what a step or an item is a part of, where that was begun."""
+        step, item = key
+        outer, slash, _ = step.rpartition("/")
+        for around in (
+            (step, None) if item is not None else None,
+            (outer, item) if slash else None,
+            (outer, None) if slash else None,
+        ):
+            unit = None if around is None else self._open.get(around)
+            if unit is not None and unit.started is not None:
+                return unit.seq
+        return None
+
+    def _begin(self, event: StepStarted | ItemStarted, stamped: Stamped) -> Sequence[Ended]:
+        self.annotations.forget(event.place)
+        step = event.place.step
+        if step is None:
+            return ()
+        if isinstance(event, StepStarted):
+            self._kinds[step] = event.kind
+        key = step, event.place.item
+        older = self._open.pop(key, None)
+        self._open[key] = self._opened(key, stamped, event)
+        return () if older is None else _cut_off(older, older.ended)
+
+    def _finish(self, event: Finished, stamped: Stamped) -> Sequence[Ended]:
+        unit = self._unit(event.place, stamped)
+        if unit is None:
+            return ()
+        del self._open[unit.step, unit.item]
+        return (*_cut_off(unit, stamped.time), unit.unit(event))
+
+    def _aside(
+        self, event: Notice | Retry | Fallback | TextWithdrawn, stamped: Stamped
+    ) -> Sequence[Ended]:
+        if isinstance(event, Retry) and _is_of_unit(event):
+            self.annotations.forget(event.place)
+        unit = self._unit(event.place, stamped)
+        if unit is None:
+            return ()
+        unit.entries.append(Aside(stamped.time, event))
+        if not isinstance(event, Retry) or not _is_of_unit(event):
+            return ()
+        # What was expected of the last attempt is expected of the next one.
+        unit.checks.clear()
+        unit.talks.clear()
+        unit.attempt += 1
+        return _cut_off(unit, stamped.time)
+
+
+def ended(events: Iterable[Stamped]) -> Iterator[Ended]:
+    """All that ended, in the order of the ends; at last what has no end."""
+    history = History()
+    for stamped in events:
+        yield from history.take(stamped)
+    yield from history.rest()
+
+
+def _is_of_unit(retry: Retry) -> bool:
+    """Whether the whole unit is tried again, and not only a request of it."""
+    return retry.place.turn is None and retry.endpoint == f"step {retry.place.step}"
+
+
+def _cut_off(unit: _OpenUnit, now: float) -> Sequence[Ended]:
+    """The requests and calls of a unit that have no end."""
+    if not unit.requests and not unit.calls:
+        return ()
+    ended: list[Ended] = [Unanswered(request, now) for request in unit.requests.values()]
+    for held in unit.calls.values():
+        call = held.call(now, None)
+        unit.entries[held.at] = call
+        ended.append(call)
+    unit.requests.clear()
+    unit.calls.clear()
+    return ended
+
+
+def _ask(unit: _OpenUnit, event: TurnStarted, stamped: Stamped) -> Sequence[Ended]:
+    """A request goes out: what is new in its conversation is what it adds."""
+    place = event.place
+    key = place.turn, place.call, event.purpose
+    older = unit.requests.pop(key, None)
+    talk = _talk(unit, event.purpose)
+    _put_in_order(talk)
+    known = len(talk.messages)
+    unit.requests[key] = Request(
+        stamped.seq,
+        place,
+        unit.attempt,
+        event.purpose,
+        event.model,
+        stamped.time,
+        tuple(talk.messages[talk.new :]),
+        event.messages,
+        max(0, event.messages - known),
+        talk.rewritten,
+        unit.around,
+    )
+    talk.new, talk.rewritten, talk.sent = known, None, True
+    return () if older is None else (Unanswered(older, stamped.time),)
+
+
+def _answer(unit: _OpenUnit, event: TurnFinished, stamped: Stamped) -> Turn:
+    """An answer, which is the next message of its conversation."""
+    place, now = event.place, stamped.time
+    request = unit.requests.pop((place.turn, place.call, event.purpose), None)
+    if request is None:
+        turn = Turn(stamped.seq, place, now - event.seconds, now, event, None, unit.around)
+    else:
+        message: dict[str, JsonValue] = {"role": "assistant", "text": event.text}
+        if event.calls:
+            message["calls"] = [
+                {"id": one.id, "name": one.name, "arguments": one.arguments} for one in event.calls
+            ]
+        talk = _talk(unit, event.purpose)
+        talk.messages.append(message)
+        talk.asked = [one.id for one in event.calls]
+        turn = Turn(request.seq, place, request.began, now, event, request, request.within)
+    for one in event.calls:
+        unit.asked[place.turn, one.id] = one.arguments
+    unit.entries.append(turn)
+    return turn
+
+
+def _call(
+    unit: _OpenUnit, event: ToolDecided | ToolStarted | ToolFinished, stamped: Stamped
+) -> Sequence[Call]:
+    place, now = event.place, stamped.time
+    key = place.turn, place.call
+    held = unit.calls.get(key)
+    if held is None:
+        asked = None if place.call is None else unit.asked.get((place.turn, place.call))
+        at = len(unit.entries)
+        held = _OpenCall(stamped.seq, place, event.tool, now, at, unit.around, asked)
+        unit.calls[key] = held
+        unit.entries.append(held)
+    match event:
+        case ToolDecided():
+            held.decided, held.arguments = event, event.arguments
+        case ToolStarted():
+            held.sent, held.began = stamped.seq, now
+        case ToolFinished():
+            del unit.calls[key]
+            call = held.call(now, event)
+            unit.entries[held.at] = call
+            talk = unit.talks.get("answer")
+            if talk is not None and place.call in talk.asked:
+                reply = {"role": "tool", "call_id": place.call, "tool": event.tool}
+                talk.messages.append({**reply, "content": event.content})
+            return (call,)
+        case _:
+            assert_never(event)
+    return ()
+
+
+def _send(unit: _OpenUnit, event: TurnAdded | HistoryReplaced, now: float) -> None:
+    """Messages that stand in a conversation now; answers and results have events of their own."""
+    anew: str | None = None
+    new: Sequence[JsonObject] = ()
+    if isinstance(event, HistoryReplaced):
+        _replace(unit, event)
+        anew = event.reason
+        if event.purpose != "conversation":
+            new = [turn for turn in event.turns if "at" not in turn]
+    else:
+        _add(unit, event)
+        role = event.turn.get("role")
+        if event.purpose != "conversation" or role in {"system", "user"}:
+            new = (event.turn,)
+    if new or anew is not None:
+        unit.entries.append(Sent(now, event.purpose, new, anew))
+
+
+def _talk(unit: _OpenUnit, purpose: str) -> _Talk:
+    talk = unit.talks.get(purpose)
+    if talk is None:
+        talk = unit.talks[purpose] = _Talk()
+    return talk
+
+
+def _purpose(event: TurnAdded | HistoryReplaced) -> str:
+    return "answer" if event.purpose == "conversation" else event.purpose
+
+
+def _add(unit: _OpenUnit, event: TurnAdded) -> None:
+    purpose, message = _purpose(event), event.turn
+    role = message.get("role")
+    talk = _talk(unit, purpose)
+    begins = purpose in {"summary", "sampling"} or (purpose == "judge" and role == "system")
+    if begins and talk.sent:
+        talk = unit.talks[purpose] = _Talk()
+    # What was sent is not always what was said before: this is in its place.
+    if role == "assistant" and talk.messages and talk.messages[-1].get("role") == "assistant":
+        talk.messages[-1] = message
+        talk.asked = _ids(message)
+        return
+    if role == "tool":
+        call = message.get("call_id")
+        for at in range(talk.new, len(talk.messages)):
+            if talk.messages[at].get("call_id") == call:
+                talk.messages[at] = message
+                return
+    talk.messages.append(message)
+
+
+def _replace(unit: _OpenUnit, event: HistoryReplaced) -> None:
+    talk = _talk(unit, _purpose(event))
+    _put_in_order(talk)
+    before = talk.messages
+    talk.messages = []
+    for one in event.turns:
+        at = one.get("at")
+        known = isinstance(at, int) and 0 <= at < len(before)
+        talk.messages.append(before[at] if known and isinstance(at, int) else one)
+    talk.new, talk.rewritten = 0, event.reason
+
+
+def _ids(message: Mapping[str, JsonValue]) -> list[str]:
+    calls = message.get("calls")
+    found = calls if isinstance(calls, list) else []
+    return [str(call.get("id")) for call in found if isinstance(call, dict)]
+
+
+def _put_in_order(talk: _Talk) -> None:
+    """Replies are told as calls end, and sent in the order of the calls."""
+    messages = talk.messages
+    at = len(messages)
+    while at and messages[at - 1].get("role") != "assistant":
+        at -= 1
+    order = {id: place for place, id in enumerate(talk.asked)}
+    replies = [one for one in messages[at:] if one.get("role") == "tool"]
+    replies.sort(key=lambda one: order.get(str(one.get("call_id")), len(order)))
+    following = iter(replies)
+    messages[at:] = [next(following) if one.get("role") == "tool" else one for one in messages[at:]]

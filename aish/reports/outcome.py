@@ -1,0 +1,86 @@
+"""What the end of a step or an item means to a reader of reports, and in one word."""
+
+from typing import Literal
+
+from aish.core.frozen import frozen
+from aish.core.json import JsonValue, structured
+from aish.journal.history import Unit
+
+State = Literal["ok", "failed", "error", "skipped", "denied", "cut_off"]
+"""`failed`: it was answered, and not well. `error`: something around it broke or ran out."""
+
+# Codes of failures that are no verdict on an answer: peers, the machine, limits, bugs.
+_AROUND = frozenset(
+    {
+        "budget",
+        "endpoint_error",
+        "internal",
+        "interrupted",
+        "invalid_cassette",
+        "lock",
+        "not_recorded",
+        "offline",
+        "rpc_error",
+        "time",
+        "timeout",
+        "transport_error",
+        "unavailable",
+        "usage",
+    }
+)
+_ANSWERING = frozenset({"prompt", "pipeline"})
+WORDS: dict[State, str] = {
+    "ok": "ok",
+    "failed": "failed",
+    "error": "error",
+    "skipped": "skipped",
+    "denied": "denied",
+    "cut_off": "cut off",
+}
+
+
+@frozen
+class Reason:
+    """Why a unit did not end well."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+
+def state_of(unit: Unit) -> State:
+    """How the unit ended."""
+    end = unit.finished
+    if end is None:
+        return "cut_off"
+    if end.status == "failed":
+        code = end.error.code if end.error is not None else ""
+        around = code in _AROUND or code.startswith("cassette_")
+        return "error" if around else "failed"
+    return "error" if end.status == "budget" else end.status
+
+
+def reason_of(unit: Unit) -> Reason | None:
+    """Why it did not end well; `None` where it did, or where nothing is said of it."""
+    end = unit.finished
+    if end is None:
+        return Reason("interrupted", "the run ended before this did")
+    if end.error is not None:
+        return Reason(end.error.code, end.error.message, end.error.hint)
+    return None
+
+
+def answer_of(unit: Unit) -> JsonValue:
+    """What the unit answered: the value of a structured answer, else the text.
+
+    The output of a command or a tool call is not its answer: that is what it printed.
+    """
+    end = unit.finished
+    if end is None:
+        return None
+    if unit.kind not in _ANSWERING:
+        return end.text or None
+    if end.output is not None and not isinstance(end.output, str):
+        return end.output
+    # What was rejected is no output, and is what one wants to read.
+    return structured(end.text) if end.text else None
