@@ -108,7 +108,7 @@ ALONE = {
     """,
     "all that is known of one foreign format or system": """
         items/csv_rows.py shell/input/completion.py shell/input/history.py shell/input/streams.py
-        shell/local/proposals.py features/cluster/local_workers.py
+        shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
     """,
     "today's leftovers, to merge into the module that imports them": """
         cli/journal_lost.py cli/reporting.py cli/staging.py config/overrides.py

@@ -34,7 +34,7 @@ from aish.features.testing.baseline import (
     counts_as_failed,
     read_baseline,
 )
-from aish.features.testing.discovery import Selection, find_files
+from aish.features.testing.discovery import find_files
 from aish.features.testing.live import Cell, LiveWish, Matrix, cost_of, live_exit, run_live
 from aish.features.testing.outcome import PipelineFile
 from aish.features.testing.session import find_cases
@@ -70,7 +70,7 @@ class LiveAsked:
     """What the command line said of the whole."""
 
     paths: Sequence[Path]
-    select: Selection
+    keyword: str
     wish: LiveWish
     json: bool = False
     junit: Path | None = None
@@ -138,7 +138,7 @@ def test_live(asked: LiveAsked) -> int:
     # One object alone goes to stdout; what people read goes to stderr then.
     out = sys.stderr if asked.json else sys.stdout
     manners = manners_for(out, os.environ, quiet=asked.quiet, verbose=asked.verbose)
-    found = find_cases(find_files(asked.paths), asked.select)
+    found = find_cases(find_files(asked.paths), asked.keyword)
     lines = _Lines(out, manners)
     matrix = run_live(found.chosen, asked.wish, lines)
     whole = len(found.chosen) == len(found.jobs) and not found.broken

@@ -25,7 +25,9 @@ def command(
     *,
     pipeline: Annotated[
         Path | None,
-        typer.Option("--pipeline", metavar="FILE", help="The pipeline that plays the cassettes."),
+        typer.Option(
+            "--pipeline", metavar="FILE", help="A pipeline whose `cassette.allow` counts too."
+        ),
     ] = None,
     allow: Annotated[
         list[str] | None,
@@ -34,10 +36,10 @@ def command(
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
-    """Check cassettes for damage, secrets and stale prompts.
+    """Check cassettes for damage and secrets.
 
-    Can they be read, may there be secrets in them, do they fit their pipeline. Ends
-    with 1 if something was found, with 2 if a cassette cannot be read.
+    Ends with 1 if something was found, with 2 if a cassette cannot be read. Whether a recording
+    still fits its pipeline is what `aish test` shows.
 
     Example: aish cassette check tests/cassettes pipelines/quickstart.yaml
     """
@@ -71,7 +73,6 @@ def _lines(one: Checked) -> Iterator[str]:
     told += [counted(one.exchanges, "exchange")] if one.exchanges else []
     yield f"{path}: {', '.join(told)}"
     yield from (f"  {for_line(text)}" for text in one.findings)
-    yield from (f"  note: {for_line(text)}" for text in one.notes)
 
 
 def _row(one: Checked) -> JsonObject:
@@ -79,6 +80,5 @@ def _row(one: Checked) -> JsonObject:
         "cassette": shown(one.path),
         "exchanges": one.exchanges,
         "findings": list(one.findings),
-        "notes": list(one.notes),
         "unreadable": None if one.unreadable is None else str(one.unreadable),
     }

@@ -121,9 +121,13 @@ def command(
 
 
 def is_attended(environ: Mapping[str, str]) -> bool:
-    """Whether a person is there: both ends are terminals, and this is no job of a CI (1.2)."""
+    """Whether a person is there: both ends are terminals, and this is no job of a CI (1.2).
+
+    A terminal without escape sequences is read and written as a pipe is.
+    """
     terminals = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return terminals and environ.get("CI", "") in {"", "0", "false"}
+    able = environ.get("TERM", "") not in {"", "dumb"}
+    return terminals and able and environ.get("CI", "") in {"", "0", "false"}
 
 
 @slotted

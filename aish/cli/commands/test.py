@@ -17,7 +17,7 @@ from aish.cli.testing_report import session_json, tell_github, write_junit
 from aish.cli.testing_text import CaseLines, manners_for
 from aish.cli.writable import check_writable
 from aish.core.errors import ExitCode, UsageError
-from aish.features.testing.discovery import find_files, parse_selection
+from aish.features.testing.discovery import find_files
 from aish.features.testing.outcome import exit_code
 from aish.features.testing.session import Renewal, Wish, run_session
 
@@ -30,7 +30,7 @@ PathsArgument = Annotated[
 ]
 KeywordOption = Annotated[
     str,
-    typer.Option("-k", metavar="EXPR", help='Cases whose names fit: `notes and not "no tool"`.'),
+    typer.Option("-k", metavar="TEXT", help="Cases whose names contain this text."),
 ]
 ProcessesOption = Annotated[
     str | None,
@@ -106,7 +106,7 @@ def command(
         width = None if processes is None else _number(processes)
         asked = LiveAsked(
             paths=tuple(paths or ()),
-            select=parse_selection(keyword),
+            keyword=keyword,
             wish=live_wish(live, width=width, stop_first=stop_first),
             json=format_ is Report.JSON,
             junit=junit,
@@ -125,7 +125,7 @@ def command(
     if junit is not None:
         check_writable(junit, "--junit")
     wish = Wish(
-        select=parse_selection(keyword),
+        keyword=keyword,
         processes=1 if processes is None else _number(processes),
         stop_first=stop_first,
         record=Renewal.MISSING if record is None and record_missing else record,

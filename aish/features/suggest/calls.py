@@ -208,7 +208,7 @@ def _pipelines() -> Iterator[Pipeline]:
 
 
 def _played(pipeline: Pipeline) -> set[Path]:
-    return {one.settings.path.resolve() for one in named_in(pipeline)}
+    return {one.path.resolve() for one in named_in(pipeline)}
 
 
 def _urls(pipeline: Pipeline) -> dict[str, str]:

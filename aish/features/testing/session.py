@@ -20,7 +20,7 @@ from aish.core.phrases import counted
 from aish.engine.plan.case_rows import with_rows
 from aish.engine.plan.validation.validate import check_file, no_step, row_check
 from aish.features.testing.case import run_case
-from aish.features.testing.discovery import Search, Selection, everything, may_have_tests, orphans
+from aish.features.testing.discovery import Search, may_have_tests, orphans
 from aish.features.testing.outcome import Job, Outcome, PipelineFile, Session, Tried
 
 Run = Callable[[int], Outcome]
@@ -170,7 +170,7 @@ class Renewal(StrEnum):
 class Wish:
     """What the command line wants."""
 
-    select: Selection = everything
+    keyword: str = ""
     processes: int = 1
     stop_first: bool = False
     record: Renewal | None = None
@@ -197,7 +197,7 @@ def run_session(search: Search, wish: Wish, tell: Teller) -> Session:
         UsageError: there is no case at all, or none that is selected.
     """
     begun = monotonic()
-    found = find_cases(search, wish.select)
+    found = find_cases(search, wish.keyword)
     files, broken, jobs, chosen = found.files, found.broken, found.jobs, found.chosen
     trial = _Trial(wish, tell, chosen)
     for file in broken:
@@ -229,8 +229,8 @@ class Found:
     chosen: tuple[Job, ...]
 
 
-def find_cases(search: Search, select: Selection) -> Found:
-    """Load the files and choose cases.
+def find_cases(search: Search, keyword: str) -> Found:
+    """Load the files and choose the cases whose names contain `keyword`.
 
     Raises:
         UsageError: no file is broken, and there is no case at all, or none that is selected.
@@ -238,7 +238,8 @@ def find_cases(search: Search, select: Selection) -> Found:
     files = tuple(load_file(path) for path in search.files)
     broken = tuple(file for file in files if file.problems and _counts(file, search))
     jobs = tuple(_jobs(files))
-    chosen = tuple(job for job in jobs if select(job.id))
+    wanted = keyword.casefold()
+    chosen = tuple(job for job in jobs if wanted in job.id.casefold())
     if not broken:
         _demand(jobs, chosen, search)
     return Found(files, broken, jobs, chosen)

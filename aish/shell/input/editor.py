@@ -148,7 +148,7 @@ class Editor:
         self._settings = settings
         self._label: str | None = None
         self._aside = False
-        self._keyboard = Keyboard(stdin.fileno(), _writer(stdout), dumb=False)
+        self._keyboard = Keyboard(stdin.fileno(), _writer(stdout))
         self._input = Typing(stdin)
         self._history = Remembered(HistoryFile(settings.history, settings.mask, settings.notice))
         self._session = self._made(stdout, environ.get("TERM"))

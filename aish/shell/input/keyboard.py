@@ -30,15 +30,14 @@ class Keyboard:
     """The input side of a terminal; what was typed ahead is in `typed`.
 
     From `take` to `restore` nothing is echoed but what an editor or a question shows, so that
-    no key garbles what is written meanwhile. `show` writes our own escape sequences, `dumb` says
-    that there are none. All of it runs in the event loop.
+    no key garbles what is written meanwhile. `show` writes our own escape sequences. All of it runs
+    in the event loop.
     """
 
-    def __init__(self, descriptor: int, show: Callable[[str], None], *, dumb: bool) -> None:
+    def __init__(self, descriptor: int, show: Callable[[str], None]) -> None:
         self.typed = bytearray()
         self._descriptor = descriptor
         self._show = show
-        self._dumb = dumb
         self._found: Attributes = termios.tcgetattr(descriptor)
         self._listening = False
         self._on_key: OnKey | None = None
@@ -83,12 +82,6 @@ class Keyboard:
                 self._listen()
 
     @contextmanager
-    def lines(self) -> Generator[None]:
-        """Whole lines, edited by the system; Ctrl-C ends one as a line's end does."""
-        with self._changed(_lines):
-            yield
-
-    @contextmanager
     def message(self) -> Generator[None]:
         """While a message is typed.
 
@@ -128,9 +121,8 @@ class Keyboard:
     def restore(self) -> None:
         """As the terminal was found."""
         self._set(self._found)
-        if not self._dumb:
-            with suppress(OSError):
-                self._show(_ALL_OFF)
+        with suppress(OSError):
+            self._show(_ALL_OFF)
 
     @contextmanager
     def _changed(self, change: Callable[[Attributes], None]) -> Generator[None]:
@@ -162,24 +154,21 @@ class Keyboard:
         """The shell that stopped us has put the terminal in its own order."""
         if self._listening:
             self.take()
-            if not self._dumb:
-                self._show(_PASTE_ON)
+            self._show(_PASTE_ON)
 
     def _listen(self) -> None:
         if not self._listening:
             self._listening = True
             asyncio.get_running_loop().add_reader(self._descriptor, self._read)
-            if not self._dumb:
-                # A paste is one message, in mid-answer too.
-                self._show(_PASTE_ON)
+            # A paste is one message, in mid-answer too.
+            self._show(_PASTE_ON)
 
     def _rest(self) -> None:
         if self._listening:
             self._listening = False
             asyncio.get_running_loop().remove_reader(self._descriptor)
-            if not self._dumb:
-                with suppress(OSError):
-                    self._show(_PASTE_OFF)
+            with suppress(OSError):
+                self._show(_PASTE_OFF)
 
     def _read(self) -> None:
         try:
@@ -235,13 +224,6 @@ def _without_signals(attributes: Attributes) -> None:
 def _cooked(attributes: Attributes) -> None:
     attributes[_LOCAL] |= termios.ECHO | termios.ICANON | termios.IEXTEN | termios.ISIG
     attributes[_INPUT] |= termios.ICRNL
-
-
-def _lines(attributes: Attributes) -> None:
-    _cooked(attributes)
-    interrupt = attributes[_CHARACTERS][termios.VINTR]
-    attributes[_CHARACTERS][termios.VINTR] = b"\0"
-    attributes[_CHARACTERS][termios.VEOL] = interrupt
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The editor that fits a terminal, and the terminal as it was afterwards."""
+"""The line editor, and the terminal as it was afterwards."""
 
 import signal
 from collections.abc import Generator, Mapping
@@ -6,8 +6,7 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import TextIO
 
-from aish.shell.input.dumb import DumbEditor
-from aish.shell.input.editor import Settings
+from aish.shell.input.editor import Editor, Settings
 from aish.shell.input.lines import Lines
 
 _ENDS = (signal.SIGTERM, signal.SIGHUP)
@@ -21,7 +20,7 @@ def open_editor(
 
     Meanwhile nothing that is typed is echoed, but by the editor and within `question`.
     """
-    lines = _editor(settings, environ, stdin, stdout)
+    lines = Editor(settings, stdin, stdout, environ)
     try:
         with _restored_by_signals(lines):
             yield lines
@@ -48,12 +47,3 @@ def _restored_by_signals(lines: Lines) -> Generator[None]:
         for number in ours:
             if signal.getsignal(number) is end:
                 signal.signal(number, signal.SIG_DFL)
-
-
-def _editor(settings: Settings, environ: Mapping[str, str], stdin: TextIO, stdout: TextIO) -> Lines:
-    if environ.get("TERM", "") in {"", "dumb"}:
-        return DumbEditor(settings.prompt, settings.notice, stdin, stdout)
-    # Costs a tenth of a second, which a dumb terminal need not wait for.
-    from aish.shell.input.editor import Editor
-
-    return Editor(settings, stdin, stdout, environ)

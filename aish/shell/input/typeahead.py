@@ -1,7 +1,6 @@
 """A prompt that stands before the session does: what opens one takes longer to import than to draw.
 
-The person can type meanwhile; what is typed is taken when the session is there. On a terminal that
-cannot move its cursor no prompt is early: what the session says first would stand behind it.
+The person can type meanwhile; what is typed is taken when the session is there.
 """
 
 from contextlib import AbstractContextManager
@@ -19,7 +18,6 @@ class EarlyLines:
         self._lines = lines
         self._first: list[str | None] = []
         self._typed = anyio.Event()
-        self._asked = anyio.Event()
         self._begun = False
         self._failure: Exception | None = None
 
@@ -29,16 +27,10 @@ class EarlyLines:
         return self._lines.out
 
     async def begin(self) -> None:
-        """Wait for the first message, or keep what is typed; `next` raises what goes wrong."""
-        from aish.shell.input.dumb import DumbEditor
-
+        """Wait for the first message; `next` raises what goes wrong."""
         self._begun = True
         try:
-            if isinstance(self._lines, DumbEditor):
-                with self._lines.busy():
-                    await self._asked.wait()
-            else:
-                self._first.append(await self._lines.next())
+            self._first.append(await self._lines.next())
         except Exception as error:  # ruff: ignore[blind-except] - raised where the line is asked for
             self._failure = error
         finally:
@@ -46,7 +38,6 @@ class EarlyLines:
 
     async def next(self) -> str | None:
         """The first message, and then those after it."""
-        self._asked.set()
         if self._begun:
             await self._typed.wait()
         failure, self._failure = self._failure, None

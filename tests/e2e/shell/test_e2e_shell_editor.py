@@ -271,9 +271,8 @@ def test_any_key_halts_and_is_not_kept(desk: Desk, key: str) -> None:
 
 
 @pytest.mark.requirement("P2")
-@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
-def test_what_was_typed_before_a_question_is_thrown_away(desk: Desk, term: str) -> None:
-    window = desk.open(TERM=term)
+def test_what_was_typed_before_a_question_is_thrown_away(desk: Desk) -> None:
+    window = desk.open()
     window.type(":busy\r")
     window.wait_for("\nbusy")
     window.type(":ask\rtyped ahead\r")
@@ -422,10 +421,9 @@ def test_a_signal_before_the_session_leaves_the_terminal_as_it_was(desk: Desk) -
     assert window.echoes
 
 
-@pytest.mark.parametrize("term", ["xterm", "dumb"])
 @pytest.mark.parametrize("state", ["editing", "busy"])
-def test_a_window_that_is_closed_ends_it(desk: Desk, term: str, state: str) -> None:
-    window = desk.open(TERM=term)
+def test_a_window_that_is_closed_ends_it(desk: Desk, state: str) -> None:
+    window = desk.open()
     if state == "busy":
         window.type(":busy\r")
         window.wait_for("\nbusy")
@@ -471,32 +469,3 @@ def test_a_bug_leaves_the_terminal_as_it_was(desk: Desk, state: str) -> None:
     assert b"RuntimeError: a bug" in window.raw
     assert window.echoes
     assert window.raw.rfind(PASTE_OFF) > window.raw.rfind(b"\x1b[?2004h")
-
-
-@pytest.mark.parametrize("term", ["dumb", ""])
-def test_a_dumb_terminal_gets_no_escape_sequence(desk: Desk, term: str) -> None:
-    window = desk.open(TERM=term)
-    window.type("never mind" + CTRL_C)
-    window.wait_for("^C\nlocal>")
-    window.type("one\\\rtwo\r")
-    # A key before the next prompt would be one that stops what runs.
-    window.wait_for('got: "one\\ntwo"\nlocal>')
-    window.type(":busy\r")
-    window.wait_for("\nbusy")
-    window.type("typed ahead\rhalf a")
-    desk.command("done")
-    window.wait_for('free\nlocal> typed ahead\ngot: "typed ahead"\nlocal> half a')
-    window.type(" line\r")
-    window.wait_for('got: "half a line"')
-    window.type(":ask\r")
-    window.wait_for("sure?")
-    window.type("yes\r")
-    window.wait_for('answered: "yes')
-    window.type(":edit rm -r build\r")
-    window.wait_for("rm -r build\n(type it anew, or Enter to keep it)\nedit:")
-    window.type("ls\r")
-    window.wait_for('edited: "ls"')
-    window.type(CTRL_D)
-    assert window.finish() == 0
-    assert b"\x1b" not in window.raw
-    assert window.echoes

@@ -56,14 +56,13 @@ BEFORE: dict[str, Talk] = {
 
 
 @pytest.mark.requirement("S1", "L15")
-@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 @pytest.mark.parametrize("name", BEFORE)
 def test_ctrl_c_stops_what_runs_and_the_next_question_is_answered(
-    project: Project, model_endpoint: ModelEndpoints, name: str, term: str
+    project: Project, model_endpoint: ModelEndpoints, name: str
 ) -> None:
     state = STATES[name]
     endpoint = set_the_scene(project, model_endpoint, state)
-    with sitting(project, env={"TERM": term}) as window:
+    with sitting(project) as window:
         reach(window, endpoint, state)
         window.type(CTRL_C)
         window.wait_for(at_prompt(window))

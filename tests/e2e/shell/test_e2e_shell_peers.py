@@ -141,14 +141,13 @@ def test_a_required_server_is_waited_for_with_every_question(
 
 @pytest.mark.requirement("S4", "X6")
 @pytest.mark.parametrize("tool", ["says", "fails", "refuses", "huge"])
-@pytest.mark.parametrize("term", ["xterm-256color", "dumb"])
 def test_nothing_of_a_hostile_server_steers_the_terminal(
-    project: Project, model_endpoint: ModelEndpoints, tool: str, term: str
+    project: Project, model_endpoint: ModelEndpoints, tool: str
 ) -> None:
     endpoint = model_endpoint([called(tool), text_reply("I was called")])
     project.uses(endpoint)
     project.pipeline(serving(json.dumps([sys.executable, str(HOSTILE)])))
-    with sitting(project, rows=100, env={"TERM": term}) as window:
+    with sitting(project, rows=100) as window:
         answered(window, "call it", "I was called")
         answered(window, ":mcp tools", "s__says")
         answered(window, ":mcp tool s__says", "what\\u001b[2J")
@@ -160,7 +159,7 @@ def test_nothing_of_a_hostile_server_steers_the_terminal(
 
 
 @pytest.mark.requirement("S4", "X6")
-@pytest.mark.parametrize("how", ["drawn", "--plain", "NO_COLOR", "dumb"])
+@pytest.mark.parametrize("how", ["drawn", "--plain", "NO_COLOR"])
 def test_nothing_of_a_hostile_model_steers_the_terminal(
     project: Project, model_endpoint: ModelEndpoints, how: str
 ) -> None:
@@ -176,8 +175,7 @@ def test_nothing_of_a_hostile_model_steers_the_terminal(
     project.pipeline(serving(json.dumps([sys.executable, str(HOSTILE)])))
     arguments = ("--plain",) if how == "--plain" else ()
     env = {"NO_COLOR": "1"} if how == "NO_COLOR" else {}
-    term = "dumb" if how == "dumb" else "xterm-256color"
-    with sitting(project, *arguments, rows=100, env={"TERM": term, **env}) as window:
+    with sitting(project, *arguments, rows=100, env=env) as window:
         ask(window, "be evil")
         window.wait_for("what cannot be seen in it is spelled out")
         window.wait_for(lambda: window.lines[-1].endswith("? [y/N/e]"))

@@ -407,13 +407,10 @@ def test_a_recording_of_it_replays(project: Project, endpoint: Any) -> None:
 
     replayed = project.aish("run", "p.yaml", "--cassette", "c.yaml", "--format", "json")
     tested = project.aish("test", "p.yaml")
-    checked = project.aish("cassette", "check", "c.yaml", "--pipeline", "p.yaml")
 
     assert recorded.code == 0, recorded.stderr
     assert replayed.code == 0, replayed.stderr
     assert tested.code == 0, tested.stdout + tested.stderr
-    assert checked.code == 0, checked.stdout + checked.stderr
-    assert "never sent" not in checked.stdout + checked.stderr
     assert (
         json.loads(replayed.stdout)["steps"]["three"]["text"]
         == json.loads(recorded.stdout)["steps"]["three"]["text"]
@@ -432,19 +429,6 @@ def test_the_plan_shows_what_goes_on_with_what(project: Project, endpoint: Any) 
     assert (mend["continues"], mend["needs"]) == ("draft", ["draft"])
     assert "continues: draft" in shown.stdout
     assert endpoint.asked == []
-
-
-def test_a_prompt_that_goes_on_is_looked_for_in_a_recording(
-    project: Project, endpoint: Any
-) -> None:
-    project.pipeline(THREE)
-    project.aish("record", "p.yaml", "-o", "c.yaml")
-    project.pipeline(THREE.replace("prompt: Two", "prompt: Second"))
-
-    checked = project.aish("cassette", "check", "c.yaml", "--pipeline", "p.yaml")
-
-    assert "step `two`: its prompt was never sent in this recording" in checked.stdout
-    assert len(endpoint.asked) == 3
 
 
 @pytest.mark.requirement("B3", "M7")

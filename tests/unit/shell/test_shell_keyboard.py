@@ -32,7 +32,7 @@ def terminal() -> Iterator[tuple[int, int]]:
 
 
 def keyboard_of(terminal: tuple[int, int]) -> Keyboard:
-    return Keyboard(terminal[1], lambda _: None, dumb=True)
+    return Keyboard(terminal[1], lambda _: None)
 
 
 def signals_of(terminal: tuple[int, int]) -> bool:
@@ -114,7 +114,7 @@ from aish.shell.cancellation import Interrupts
 
 async def main():
     person, ours = pty.openpty()
-    keyboard = Keyboard(ours, lambda _: None, dumb=True)
+    keyboard = Keyboard(ours, lambda _: None)
     taken = Interrupts(attended=True, restore=keyboard.restore, forget=keyboard.forget)
     tty.setraw(ours)
     os.write(person, b"\\x03")
