@@ -11,8 +11,7 @@ from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard
 from aish.agent.runtime import AgentRuntime, Bound, Mask, UsedCall, add_usage
 from aish.agent.sampling import Sampling
-from aish.agent.tool_calls import Wanted, make_legal
-from aish.agent.tool_round import Round
+from aish.agent.tool_round import Round, Wanted, make_legal
 from aish.agent.turn_recorder import request_recorder
 from aish.core.errors import BudgetError
 from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted

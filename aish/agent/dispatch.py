@@ -14,7 +14,7 @@ import anyio
 from aish.agent import wording
 from aish.agent.result_limit import Cut, can_be_attached, cut, describe, what
 from aish.agent.runtime import AgentRuntime, UsedCall
-from aish.agent.structured_content import STEP_OUTPUT, Structured, structured_to_event
+from aish.agent.turn_json import STEP_OUTPUT, Structured, structured_to_event
 from aish.core.errors import BudgetError
 from aish.core.events import Notice, Place, ToolDecided, ToolFinished, ToolProgress, ToolStarted
 from aish.core.frozen import frozen

@@ -8,8 +8,7 @@ from typing import Any
 
 from aish.agent.restore import HISTORY_REPLACED, RESUMABLE, TURN_ADDED
 from aish.agent.runtime import UsedCall
-from aish.agent.structured_content import structured_from_event
-from aish.agent.turn_json import ReadFile
+from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage

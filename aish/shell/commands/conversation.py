@@ -1,7 +1,15 @@
 """`:context`, `:clear` and `:compact`: how long the conversation is, and making it short."""
 
-from aish.agent.compaction import Parted, Record, last_question, part, summarise, with_note
-from aish.agent.token_estimate import TokenEstimator, weigh_rest
+from aish.agent.compaction import (
+    Parted,
+    Record,
+    TokenEstimator,
+    last_question,
+    part,
+    summarise,
+    weigh_rest,
+    with_note,
+)
 from aish.agent.wording import rounds_left_out
 from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import UserTurn

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.agent.tool_calls import read_arguments
+from aish.agent.tool_round import read_arguments
 from aish.core.json import JsonObject, JsonValue
 
 ANY: JsonObject = {"type": "object"}

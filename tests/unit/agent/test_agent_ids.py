@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.agent.tool_calls import unique_ids
+from aish.agent.tool_round import unique_ids
 from aish.core.events import Place
 from aish.wire.chat.tool_calls import made_id
 
@@ -57,7 +57,7 @@ def test_made_ids_differ_by_step_item_turn_and_index() -> None:
 @pytest.mark.requirement("L16", "L5")
 def test_made_ids_are_the_same_in_another_process() -> None:
     program = (
-        "from aish.agent.tool_calls import unique_ids; from aish.core.events import Place;"
+        "from aish.agent.tool_round import unique_ids; from aish.core.events import Place;"
         "print(unique_ids(['a', 'b', ''], Place(step='one', item='row 7', turn=3), ())[2])"
     )
     other = subprocess.run(

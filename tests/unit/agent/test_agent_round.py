@@ -4,8 +4,7 @@ import anyio
 import pytest
 from loop_twins import Box, Kit, Person, gives, tool, wants
 
-from aish.agent.tool_calls import make_legal
-from aish.agent.tool_round import Round
+from aish.agent.tool_round import Round, make_legal
 from aish.core.events import Event, Place, ToolDecided, ToolFinished, ToolStarted
 from aish.core.json import JsonObject
 from aish.core.messages import ToolTurn

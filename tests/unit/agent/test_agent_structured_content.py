@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from aish.agent.structured_content import structured_from_event, structured_to_event
+from aish.agent.turn_json import structured_from_event, structured_to_event
 from aish.core.events import TextSpan, plain
 from aish.core.json import JsonObject, JsonValue
 

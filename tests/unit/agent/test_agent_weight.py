@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_twins import tool
 
-from aish.agent.token_estimate import TokenEstimator, weigh, weigh_rest
+from aish.agent.compaction import TokenEstimator, weigh, weigh_rest
 from aish.core.messages import AssistantTurn, SystemTurn, ToolTurn, Turn, Usage, UserTurn
 from aish.core.protocols import AnswerSchema
 from aish.core.tools import Media, ToolCall
