@@ -102,7 +102,6 @@ ALONE = {
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
         agent/sampling.py agent/tool_round.py cassettes/replay/store.py config/decode.py
-        engine/expectations/calls.py engine/expectations/text.py
         features/cluster/worker_session.py mcp/client/negotiate.py mcp/client/session.py
         reports/otel/spans.py shell/export/rehearsal.py shell/loop.py
     """,
@@ -111,9 +110,8 @@ ALONE = {
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
     """,
     "today's leftovers, to merge into the module that imports them": """
-        cli/journal_lost.py cli/reporting.py cli/staging.py engine/execution/concurrency.py
-        features/cluster/leased_meter.py output/terminal/answer.py shell/columns.py
-        shell/status_line.py terminal/form.py
+        cli/journal_lost.py cli/reporting.py cli/staging.py features/cluster/leased_meter.py
+        output/terminal/answer.py shell/columns.py shell/status_line.py terminal/form.py
     """,
 }
 # Words that say nothing, or nothing to somebody who does not know the house (design 10.3): in no

@@ -18,8 +18,7 @@ from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
 from aish.core.text_diff import hunks
-from aish.engine.plan.lock.file import lock_of
-from aish.engine.plan.lock.pins import locked_tools
+from aish.engine.plan.lock import lock_of, locked_tools
 from aish.features.history.run_store import newest_first, open_project, open_stores
 from aish.packs.catalogue import PACKS
 from aish.system.globs import matches_word

@@ -6,7 +6,7 @@ from dataclasses import replace
 from aish.core.events import ServerInfo
 from aish.core.frozen import frozen
 from aish.engine.environment import RunEnvironment
-from aish.engine.plan.lock.pins import declared, everything, with_tools
+from aish.engine.plan.lock import declared, everything, with_tools
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import open_toolbox, require_servers
 from aish.policy.lock import Difference, Lock, ServerPin, compare

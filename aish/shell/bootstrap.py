@@ -19,7 +19,7 @@ from aish.core.protocols import Approver, Emit
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import run_started
 from aish.engine.final import FinalState, decide_exit, status_of
-from aish.engine.limits.meter import open_meter
+from aish.engine.limits import open_meter
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import Toolbox, open_toolbox

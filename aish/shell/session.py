@@ -27,7 +27,7 @@ from aish.core.phrases import backticked
 from aish.core.protocols import Clock, Emit, Model
 from aish.core.tools import Tool
 from aish.engine.environment import RunEnvironment
-from aish.engine.limits.meter import RunMeter
+from aish.engine.limits import RunMeter
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord

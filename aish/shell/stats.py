@@ -18,7 +18,7 @@ from aish.core.events import (
 from aish.core.frozen import slotted
 from aish.core.messages import Usage
 from aish.core.protocols import Emit
-from aish.engine.limits.usage import Spending, Used
+from aish.engine.limits import Spending, Used
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 

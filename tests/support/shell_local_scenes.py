@@ -16,8 +16,7 @@ from aish.core.events import EVENT_TYPES, Event, ToolDecided, ToolOutput
 from aish.core.protocols import Meter
 from aish.core.rules import RuleEntry, RuleLists
 from aish.engine.environment import Recorder
-from aish.engine.resources.local_commands import LocalCommands
-from aish.engine.resources.toolbox import AllTools
+from aish.engine.resources.toolbox import AllTools, LocalCommands
 from aish.policy.gate import Gate
 from aish.policy.rules import compile_policy
 from aish.shell.local.approval import Reaction, Said

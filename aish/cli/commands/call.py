@@ -30,8 +30,7 @@ from aish.cli.outlets import manner_for
 from aish.cli.printing import print_json
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
-from aish.engine.steps.direct_call import direct_call
-from aish.engine.steps.tool_call import MEANING
+from aish.engine.steps.tool_call import MEANING, direct_call
 from aish.terminal.approver import TerminalApprover
 
 

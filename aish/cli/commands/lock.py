@@ -24,8 +24,15 @@ from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, LockDiffersError, UsageError
 from aish.core.json import JsonObject
 from aish.core.phrases import counted
-from aish.engine.plan.lock.diff import difference_lines, difference_row, named
-from aish.engine.plan.lock.file import is_ignored, lock_path, read_lock, write_lock
+from aish.engine.plan.lock import (
+    difference_lines,
+    difference_row,
+    is_ignored,
+    lock_path,
+    named,
+    read_lock,
+    write_lock,
+)
 from aish.engine.plan.options import RunOptions
 from aish.features.lockfile import Taken, take_lock
 from aish.policy.lock import Difference, Lock

@@ -22,8 +22,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.tools import Tool
 from aish.engine.plan.builtin_tools import presumed_tool
-from aish.engine.plan.lock.file import lock_of
-from aish.engine.plan.lock.pins import locked_tool_named
+from aish.engine.plan.lock import lock_of, locked_tool_named
 from aish.engine.plan.plan import load_checked
 from aish.engine.plan.validation.tools import locked_misfits
 from aish.policy.explain import Explanation, explain, tool_name

@@ -19,8 +19,7 @@ from aish.core.errors import ExitCode, Problem
 from aish.core.json import JsonValue
 from aish.core.phrases import counted
 from aish.engine.plan.credentials import unset_references
-from aish.engine.plan.lock.file import lock_of
-from aish.engine.plan.lock.pins import known_tool
+from aish.engine.plan.lock import known_tool, lock_of
 from aish.engine.plan.validation.validate import (
     check_file,
     is_wrong,

@@ -1,6 +1,8 @@
 """A whole run: resources open, steps in order, one final state, one exit.
 
 `run.started` says what it is made of before anything else.
+
+How many units of work, plain steps and items, are in flight at the same time (F3).
 """
 
 from collections.abc import Generator, Iterator, Mapping
@@ -40,12 +42,10 @@ from aish.engine.cancellation import (
     until_cancelled,
 )
 from aish.engine.environment import Recorder, RunEnvironment
-from aish.engine.execution.concurrency import slots
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.execution.graph import leave_out_the_rest, run_whole
 from aish.engine.final import FinalState, decide_exit, status_of
-from aish.engine.limits.meter import RunMeter, open_meter
-from aish.engine.limits.usage import Spending
+from aish.engine.limits import RunMeter, Spending, open_meter
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import steps_read
 from aish.engine.plan.plan import Plan
@@ -65,6 +65,24 @@ from aish.engine.steps.context import Examine, Inner, OpenCarrier, StepContext
 from aish.system.computation import ComputationStoppedError
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 from aish.templates.render import render_tree
+
+FEWEST = 8
+
+
+def slots(plan: Plan, options: RunOptions) -> int:
+    """What the command line says, else enough for the widest `foreach`."""
+    if options.concurrency is not None:
+        return options.concurrency
+    return max(FEWEST, *_widths(plan), FEWEST)
+
+
+def _widths(plan: Plan) -> Iterator[int]:
+    """How many items each step wants in flight, those of sub-pipelines too."""
+    for step in plan.steps:
+        if step.flow.foreach is not None:
+            yield step.flow.foreach.concurrency
+    for inner in plan.inner.values():
+        yield from _widths(inner)
 
 
 def run_started(

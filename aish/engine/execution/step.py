@@ -21,7 +21,7 @@ from aish.core.events import Failure, Place, Retry, StepKind
 from aish.core.messages import Usage
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.final import failure_of
-from aish.engine.limits.usage import Used
+from aish.engine.limits import Used
 from aish.engine.records import StepRecord
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.prompt import run_prompt

@@ -1,13 +1,24 @@
-"""Expectations against what a step or a run came to, and what they read of it (F3, F11, F12)."""
+"""Expectations against what a step or a run came to, and what they read of it (F3, F11, F12).
+
+Expectations about tool calls (F12).
+
+What is expected to be called has to have run. What is expected not to be called, or only so often,
+may not even have been asked for: a call that was denied or had bad arguments counts.
+
+Expectations about a text or a value, and about an expression (F12).
+"""
 
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from aish.agent.runtime import CheckArguments
-from aish.config.model import Expectation, ExpectKind
+from aish.agent.runtime import CheckArguments, UsedCall
+from aish.config.model import Expectation, ExpectKind, ToolMatch
+from aish.core.errors import AishError
 from aish.core.frozen import frozen
-from aish.core.phrases import dollars, plural
-from aish.engine.expectations.calls import tool_called, tool_not_called, tool_sequence
+from aish.core.json import JsonValue
+from aish.core.phrases import and_more, dollars, first_of, plural
+from aish.core.tools import ToolName
+from aish.engine.answer_schema import parse_whole
 from aish.engine.expectations.rendering import UnusableError, rendered, template_sources
 from aish.engine.expectations.snapshot import snapshot
 from aish.engine.expectations.subject import (
@@ -16,19 +27,260 @@ from aish.engine.expectations.subject import (
     Subject,
     about,
     as_text,
+    find,
+    instead,
+    kind_of,
     parse_path,
+    short,
 )
-from aish.engine.expectations.text import (
-    contains,
-    equals,
-    expression,
-    matches,
-    not_contains,
-    schema,
-)
+from aish.policy.rules import LONGEST, Fit, matches_tool, same_json
+from aish.system.globs import matches_path
+from aish.system.schema.check import SchemaProblem
 from aish.templates.limits import TemplateError
-from aish.templates.render import references, references_of_expression
-from aish.templates.values import is_template
+from aish.templates.render import evaluate, references, references_of_expression
+from aish.templates.values import is_template, text_of
+
+_MOST_SHOWN = 8
+_NEVER_RAN = frozenset({"denied", "bad_arguments"})
+
+
+def tool_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """A call that fits has run."""
+    (wanted,) = expectation.tools
+    words = f"a call of {_shown_match(wanted, subject)}"
+    ran = [call for call in subject.calls if has_run(call)]
+    if any(fit(wanted, call) is Fit.YES for call in ran):
+        return words, None
+    alike = [call for call in subject.calls if _is_named(wanted, call)]
+    return words, _these(alike, subject) if alike else _names(subject.calls)
+
+
+def tool_not_called(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """No call that fits was asked for; one of which that cannot be told counts."""
+    (unwanted,) = expectation.tools
+    found = [call for call in subject.calls if fit(unwanted, call) is not Fit.NO]
+    return f"no call of {_shown_match(unwanted, subject)}", _these(
+        found, subject
+    ) if found else None
+
+
+def tool_sequence(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """Calls ran in this order, with others between them unless it says `exact`."""
+    listed = ", ".join(_shown_match(match, subject) for match in expectation.tools)
+    words = f"calls of {listed} in this order" + (" and no others" if expectation.exact else "")
+    ran = [call for call in subject.calls if has_run(call)]
+    if expectation.exact:
+        same = len(ran) == len(expectation.tools) and all(
+            fit(match, call) is Fit.YES for match, call in zip(expectation.tools, ran, strict=True)
+        )
+        return words, None if same else _names(ran)
+    rest = list(ran)
+    for match in expectation.tools:
+        while rest and fit(match, rest[0]) is not Fit.YES:
+            rest.pop(0)
+        if not rest:
+            return words, _names(ran)
+        rest.pop(0)
+    return words, None
+
+
+def has_run(call: UsedCall) -> bool:
+    """Whether a call got as far as its tool."""
+    return call.kind not in _NEVER_RAN
+
+
+def fit(match: ToolMatch, call: UsedCall) -> Fit:
+    """Whether a call is one of those that are meant; unsure if its text is too long for globs."""
+    if not _is_named(match, call):
+        return Fit.NO
+    given = call.arguments
+    found = Fit.YES
+    for name, wanted in match.arguments.items():
+        if not isinstance(given, dict) or name not in given:
+            return Fit.NO
+        one = _fit_value(wanted, given[name])
+        if one is Fit.NO:
+            return one
+        found = one if one is Fit.UNSURE else found
+    return found
+
+
+def _fit_value(wanted: JsonValue, value: JsonValue) -> Fit:
+    """Text by glob or to the letter, anything else by being equal."""
+    if same_json(wanted, value):
+        return Fit.YES
+    if not isinstance(wanted, str) or not isinstance(value, str):
+        return Fit.NO
+    if "*" not in wanted and "?" not in wanted:
+        return Fit.NO
+    if len(value) > LONGEST:
+        return Fit.UNSURE
+    return Fit.YES if matches_path(wanted, value) else Fit.NO
+
+
+def _is_named(match: ToolMatch, call: UsedCall) -> bool:
+    server, _, name = call.tool.partition("__")
+    return matches_tool(match.tool, ToolName(server, name))
+
+
+def _shown_match(match: ToolMatch, subject: Subject) -> str:
+    given = f" with {short(dict(match.arguments), subject.mask)}" if match.arguments else ""
+    return f"`{match.tool}`{given}"
+
+
+def _these(calls: Sequence[UsedCall], subject: Subject) -> str:
+    shown = [
+        f"`{call.tool}` with {short(call.arguments, subject.mask)}"
+        + ("" if has_run(call) else f" ({call.kind})")
+        for call in calls[:_MOST_SHOWN]
+    ]
+    return ", ".join(shown) + and_more(len(calls) - _MOST_SHOWN)
+
+
+def _names(calls: Sequence[UsedCall]) -> str:
+    if not calls:
+        return "no call at all"
+    shown = [
+        f"`{call.tool}`" + ("" if has_run(call) else f" ({call.kind})")
+        for call in calls[:_MOST_SHOWN]
+    ]
+    return f"calls of {', '.join(shown)}{and_more(len(calls) - _MOST_SHOWN)}"
+
+
+_MOST_NAMES = 3
+
+
+def contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """The text holds a text; a list holds it as an item."""
+    wanted = expectation.value
+    words = f"{about(expectation.path)} to contain {short(wanted, subject.mask)}"
+    value = subject.at(expectation.path)
+    held = _holds(value, wanted)
+    if held is None:
+        return words, _no_text(value, subject)
+    return words, None if held else short(value, subject.mask)
+
+
+def not_contains(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """The opposite, of what is there."""
+    unwanted = expectation.value
+    words = f"{about(expectation.path)} not to contain {short(unwanted, subject.mask)}"
+    value = subject.at(expectation.path)
+    held = _holds(value, unwanted)
+    if held is None:
+        return words, _no_text(value, subject)
+    return words, _environment(value, unwanted, subject.mask) if held else None
+
+
+def equals(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """A value is another; of texts, line ends at the end do not count."""
+    wanted, value = expectation.value, subject.at(expectation.path)
+    words = f"{about(expectation.path)} to be {short(wanted, subject.mask)}"
+    if isinstance(wanted, str) and isinstance(value, str):
+        if wanted.rstrip("\r\n") == value.rstrip("\r\n"):
+            return words, None
+        return words, instead(wanted, value, subject.mask)
+    if same_json(wanted, value):
+        return words, None
+    if isinstance(wanted, list | dict) and isinstance(value, list | dict):
+        return words, instead(as_text(wanted), as_text(value), subject.mask)
+    return words, f"{kind_of(value)}: {short(value, subject.mask)}" if isinstance(
+        value, str
+    ) else short(value, subject.mask)
+
+
+async def matches(
+    expectation: Expectation, subject: Subject, fits: CheckArguments
+) -> tuple[str, str | None]:
+    """A text has a match of a regex, looked for where it can be stopped (X7)."""
+    regex = str(expectation.value)
+    words = f"{about(expectation.path)} to match {short(regex, subject.mask)}"
+    value = subject.at(expectation.path)
+    if not isinstance(value, str):
+        return words, _no_text(value, subject)
+    problems = await fits({"pattern": regex}, value)
+    if any(problem.keyword != "pattern" for problem in problems):
+        return words, "no answer: looking for it took too long"
+    return words, short(value, subject.mask) if problems else None
+
+
+async def schema(
+    expectation: Expectation, subject: Subject, fits: CheckArguments
+) -> tuple[str, str | None]:
+    """A value fits a JSON Schema; a text may be JSON."""
+    wanted = expectation.value
+    assert isinstance(wanted, dict)
+    words = f"{about(expectation.path, 'the output')} to fit its schema"
+    value = subject.value if expectation.path is None else subject.at(expectation.path)
+    problems = await fits(wanted, value)
+    if problems and isinstance(value, str):
+        try:
+            parsed = parse_whole(value)
+        except ValueError:
+            return words, _problems(problems)
+        problems = await fits(wanted, parsed)
+    return words, _problems(problems) if problems else None
+
+
+def expression(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:
+    """An expression is true, as templates see truth."""
+    source = str(expectation.value)
+    words = f"{short(source, subject.mask)} to be true"
+    try:
+        value = evaluate(source, subject.names)
+    except AishError as error:
+        return words, f"an error: {error.message}"
+    if value:
+        return words, None
+    return words, "; ".join((short(value, subject.mask), *_read(source, subject)))
+
+
+def _holds(value: JsonValue, wanted: JsonValue) -> bool | None:
+    """Whether it is in there; `None` where nothing can be in it."""
+    if isinstance(value, str):
+        return text_of(wanted) in value
+    if isinstance(value, list):
+        return any(same_json(item, wanted) for item in value)
+    return None
+
+
+def _no_text(value: JsonValue, subject: Subject) -> str:
+    return (
+        "no text at all"
+        if value is None
+        else f"{kind_of(value)} and no text: {short(value, subject.mask)}"
+    )
+
+
+def _environment(value: JsonValue, unwanted: JsonValue, mask: Mask) -> str:
+    """The text around what should not be there."""
+    if not isinstance(value, str):
+        return short(value, mask)
+    text, word = mask(value), mask(text_of(unwanted))
+    at = text.find(word)
+    if at < 0:
+        # It is in a secret.
+        return short(text, str)
+    begin, end = max(at - 40, 0), at + len(word) + 40
+    shown = f"{'…' if begin else ''}{text[begin:end]}{'…' if end < len(text) else ''}"
+    return short(shown, str)
+
+
+def _problems(problems: tuple[SchemaProblem, ...]) -> str:
+    return first_of([str(problem) for problem in problems], _MOST_NAMES, by="; ")
+
+
+def _read(source: str, subject: Subject) -> list[str]:
+    """What the names in an expression stand for, as far as that is short to say."""
+    said: list[str] = []
+    for name in sorted(references_of_expression(source)):
+        try:
+            value = find(tuple(name.split(".")), subject.names)
+        except NotThereError:
+            continue
+        if not isinstance(value, dict):
+            said.append(f"`{name}` is {short(value, subject.mask)}")
+    return said[:_MOST_NAMES]
 
 
 def max_tool_calls(expectation: Expectation, subject: Subject) -> tuple[str, str | None]:

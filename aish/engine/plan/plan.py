@@ -24,7 +24,7 @@ from aish.engine.plan.credentials import (
     resolve_model,
     resolve_server,
 )
-from aish.engine.plan.lock.file import lock_of
+from aish.engine.plan.lock import lock_of
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import bounded, in_order, judges_of
 from aish.engine.plan.validation.validate import check_file, limit_check

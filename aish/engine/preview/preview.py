@@ -21,13 +21,13 @@ from aish.core.tools import Tool
 from aish.engine.execution.run import bounds_of, limits_of, model_name, origin
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.estimate import cost_view, inner_context, item_count, price_view, requests
-from aish.engine.plan.lock.file import lock_path
+from aish.engine.plan.lock import lock_path
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import needs_of, systems_of, texts
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context
 from aish.engine.preview.tool_listing import Look, view
-from aish.engine.resources.local_commands import SHELL_RUN, command_arguments
+from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
 from aish.policy.decide import decide
 from aish.policy.explain import tool_name

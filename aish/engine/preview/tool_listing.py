@@ -61,7 +61,7 @@ def look_at_lock(plan: Plan, emit: Emit) -> Look | None:
     """The tools as they are locked, without asking a server; `None` where nothing is locked."""
     if plan.lock is None:
         return None
-    from aish.engine.plan.lock.pins import known_servers, locked_tools
+    from aish.engine.plan.lock import known_servers, locked_tools
     from aish.engine.resources.lock_watch import begun_watch
 
     locked: tuple[AishError, ...] = ()

@@ -10,9 +10,15 @@ from aish.core.errors import AishError, LockDiffersError
 from aish.core.events import NOWHERE, Level, Notice
 from aish.core.protocols import Emit
 from aish.core.tools import Tool, ToolName
-from aish.engine.plan.lock.diff import named, summary
-from aish.engine.plan.lock.file import is_ignored, lock_path
-from aish.engine.plan.lock.pins import declared, everything, pin_now
+from aish.engine.plan.lock import (
+    declared,
+    everything,
+    is_ignored,
+    lock_path,
+    named,
+    pin_now,
+    summary,
+)
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.toolbox import Servers
 from aish.policy.lock import (

@@ -16,11 +16,10 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Meter, Model
 from aish.engine.environment import RunEnvironment
-from aish.engine.limits.meter import PlanMeter
+from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
 from aish.engine.plan.plan import Plan
-from aish.engine.resources.local_commands import LocalCommands
-from aish.engine.resources.toolbox import AllTools, Servers, Watch
+from aish.engine.resources.toolbox import AllTools, LocalCommands, Servers, Watch
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
 from aish.models.retry import RetryTiming

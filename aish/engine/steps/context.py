@@ -15,7 +15,7 @@ from aish.core.events import Place, StepStatus
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
 from aish.engine.cancellation import Cancellation
-from aish.engine.limits.usage import Spending
+from aish.engine.limits import Spending
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.plan.template_context import template_context

@@ -24,8 +24,7 @@ from aish.core.events import NOWHERE, Event, Failure, Notice, Retry, ToolDecided
 from aish.core.phrases import backticked
 from aish.engine.cancellation import together
 from aish.engine.execution.step import failed
-from aish.engine.limits.budget import Lease
-from aish.engine.limits.meter import RunMeter
+from aish.engine.limits import Lease, RunMeter
 from aish.engine.records import StepRecord, without_histories
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import (

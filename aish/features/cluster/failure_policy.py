@@ -8,8 +8,8 @@ from aish.core.frozen import frozen
 from aish.core.phrases import backticked, counted
 from aish.core.tools import ToolName
 from aish.engine.plan.plan import Plan
-from aish.engine.resources.local_commands import SHELL_RUN
 from aish.engine.resources.resources import Resources
+from aish.engine.resources.toolbox import SHELL_RUN
 from aish.engine.steps.prompt import visible_tools
 from aish.policy.gate import Staging
 

@@ -9,8 +9,18 @@ from aish.config.model import Limits
 from aish.core.errors import AishError, InternalError
 from aish.core.events import Place
 from aish.core.frozen import frozen, slotted
-from aish.engine.limits.budget import Budget, Lease, Need, Over, Reserved, Spent, Wanted
-from aish.engine.limits.meter import RequestHold, RunMeter, prices_of
+from aish.engine.limits import (
+    Budget,
+    Lease,
+    Need,
+    Over,
+    RequestHold,
+    Reserved,
+    RunMeter,
+    Spent,
+    Wanted,
+    prices_of,
+)
 from aish.engine.plan.plan import Plan
 from aish.models.pricing import Pricing
 

@@ -7,8 +7,7 @@ from typing import Any
 from aish.core.errors import AishError
 from aish.core.events import Event
 from aish.core.frozen import frozen
-from aish.engine.limits.budget import Lease, Spent, Wanted
-from aish.engine.limits.usage import Used
+from aish.engine.limits import Lease, Spent, Used, Wanted
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord

@@ -34,8 +34,7 @@ from aish.core.events import (
 from aish.engine.cancellation import Cancellation, CutOffError
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.step import run_unit
-from aish.engine.limits.meter import prices_of
-from aish.engine.limits.usage import Spending, Used
+from aish.engine.limits import Spending, Used, prices_of
 from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord

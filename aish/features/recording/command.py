@@ -13,7 +13,7 @@ from aish.cassettes.format.interaction import CassetteMissError, Request, Respon
 from aish.cassettes.record.recorder import LEFT, CassetteRecorder
 from aish.core.json import JsonObject
 from aish.core.tools import ToolResult
-from aish.engine.resources.local_commands import ended, not_started
+from aish.engine.resources.toolbox import ended, not_started
 from aish.system.process.child import CUT_OFF, CommandResult
 
 _VERB = "EXEC"

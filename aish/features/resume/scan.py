@@ -12,7 +12,7 @@ from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
 from aish.core.messages import Usage
-from aish.engine.limits.budget import scopes
+from aish.engine.limits import scopes
 from aish.engine.records import StepRecord
 from aish.engine.resume_state import DoneItem, DoneItems, SpentBefore
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED

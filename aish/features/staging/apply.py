@@ -35,9 +35,7 @@ from aish.engine.cancellation import Interrupt, interruptible
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import run_started
 from aish.engine.final import FinalState, decide_exit, status_of
-from aish.engine.plan.lock.diff import summary
-from aish.engine.plan.lock.file import lock_of
-from aish.engine.plan.lock.pins import known_tool, locked_tool_named, pin_now
+from aish.engine.plan.lock import known_tool, lock_of, locked_tool_named, pin_now, summary
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked
 from aish.engine.records import StepRecord

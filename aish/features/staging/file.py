@@ -16,7 +16,7 @@ from aish.core.errors import UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical, json_text
 from aish.core.tools import ToolName
-from aish.engine.plan.lock.pins import declared
+from aish.engine.plan.lock import declared
 from aish.policy.lock import ADDRESS_KEYS, ServerPin
 from aish.policy.rules import LOCAL_COMMAND
 from aish.system.file_lock import take

@@ -10,7 +10,7 @@ from aish.core.events import ItemStarted, Retry, Stamped, StepStarted, ToolDecid
 from aish.core.json import JsonObject, canonical, json_text
 from aish.core.text import safe_utf8
 from aish.core.tools import Tool, ToolName
-from aish.engine.plan.lock.pins import pin_now
+from aish.engine.plan.lock import pin_now
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
 from aish.features.staging.file import (

@@ -23,8 +23,7 @@ from aish.core.protocols import Approver, Clock
 from aish.engine.cancellation import End, Interrupt, Lend, interruptible, lent_by
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.run import execute
-from aish.engine.limits.budget import Budget
-from aish.engine.limits.meter import RequestHold, RunMeter
+from aish.engine.limits import Budget, RequestHold, RunMeter
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import judges_of
 from aish.engine.plan.plan import Plan, make_plan

@@ -16,7 +16,7 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 from aish.engine.plan.uris import is_uri
-from aish.engine.resources.local_commands import command_arguments
+from aish.engine.resources.toolbox import command_arguments
 from aish.output.formats.text import yaml_text
 from aish.policy.rule_yaml import rules_yaml
 from aish.policy.suggest import Made, Suggestion, suggestion

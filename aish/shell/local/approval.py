@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.protocols import Answer, Approver, Question
-from aish.engine.resources.local_commands import SHELL_RUN, command_arguments
+from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.policy.decide import decide
 from aish.policy.rules import Policy
 from aish.shell.input.lines import Lines

@@ -34,13 +34,13 @@ from aish.engine.execution.graph import finished
 from aish.engine.execution.step import CUT_OFF
 from aish.engine.final import failure_of
 from aish.engine.records import StepRecord
-from aish.engine.resources.local_commands import (
+from aish.engine.resources.toolbox import (
     OUTPUT_LIMIT,
     SHELL_RUN,
+    AllTools,
     LocalCommands,
     command_arguments,
 )
-from aish.engine.resources.toolbox import AllTools
 from aish.engine.steps.tool_call import tool_record
 from aish.shell.local.approval import PROPOSED, Asking, Said, settle
 from aish.shell.local.proposals import MOST, brief, proposals, refusal, skipped, too_many

@@ -12,19 +12,21 @@ from aish.config.model import Limits
 from aish.core.errors import BudgetError
 from aish.core.events import Place
 from aish.core.messages import Finish, Usage
-from aish.engine.limits.budget import (
+from aish.engine.limits import (
     Budget,
     Lease,
     Need,
     Over,
     Reserved,
+    RunMeter,
     Spent,
     Wait,
     Wanted,
+    limit_hint,
+    limit_text,
     scopes,
     tightest,
 )
-from aish.engine.limits.meter import RunMeter, limit_hint, limit_text
 from aish.models.pricing import Rates
 
 pytestmark = pytest.mark.requirement("B8")

@@ -17,7 +17,7 @@ from aish.core.events import Event, Notice, ServerInfo
 from aish.core.tools import ToolName
 from aish.engine.environment import RunEnvironment
 from aish.engine.plan.credentials import ResolvedServer
-from aish.engine.plan.lock.pins import declared
+from aish.engine.plan.lock import declared
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.resources.resources import Toolbox, open_toolbox

@@ -14,7 +14,7 @@ from aish.cassettes.record.file_writer import Recording
 from aish.cassettes.record.recorder import Kind, RecorderRules, Way
 from aish.cassettes.replay.matching import Matching
 from aish.core.tools import ToolResult
-from aish.engine.resources.local_commands import LocalCommands, command_arguments
+from aish.engine.resources.toolbox import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder
 from aish.system.clock import SystemClock
 from aish.system.offline import offline

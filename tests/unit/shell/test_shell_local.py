@@ -25,7 +25,7 @@ from aish.core.events import (
 )
 from aish.core.protocols import Hold
 from aish.core.rules import RuleEntry
-from aish.engine.resources.local_commands import OUTPUT_LIMIT
+from aish.engine.resources.toolbox import OUTPUT_LIMIT
 from aish.shell.local.shell import LocalShell, Output, Ran, own_environment
 from aish.system.secrets.secrets import Secrets
 

@@ -15,7 +15,7 @@ from aish.cassettes.record.recorder import Kind, RecorderRules, Way
 from aish.cassettes.replay.matching import Matching
 from aish.config.model import PLATFORM_SHELL
 from aish.core.tools import ToolResult
-from aish.engine.resources.local_commands import LocalCommands, command_arguments
+from aish.engine.resources.toolbox import LocalCommands, command_arguments
 from aish.features.recording.session import RunRecorder
 from aish.shell.local.shell import LocalShell, handed_over
 from aish.system.clock import SystemClock

@@ -14,9 +14,14 @@ from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import backticked
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
-from aish.engine.plan.lock.diff import summary
-from aish.engine.plan.lock.file import is_ignored
-from aish.engine.plan.lock.pins import declared, known_servers, locked_tool_named, names_of
+from aish.engine.plan.lock import (
+    declared,
+    is_ignored,
+    known_servers,
+    locked_tool_named,
+    names_of,
+    summary,
+)
 from aish.engine.plan.order import is_free, judges_of
 from aish.engine.plan.validation.issue import Issue, step_path, within
 from aish.engine.plan.validation.names import RESERVED, alias_complaints
@@ -112,7 +117,7 @@ def wildcard_complaints(pipeline: Pipeline) -> Iterator[Issue]:
         if not tool.strip("*") and not called:
             continue
         from aish.engine.plan.builtin_tools import destructive_tools
-        from aish.engine.plan.lock.pins import is_wanted
+        from aish.engine.plan.lock import is_wanted
 
         missed = [
             str(name)

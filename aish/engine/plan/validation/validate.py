@@ -10,7 +10,7 @@ from aish.config.loader import lookup_position, read_pipeline
 from aish.config.model import Limits, Pipeline, PipelineStep, PromptStep, ServerPrompt, Step
 from aish.config.yaml_tree import in_file_order
 from aish.core.errors import PipelineError, Problem
-from aish.engine.plan.lock.file import LockFileError, lock_of
+from aish.engine.plan.lock import LockFileError, lock_of
 from aish.engine.plan.validation.issue import Issue, is_spoilt, is_within, step_path, within
 from aish.engine.plan.validation.names import name_complaints
 from aish.engine.plan.validation.schemas import schema_complaints

@@ -1,0 +1,698 @@
+"""What a run may use and what it has used (B8): pure, exact, and never over its limits.
+
+    budget = Budget(limits, {"notes": step_limits}, spent=before)
+    answer = budget.reserve("notes", Need(tokens=5000, cost_usd=0.02))
+    match answer:
+        case Reserved(): send, then budget.settle(answer, used) or budget.release(answer)
+        case Wait(): others hold what is missing; ask again when one of them is settled
+        case Over(): it does not fit even if they use nothing
+
+Money is counted in whole millionths of a millionth of a dollar, so that sums are exact.
+
+The meter of a run (B8, B10): what each request and call uses, priced, counted and bounded.
+
+What each step and item has used so far, told from the events of its turns.
+"""
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import field, fields, replace
+from typing import TYPE_CHECKING, Literal, Protocol
+
+import anyio
+
+from aish.agent.runtime import add_cost, add_usage
+from aish.config.model import Limits
+from aish.core.errors import BudgetError
+from aish.core.events import NOWHERE, Event, Place, TurnFinished, TurnStarted
+from aish.core.frozen import frozen, slotted
+from aish.core.messages import Finish, Usage
+from aish.core.phrases import dollars, plural
+from aish.core.protocols import Meter
+from aish.engine.plan.plan import Plan
+from aish.models.pricing import Pricing, pricing_of
+
+Kind = Literal["turns", "tokens", "cost_usd", "tool_calls"]
+
+_PER_DOLLAR = 10**12
+
+
+@frozen
+class Spent:
+    """What a run, or a step, has used; carried over a resume. `seconds` are not the budget's."""
+
+    turns: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+    tool_calls: int = 0
+    seconds: float = 0.0
+
+
+@frozen
+class Need:
+    """What a request may use at most; `None` is unknown, and fits no limit on it."""
+
+    turns: int = 0
+    tokens: int | None = 0
+    cost_usd: float | None = 0.0
+    tool_calls: int = 0
+
+
+@frozen
+class Wanted:
+    """A `need` of a step that does not fit what is left."""
+
+    step: str | None
+    need: Need
+
+
+@frozen
+class Lease:
+    """A part of what the limits leave, lent to a worker that counts by itself.
+
+    It is for what happens in `step` and within it; `limits` are by step, `None` is the run's.
+    """
+
+    step: str
+    limits: Mapping[str | None, Limits]
+
+    @property
+    def used_up(self) -> Mapping[str | None, Spent]:
+        """What was spent of it where nobody knows: all of it."""
+        return {
+            step: Spent(one.turns or 0, one.tokens or 0, one.cost_usd or 0.0, one.tool_calls or 0)
+            for step, one in self.limits.items()
+        }
+
+
+@frozen
+class Reserved:
+    """Set aside under the limits of the run and of `step`; to be settled or released once."""
+
+    step: str | None
+    need: Need
+
+
+@frozen
+class Wait:
+    """It does not fit beside what others hold, and may fit once they have used less."""
+
+
+@frozen
+class Over:
+    """It fits a limit no more: which, whose (`None`: the run's), and the amounts."""
+
+    kind: Kind
+    step: str | None
+    limit: float
+    spent: float
+    need: float | None
+
+
+@slotted
+class _Amount:
+    """As `Spent`, in whole units."""
+
+    turns: int = 0
+    tokens: int = 0
+    cost_usd: int = 0
+    tool_calls: int = 0
+
+    def add(self, other: "_Amount", sign: int = 1) -> None:
+        for one in _KINDS:
+            setattr(self, one, getattr(self, one) + sign * getattr(other, one))
+
+
+_KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Amount))  # type: ignore[misc]  # the names are those of `Kind`
+
+
+@slotted
+class _Purse:
+    """One set of limits, what is spent of it, and what is held for requests under way."""
+
+    step: str | None
+    limits: Mapping[Kind, int]
+    spent: _Amount = field(default_factory=_Amount)
+    held: _Amount = field(default_factory=_Amount)
+
+    def refusal(self, need: Need) -> Over | None:
+        """The first limit that is over, whatever others will use."""
+        for kind, limit in self.limits.items():
+            wanted = _units(kind, getattr(need, kind), up=True)
+            spent = getattr(self.spent, kind)
+            if wanted is None or (wanted and spent + wanted > limit):
+                asked = None if wanted is None else _plain(kind, wanted)
+                return Over(kind, self.step, _plain(kind, limit), _plain(kind, spent), asked)
+        return None
+
+    def is_crowded(self, need: Need) -> bool:
+        """Whether it does not fit beside what is held."""
+        return any(
+            (wanted := _units(kind, getattr(need, kind), up=True) or 0)
+            and getattr(self.spent, kind) + getattr(self.held, kind) + wanted > limit
+            for kind, limit in self.limits.items()
+        )
+
+    def holds_for(self, step: str | None) -> bool:
+        """Whether the limits are for what `step` does."""
+        return self.step is None or (step is not None and self.step in scopes(step))
+
+    def all(self) -> _Amount:
+        """As much as the limits allow."""
+        return _Amount(*(self.limits.get(kind, 0) for kind in _KINDS))
+
+    def as_limits(self, amount: _Amount) -> Limits:
+        """An amount as limits, of what is limited here."""
+        return Limits(**{kind: _plain(kind, getattr(amount, kind)) for kind in self.limits})  # type: ignore[arg-type]  # tokens and calls are whole, as they were
+
+    def share(self, parts: int, need: Need) -> _Amount:
+        """One of so many parts of what is left, and the `need` at least."""
+        found = _Amount()
+        for kind, limit in self.limits.items():
+            left = max(0, limit - getattr(self.spent, kind) - getattr(self.held, kind))
+            wanted = _units(kind, getattr(need, kind), up=True) or 0
+            setattr(found, kind, max(left // parts, wanted))
+        return found
+
+
+class Budget:
+    """The limits of a run and of its steps, and what is left of them.
+
+    A step is named as in `Place.step`; what a step within a step uses (`outer/inner`) counts for
+    both.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        steps: Mapping[str, Limits] | None = None,
+        *,
+        spent: Spent | None = None,
+        steps_spent: Mapping[str, Spent] | None = None,
+    ) -> None:
+        self._run = _purse(None, limits, spent)
+        before = steps_spent or {}
+        self._steps = {
+            id: _purse(id, own, before.get(id))
+            for id, own in (steps or {}).items()
+            if _amounts(own)
+        }
+
+    def limit(self, step: str, limits: Limits) -> None:
+        """Bound one more step, before it begins."""
+        if _amounts(limits):
+            self._steps[step] = _purse(step, limits, None)
+
+    def weighs(self, step: str | None) -> bool:
+        """Whether tokens or money are bounded there, so that a worst case is called for."""
+        return any(
+            kind in purse.limits for purse in self._purses(step) for kind in ("tokens", "cost_usd")
+        )
+
+    def reserve(self, step: str | None, need: Need) -> Reserved | Wait | Over:
+        """Set `need` aside, under every limit that holds for `step`."""
+        purses = tuple(self._purses(step))
+        for purse in purses:
+            if over := purse.refusal(need):
+                return over
+        if any(purse.is_crowded(need) for purse in purses):
+            return Wait()
+        for purse in purses:
+            purse.held.add(_amount(need))
+        return Reserved(step, need)
+
+    def settle(self, reserved: Reserved, used: Need) -> None:
+        """What was set aside is used as far as `used` says; what that does not know is used up."""
+        known = Need(
+            turns=used.turns,
+            tokens=reserved.need.tokens if used.tokens is None else used.tokens,
+            cost_usd=reserved.need.cost_usd if used.cost_usd is None else used.cost_usd,
+            tool_calls=used.tool_calls,
+        )
+        for purse in self._purses(reserved.step):
+            purse.held.add(_amount(reserved.need), -1)
+            purse.spent.add(_amount(known))
+
+    def release(self, reserved: Reserved) -> None:
+        """What was set aside was not used."""
+        self.settle(reserved, Need())
+
+    def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease | Wait | Over:
+        """Set aside one of `parts` of what is left for `step`; what is `wanted` is in it."""
+        needs = [
+            (purse, wanted.need if wanted is not None and purse.holds_for(wanted.step) else Need())
+            for purse in self._of_lease(step)
+        ]
+        for purse, need in needs:
+            if over := purse.refusal(need):
+                return over
+        if any(purse.is_crowded(need) for purse, need in needs):
+            return Wait()
+        limits: dict[str | None, Limits] = {}
+        for purse, need in needs:
+            share = purse.share(parts, need)
+            purse.held.add(share)
+            limits[purse.step] = purse.as_limits(share)
+        return Lease(step, limits)
+
+    def take_back(self, lease: Lease, spent: Mapping[str | None, Spent]) -> None:
+        """A lease is over, and `spent` of it was used."""
+        for purse in self._of_lease(lease.step):
+            purse.held.add(_purse(purse.step, lease.limits[purse.step], None).all(), -1)
+            purse.spent.add(_begun(spent.get(purse.step, Spent())))
+
+    def _of_lease(self, step: str) -> Iterator[_Purse]:
+        """The run, the steps that `step` is in, and those within it."""
+        yield from self._purses(step)
+        yield from (one for id, one in self._steps.items() if id.startswith(f"{step}/"))
+
+    @property
+    def all_spent(self) -> Mapping[str | None, Spent]:
+        """What the run and each step that is bounded have used."""
+        return {purse.step: _spent(purse) for purse in (self._run, *self._steps.values())}
+
+    @property
+    def spent(self) -> Spent:
+        """What the run has used."""
+        return _spent(self._run)
+
+    def spent_by(self, step: str) -> Spent | None:
+        """What a step that is bounded has used."""
+        purse = self._steps.get(step)
+        return None if purse is None else _spent(purse)
+
+    def _purses(self, step: str | None) -> Iterator[_Purse]:
+        yield self._run
+        if step is not None and self._steps:
+            for id in scopes(step):
+                if (purse := self._steps.get(id)) is not None:
+                    yield purse
+
+
+def tightest(one: Limits, other: Limits) -> Limits:
+    """What holds where both do."""
+    pairs = {f.name: (getattr(one, f.name), getattr(other, f.name)) for f in fields(Limits)}
+    known = {name: [bound for bound in both if bound is not None] for name, both in pairs.items()}
+    return Limits(**{name: min(bounds) for name, bounds in known.items() if bounds})
+
+
+def scopes(step: str) -> Iterator[str]:
+    """The steps that `outer/inner` belongs to: `outer`, then itself."""
+    parts = step.split("/")
+    return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _purse(step: str | None, limits: Limits, spent: Spent | None) -> _Purse:
+    return _Purse(step, _amounts(limits), _begun(spent or Spent()))
+
+
+def _begun(before: Spent) -> _Amount:
+    return _amount(Need(before.turns, before.tokens, before.cost_usd, before.tool_calls))
+
+
+def _amounts(limits: Limits) -> Mapping[Kind, int]:
+    given = ((kind, _units(kind, getattr(limits, kind), up=False)) for kind in _KINDS)
+    return {kind: limit for kind, limit in given if limit is not None}
+
+
+def _amount(need: Need) -> _Amount:
+    return _Amount(*(_units(kind, getattr(need, kind), up=True) or 0 for kind in _KINDS))
+
+
+def _units(kind: Kind, value: float | None, *, up: bool) -> int | None:
+    """An amount in whole units: what is used is rounded up, what is allowed down."""
+    if value is None or kind != "cost_usd":
+        return None if value is None else int(value)
+    exact = value * _PER_DOLLAR
+    near = round(exact)
+    if math.isclose(exact, near, rel_tol=1e-12, abs_tol=1e-6):
+        return near
+    return math.ceil(exact) if up else math.floor(exact)
+
+
+def _plain(kind: Kind, units: int) -> float:
+    return units / _PER_DOLLAR if kind == "cost_usd" else units
+
+
+def _spent(purse: _Purse) -> Spent:
+    amount = purse.spent
+    cost = _plain("cost_usd", amount.cost_usd)
+    return Spent(amount.turns, amount.tokens, cost, amount.tool_calls)
+
+
+if TYPE_CHECKING:
+    from aish.engine.resume_state import ResumeState, SpentBefore
+
+_BYTES_PER_TOKEN = 4
+_NOUNS: Mapping[Kind, str] = {
+    "turns": "turn",
+    "tokens": "token",
+    "tool_calls": "tool call",
+}
+_OPTIONS: Mapping[Kind, str] = {"turns": "--max-turns", "cost_usd": "--max-cost-usd"}
+
+
+class RunMeter:
+    """`core.protocols.Meter` of one run; `prices` are by model alias.
+
+    A request that does not fit beside those under way waits for them: they may use less than they
+    might. So what a limit allows does not depend on how much runs at the same time. What is run in
+    a session counts for the meter of the session, `above`, as well.
+    """
+
+    def __init__(
+        self,
+        budget: Budget,
+        prices: Mapping[str, Pricing | None],
+        above: "RunMeter | None" = None,
+    ) -> None:
+        self.budget = budget
+        self._prices = prices
+        self._above = above
+        self._freed: anyio.Event | None = None
+
+    async def reserve(
+        self, place: Place, alias: str, size: int, max_tokens: int | None
+    ) -> "RequestHold":
+        """Set aside what a request may use; waits while others hold what it needs.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        return await self.reserve_at(self._prices.get(alias), place, size, max_tokens)
+
+    def inner(self, plan: Plan) -> "InnerMeter":
+        """The same, to a sub-pipeline."""
+        return InnerMeter(self, prices_of(plan))
+
+    def know(self, plan: Plan) -> None:
+        """Take in the prices of models that are opened later."""
+        self._prices = {**self._prices, **prices_of(plan)}
+
+    async def reserve_at(
+        self, pricing: Pricing | None, place: Place, size: int, max_tokens: int | None
+    ) -> "RequestHold":
+        """As `reserve`, for a model of that price.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        need = Need(turns=1)
+        if self.budget.weighs(place.step):
+            need = _worst(pricing, size, max_tokens)
+        hold = RequestHold(self, await self.reserved(place.step, need), pricing)
+        if self._above is not None:
+            try:
+                hold.above = await self._above.reserve_at(pricing, NOWHERE, size, max_tokens)
+            except BudgetError as error:
+                raise _of_session(error) from error
+            finally:
+                if hold.above is None:
+                    hold.close(begun=False)
+        return hold
+
+    async def reserved(self, step: str | None, need: Need) -> Reserved:
+        """Set `need` aside; waits while others hold it.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        while True:
+            found = self.budget.reserve(step, need)
+            match found:
+                case Reserved():
+                    return found
+                case Over():
+                    await self.refuse(found, Wanted(step, need))
+                case Wait():
+                    await self._until_freed()
+
+    async def refuse(self, over: Over, wanted: Wanted) -> None:  # ruff: ignore[no-self-use] - a meter of a lease waits here
+        """What is wanted does not fit; returns where it is to be tried again.
+
+        Raises:
+            BudgetError: it never will.
+        """
+        del wanted
+        raise _error(over)
+
+    async def _until_freed(self) -> None:
+        self._freed = self._freed or anyio.Event()
+        await self._freed.wait()
+
+    async def count_call(self, place: Place) -> None:
+        """A tool is about to be called.
+
+        Raises:
+            BudgetError: a limit does not allow for it.
+        """
+        need = Need(tool_calls=1)
+        self.settle(await self.reserved(place.step, need), need)
+        if self._above is not None:
+            try:
+                await self._above.count_call(NOWHERE)
+            except BudgetError as error:
+                raise _of_session(error) from error
+
+    async def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease:
+        """A lease for `step`, as of `Budget.lend`; waits while others hold what is wanted.
+
+        Raises:
+            BudgetError: a limit does not allow for what is wanted.
+        """
+        while True:
+            found = self.budget.lend(step, parts, wanted)
+            match found:
+                case Lease():
+                    return found
+                case Over():
+                    raise _error(found)
+                case Wait():
+                    await self._until_freed()
+
+    def take_back(self, lease: Lease, spent: Mapping[str | None, Spent]) -> None:
+        """A lease is over, and others may go on with what is left of it."""
+        self.budget.take_back(lease, spent)
+        self._free()
+
+    def settle(self, reserved: Reserved, used: Need) -> None:
+        """What a request has used is known, and others may go on."""
+        self.budget.settle(reserved, used)
+        self._free()
+
+    def _free(self) -> None:
+        if self._freed is not None:
+            self._freed.set()
+            self._freed = None
+
+
+def _error(over: Over) -> BudgetError:
+    return BudgetError(limit_text(over), hint=limit_hint(over))
+
+
+def _of_session(error: BudgetError) -> BudgetError:
+    """A limit that is not the run's own says so."""
+    return BudgetError(f"{error.message} (in the session that runs it)", hint=error.hint)
+
+
+def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Need:
+    if max_tokens is None:
+        return Need(turns=1, tokens=None, cost_usd=None)
+    read = -(-size // _BYTES_PER_TOKEN)
+    cost = None if pricing is None else pricing.cost(Usage(read, max_tokens))
+    return Need(turns=1, tokens=read + max_tokens, cost_usd=cost)
+
+
+@frozen
+class InnerMeter:
+    """The run's meter to a sub-pipeline, whose models have aliases of their own."""
+
+    meter: RunMeter
+    prices: Mapping[str, Pricing | None]
+
+    def inner(self, plan: Plan) -> "InnerMeter":
+        """The same, to a sub-pipeline of this one."""
+        return self.meter.inner(plan)
+
+    async def reserve(
+        self, place: Place, alias: str, size: int, max_tokens: int | None
+    ) -> "RequestHold":
+        """As `RunMeter.reserve`."""
+        return await self.meter.reserve_at(self.prices.get(alias), place, size, max_tokens)
+
+    async def count_call(self, place: Place) -> None:
+        """As `RunMeter.count_call`."""
+        await self.meter.count_call(place)
+
+
+class RequestHold:
+    """`core.protocols.Hold`: what one request may use, of the run and of what is `above` it."""
+
+    __slots__ = ("_meter", "_open", "_pricing", "_reserved", "above")
+
+    def __init__(self, meter: RunMeter, reserved: Reserved, pricing: Pricing | None) -> None:
+        self._meter = meter
+        self._reserved = reserved
+        self._pricing = pricing
+        self._open = True
+        self.above: RequestHold | None = None
+
+    def settle(self, finish: Finish) -> Finish:
+        """The request was answered; the same finish, with what it cost."""
+        usage, cost = finish.usage, finish.cost_usd
+        if cost is None and self._pricing is not None:
+            cost = self._pricing.cost(usage)
+        known = usage.input is not None and usage.output is not None
+        tokens = (usage.input or 0) + (usage.output or 0) if known else None
+        self.end(Need(turns=1, tokens=tokens, cost_usd=cost))
+        return finish if cost == finish.cost_usd else replace(finish, cost_usd=cost)
+
+    def close(self, *, begun: bool) -> None:
+        """The request is over; does nothing after `settle`.
+
+        One that had `begun` to be answered is spent at its worst. It was no turn, though.
+        """
+        if begun:
+            self.end(Need(tokens=None, cost_usd=None))
+        else:
+            self.end(Need())
+
+    def end(self, used: Need) -> None:
+        """The request has used this; once."""
+        if self._open:
+            self._open = False
+            self._meter.settle(self._reserved, used)
+            if self.above is not None:
+                self.above.end(used)
+
+
+class PlanMeter(Meter, Protocol):
+    """The meter of a plan, whose sub-pipelines have models of their own."""
+
+    def inner(self, plan: Plan) -> "PlanMeter":
+        """The same, to a sub-pipeline."""
+        ...
+
+
+def open_meter(
+    plan: Plan, carried: "ResumeState | None" = None, above: RunMeter | None = None
+) -> RunMeter:
+    """The meter of a run, which goes on counting where a part of it before this one stopped."""
+    prices = prices_of(plan)
+    bounded = dict(_bounds(plan))
+    if carried is None:
+        return RunMeter(Budget(plan.limits, bounded), prices, above)
+    before = {id: _spent_before(one) for id, one in carried.by_step.items()}
+    spent = _spent_before(carried.spent)
+    return RunMeter(Budget(plan.limits, bounded, spent=spent, steps_spent=before), prices, above)
+
+
+def prices_of(plan: Plan) -> Mapping[str, Pricing | None]:
+    """The price of each model that the plan opens itself."""
+    return {alias: pricing_of(resolved.entry) for alias, resolved in plan.models.items()}
+
+
+def _bounds(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Limits]]:
+    """The limits of each step; those of a sub-pipeline's file hold for the step that runs it."""
+    for step in plan.steps:
+        inner = plan.inner.get(step.id)
+        own = step.flow.limits
+        yield prefix + step.id, own if inner is None else tightest(own, inner.limits)
+        if inner is not None:
+            yield from _bounds(inner, f"{prefix}{step.id}/")
+
+
+def _spent_before(one: "SpentBefore") -> Spent:
+    tokens = one.tokens_in + one.tokens_out
+    return Spent(one.turns, tokens, one.known_usd, one.tool_calls)
+
+
+def limit_text(over: Over) -> str:
+    """Which limit was reached, what was spent, and what the next request could take."""
+    whose = "the limit" if over.step is None else f"the limit of the step `{over.step}`"
+    if over.kind in {"turns", "tool_calls"}:
+        return f"{whose} of {_shown(over.kind, over.limit)} is reached"
+    limit, spent = _shown(over.kind, over.limit), _shown(over.kind, over.spent)
+    if over.need is None:
+        more = "what the next request could use is not known"
+    elif over.kind == "tokens":
+        more = f"the next request could use {_shown(over.kind, over.need)}"
+    else:
+        more = f"the next request could cost {_shown(over.kind, over.need)}"
+    return f"{whose} of {limit} is reached: {spent} spent, and {more}"
+
+
+def limit_hint(over: Over) -> str:
+    """How to go on."""
+    key = f"`limits.{over.kind}`"
+    if over.step is not None:
+        return f"raise {key} of the step; `--resume` continues the run"
+    option = f", or `{_OPTIONS[over.kind]}`" if over.kind in _OPTIONS else ""
+    return f"raise {key} in the file{option}; `--resume` continues the run"
+
+
+def _shown(kind: Kind, amount: float) -> str:
+    if kind == "cost_usd":
+        return dollars(amount)
+    return f"{amount:,.0f} {plural(amount, _NOUNS[kind])}"
+
+
+@frozen
+class Used:
+    """Requests sent, and what their answers came to; `cost_usd` of `None` is unknown."""
+
+    turns: int = 0
+    usage: Usage | None = None
+    cost_usd: float | None = 0.0
+
+
+_NOTHING = Used()
+_Unit = tuple[str | None, str]
+
+
+@slotted
+class Spending:
+    """Counts while a unit of work is in flight; a step that ends by an error has no other count."""
+
+    steps: dict[str | None, Used] = field(default_factory=dict)
+    items: dict[_Unit, Used] = field(default_factory=dict)
+    whole: Used = _NOTHING
+
+    def take(self, event: Event) -> None:
+        """Count a turn, for its item, its step and the whole run."""
+        if not isinstance(event, TurnStarted | TurnFinished):
+            return
+        step, item = event.place.step, event.place.item
+        self.whole = _more(self.whole, event)
+        # What runs within a step is the step's too.
+        for id in scopes(step) if step is not None else (None,):
+            self.steps[id] = _more(self.steps.get(id, _NOTHING), event)
+        if item is not None:
+            self.items[step, item] = _more(self.items.get((step, item), _NOTHING), event)
+
+    def add(self, used: Used) -> None:
+        """Count what was used elsewhere, for the whole run."""
+        was = self.whole
+        self.whole = Used(
+            was.turns + used.turns,
+            add_usage(was.usage, used.usage or Usage()),
+            add_cost(was.cost_usd, used.cost_usd),
+        )
+
+    def of(self, place: Place) -> Used:
+        """What the step or item at `place` has used: a step with all of its items."""
+        if place.item is None:
+            return self.steps.get(place.step, _NOTHING)
+        return self.items.get((place.step, place.item), _NOTHING)
+
+    def forget(self, place: Place) -> None:
+        """The item has ended."""
+        if place.item is not None:
+            self.items.pop((place.step, place.item), None)
+
+
+def _more(was: Used, event: TurnStarted | TurnFinished) -> Used:
+    if isinstance(event, TurnStarted):
+        return Used(was.turns + 1, was.usage, was.cost_usd)
+    cost = add_cost(was.cost_usd, event.cost_usd)
+    return Used(was.turns, add_usage(was.usage, event.usage), cost)

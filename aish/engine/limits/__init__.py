@@ -1,1 +1,0 @@
-"""What a run may use, and what it has used."""

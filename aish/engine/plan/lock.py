@@ -1,0 +1,363 @@
+"""Lock files (P8): where one is, reading and writing it, its pins, and differences in words.
+
+Pins say what a pipeline declares and a server offers. Differences hold untrusted text; who prints
+them makes it harmless, line by line. Most runs have no lock: what only one needs is imported then.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from hashlib import sha256
+from json import JSONDecodeError
+from pathlib import Path
+from typing import Protocol
+
+from aish.config.documents import parse_json
+from aish.config.model import Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
+from aish.config.text_file import UnreadableError, read_text
+from aish.core.errors import Position, Problem, UsageError
+from aish.core.json import JsonValue, canonical
+from aish.core.phrases import first_of, shorten
+from aish.core.text import for_line, suspicious
+from aish.core.text_diff import changed_lines
+from aish.core.tools import Tool, ToolName
+from aish.engine.plan.builtin_tools import presumed_tool
+from aish.packs.catalogue import OLDER_NAMES
+from aish.policy.lock import (
+    Difference,
+    FieldChange,
+    Lock,
+    ServerPin,
+    ToolPin,
+    can_be_kept,
+    definition_of,
+    locked_tool,
+    pin_of,
+    pinned_name,
+)
+from aish.system.globs import matches_word
+from aish.system.secrets.secrets import Secrets
+
+LIMIT = 16 * 1024 * 1024
+
+
+class LockFileError(UsageError):
+    """A lock file that cannot be used; `problem` has the place in it."""
+
+    code = "lock_file"
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message, where=str(problem.position), hint=problem.hint)
+        self.problem = problem
+
+
+def lock_path(pipeline: Pipeline) -> Path:
+    """Where the pipeline's lock is, or would be: as `lock:` says, or beside the file."""
+    return pipeline.lock or pipeline.file.with_name(f"{pipeline.file.stem}.lock.json")
+
+
+def lock_of(pipeline: Pipeline) -> Lock | None:
+    """The pipeline's lock; `None` where there is none and the file names none.
+
+    Raises:
+        LockFileError: it cannot be used, or the file names one that is not there.
+    """
+    path = lock_path(pipeline)
+    if pipeline.lock is None and not path.exists() and not path.is_symlink():
+        return None
+    return read_lock(path, pipeline.file)
+
+
+def is_ignored(found: Difference, pipeline: Pipeline) -> bool:
+    """Whether the file says that such a difference is only to be told."""
+    return f"{found.kind}s" in pipeline.lock_ignore
+
+
+def read_lock(path: Path, pipeline: Path) -> Lock:
+    """The lock in a file.
+
+    Raises:
+        LockFileError: there is none.
+    """
+    from aish.policy.lock import BadLockError, lock_of_data
+
+    try:
+        text = read_text(path, LIMIT)
+    except UnreadableError as error:
+        problem = error.problem
+        message, hint = f"the lock file: {problem.message}", problem.hint
+        if not path.exists():
+            message, hint = "there is no lock file", f"`aish lock {pipeline}` writes it"
+        raise LockFileError(_problem(path, message, hint)) from error
+    if not text.strip():
+        raise LockFileError(_problem(path, "the lock file is empty", _again(pipeline)))
+    try:
+        return lock_of_data(parse_json(text))
+    except BadLockError as error:
+        raise LockFileError(_problem(path, str(error), error.hint)) from error
+    except JSONDecodeError as error:
+        place = Position(str(path), error.lineno, error.colno)
+        message = f"the lock file is not JSON: {error.msg}"
+        raise LockFileError(Problem(place, "", message, _again(pipeline))) from error
+    except ValueError as error:
+        message = f"the lock file is not JSON: {error}"
+        raise LockFileError(_problem(path, message, _again(pipeline))) from error
+
+
+def write_lock(path: Path, lock: Lock) -> None:
+    """Write the lock whole, in the place of an older one.
+
+    Raises:
+        UsageError: it cannot be written, or would be larger than can be read.
+    """
+    from aish.policy.lock import lock_text
+    from aish.system.files import atomic_write
+
+    data = lock_text(lock).encode()
+    if len(data) > LIMIT:
+        raise UsageError(
+            f"the lock would be larger than {LIMIT // 1024**2} MiB",
+            where=str(path),
+            hint="leave tools out with `tools` or `exclude` of their server",
+        )
+    try:
+        atomic_write(path, data)
+    except OSError as error:
+        raise UsageError(f"cannot be written: {error.strerror}", where=str(path)) from error
+
+
+def _again(pipeline: Path) -> str:
+    return f"restore it, or delete it and write a new one with `aish lock {pipeline}`"
+
+
+def _problem(path: Path, message: str, hint: str | None) -> Problem:
+    return Problem(Position(str(path), 1, 1), "", message, hint)
+
+
+class Offering(Protocol):
+    """Open servers, as far as it matters what tools they have."""
+
+    def listed(self) -> tuple[Tool, ...]:
+        """Every tool that is shown."""
+        ...
+
+    def by_name(self, name: ToolName) -> Tool | None:
+        """The tool of that name, shown or not."""
+        ...
+
+
+def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
+    """The pins of what the file says, servers without their tools."""
+    prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
+    return Lock(
+        servers={alias: _server(entry, secrets) for alias, entry in pipeline.servers.items()},
+        models={
+            alias: secrets.mask(entry.model or entry.embedded or alias)
+            for alias, entry in pipeline.models.items()
+        },
+        prompts=prompts,
+    )
+
+
+def with_tools(lock: Lock, tools: Iterable[Tool], secrets: Secrets) -> Lock:
+    """The same with what servers offer."""
+    pins: dict[str, dict[str, ToolPin]] = {alias: {} for alias in lock.servers}
+    for tool in tools:
+        pins[tool.name.server][pinned_name(tool)] = pin_now(tool, secrets)
+    servers = {
+        alias: ServerPin(server.transport, server.address, pins[alias])
+        for alias, server in lock.servers.items()
+    }
+    return Lock(servers, lock.models, lock.prompts)
+
+
+def pin_now(tool: Tool, secrets: Secrets) -> ToolPin:
+    """The pin of a tool as its server has it now.
+
+    Secrets in it are masked first: so none is written, a new value of one is no difference, and
+    what a cassette holds has the same hash.
+    """
+    definition = secrets.mask_json(definition_of(tool))
+    assert isinstance(definition, Mapping)
+    pin = pin_of(pinned_name(tool), definition)
+    return pin if can_be_kept(definition) else ToolPin(pin.sha256)
+
+
+def locked_tools(pipeline: Pipeline, lock: Lock) -> Mapping[ToolName, Tool]:
+    """The tools that a run would find if nothing has changed, older names of ours included."""
+    found: dict[ToolName, Tool] = {}
+    for alias in known_servers(pipeline, lock):
+        entry = pipeline.servers[alias]
+        pins = lock.servers[alias]
+        for name, own in names_of(entry, pins).items():
+            tool = locked_tool(ToolName(alias, name), pins.tools[own], trusted=entry.trust)
+            if tool is not None:
+                older = own if own != name else ""
+                found[tool.name] = replace(tool, unlisted=bool(older), older_of=older)
+    return found
+
+
+def known_servers(pipeline: Pipeline, lock: Lock) -> tuple[str, ...]:
+    """The servers of the file that are pinned as they are."""
+    now = declared(pipeline, Secrets()).servers
+    return tuple(
+        alias for alias, pin in lock.servers.items() if alias in now and pin.is_at(now[alias])
+    )
+
+
+def locked_tool_named(name: ToolName, pipeline: Pipeline, lock: Lock) -> Tool | None:
+    """One tool as it was pinned."""
+    return locked_tools(pipeline, lock).get(name)
+
+
+def known_tool(name: ToolName, pipeline: Pipeline, lock: Lock | None) -> Tool | None:
+    """A tool as far as it is known before its server was asked: from the lock, or ours."""
+    locked = None if lock is None else locked_tool_named(name, pipeline, lock)
+    return locked or presumed_tool(name, pipeline)
+
+
+def is_wanted(entry: ServerEntry, name: str, older_of: str = "") -> bool:
+    """Whether the entry's `tools` and `exclude` let a tool in, as they do when it is connected."""
+    wanted = not entry.tools or any(matches_word(glob, name) for glob in entry.tools)
+    names = filter(None, (name, older_of))
+    return wanted and not any(matches_word(glob, one) for one in names for glob in entry.exclude)
+
+
+def names_of(entry: ServerEntry, pin: ServerPin) -> dict[str, str]:
+    """Every name that a locked server's tools can be called by, and the name it is pinned under."""
+    older = OLDER_NAMES if entry.pack else {}
+    return {
+        **{name: name for name in pin.tools if is_wanted(entry, name)},
+        **{
+            old: own
+            for old, own in older.items()
+            if own in pin.tools and is_wanted(entry, old, own)
+        },
+    }
+
+
+def everything(tools: Offering, pipeline: Pipeline) -> tuple[Tool, ...]:
+    """What is listed, and what of ours can only be called by an older name (K2)."""
+    listed = tools.listed()
+    here = {tool.name for tool in listed}
+    packs = [alias for alias, entry in pipeline.servers.items() if entry.pack]
+    older = (
+        tools.by_name(ToolName(alias, old))
+        for alias in packs
+        for old, own in OLDER_NAMES.items()
+        if ToolName(alias, own) not in here
+    )
+    return (*listed, *filter(None, older))
+
+
+def _server(entry: ServerEntry, secrets: Secrets) -> ServerPin:
+    if entry.url is not None:
+        return ServerPin("http", (secrets.mask(entry.url),), {})
+    if entry.command:
+        return ServerPin("stdio", tuple(map(secrets.mask, entry.command)), {})
+    return ServerPin("pack", entry.pack, {})
+
+
+def _prompt(step: PromptStep) -> str:
+    """The hash of all that a step's author wrote for the model."""
+    parts: list[JsonValue]
+    match step.prompt:
+        case Prompt(user=user, system=system):
+            parts = [user, system, step.system]
+        case ServerPrompt(server=server, name=name, arguments=arguments):
+            parts = [{"server": server, "name": name, "arguments": dict(arguments)}, step.system]
+    # A prompt to which nothing is attached keeps the hash that it had before there was `attach`.
+    parts += [[one.ref, one.server] for one in step.attach]
+    return sha256(canonical(parts).encode("ascii")).hexdigest()
+
+
+_SHORT = 160
+_MOST_NAMES = 5
+_KINDS = {"server": "server ", "model": "model ", "prompt": "prompt of step ", "tool": ""}
+
+
+def summary(found: Difference) -> str:
+    """What differs, on one line: the fields that changed, what a new tool says of itself."""
+    name = f"{_KINDS[found.kind]}`{found.name}`"
+    if found.change == "removed":
+        return f"{name} is pinned but missing"
+    if found.change == "added":
+        said = next((f.after for f in found.fields if f.field == "description"), "")
+        return f"{name} is not in the lock" + (f": {_quoted(said)}" if said else "")
+    if found.kind == "prompt":
+        return f"{name} differs from the locked one"
+    changes = "; ".join(_change(field) for field in found.fields)
+    return f"{name} differs from the lock: {changes}"
+
+
+def named(found: Sequence[Difference]) -> str:
+    """The names of what differs, the first few of many."""
+    return first_of([f"{_KINDS[one.kind]}`{one.name}`" for one in found], _MOST_NAMES)
+
+
+def difference_lines(found: Difference) -> Iterator[str]:
+    """A difference whole: each field with the lines that went and came."""
+    yield f"{_KINDS[found.kind]}{for_line(found.name)}: {found.change}"
+    for field in found.fields:
+        if found.kind == "prompt":
+            continue
+        yield f"  {field.field}"
+        yield from (f"    {line}" for line in _field_lines(field))
+    new = [field.after for field in found.fields if field.after is not None]
+    if found.kind == "tool" and (signs := signs_of([found.name, *new])):
+        yield f"  suspicious: {', '.join(signs)}"
+
+
+def signs_of(values: Sequence[JsonValue]) -> tuple[str, ...]:
+    """What is odd in the texts of these values (P9)."""
+    from aish.engine.plan.order import texts
+
+    return suspicious("\n".join(text for value in values for text in texts(value)))
+
+
+def difference_row(found: Difference) -> JsonValue:
+    """A difference as JSON."""
+    return {
+        "kind": found.kind,
+        "name": found.name,
+        "change": found.change,
+        "fields": [
+            {"field": field.field, "before": field.before, "after": field.after}
+            for field in found.fields
+        ],
+    }
+
+
+def _field_lines(field: FieldChange) -> Iterator[str]:
+    if field.before is None or field.after is None:
+        sign, value = ("+", field.after) if field.before is None else ("-", field.before)
+        yield from (f"{sign} {for_line(line)}" for line in _text(value).split("\n"))
+        return
+    before, after = _text(field.before), _text(field.after)
+    lines = changed_lines(before, after)
+    if sorted(map(for_line, before.split("\n"))) == sorted(map(for_line, after.split("\n"))):
+        # What differs looks alike even where odd characters are spelled out.
+        lines = changed_lines(json.dumps(before), json.dumps(after))
+    for line in lines:
+        sign = line[:1]
+        yield for_line(line if sign == "@" else f"{sign} {line[1:]}")
+
+
+def _text(value: JsonValue) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, (list, tuple)) and all(isinstance(word, str) for word in value):
+        return "\n".join(map(str, value))
+    return json.dumps(value, ensure_ascii=False, indent=2, sort_keys=True, default=dict)
+
+
+def _change(field: FieldChange) -> str:
+    if isinstance(field.before, str) and isinstance(field.after, str):
+        return f"{field.field} {_quoted(field.before)} → {_quoted(field.after)}"
+    lines = (line for line in _field_lines(field) if not line.startswith(("@", "  ")))
+    changed = (f"{line[:2]}{line[2:].strip()}" for line in lines)
+    return f"{field.field} {shorten(' '.join(changed), _SHORT)}"
+
+
+def _quoted(value: JsonValue) -> str:
+    return json.dumps(shorten(str(value), _SHORT), ensure_ascii=False)

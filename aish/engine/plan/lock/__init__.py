@@ -1,1 +1,0 @@
-"""Lock files: what servers offered when it was pinned, and how what is there differs (P8)."""
