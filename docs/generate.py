@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from aish.cli.catalogue import COMMANDS, Command
-from aish.cli.main import build_app
+from aish.cli.typer_parser import load_command
 from aish.core.errors import ExitCode
 from aish.engine.final import NAMES, PRECEDENCE, RETRYABLE
 from aish.shell.commands.catalogue import ROWS
@@ -79,13 +77,9 @@ def command_line() -> Iterator[str]:
     rows = [row for row in COMMANDS if not row.hidden]
     yield ""
     yield from (f"- [aish {_words(row)}](#{_slug(f'aish {_words(row)}')})" for row in rows)
-    app: Any = typer.main.get_command(build_app(COMMANDS))
     for row in rows:
-        command = app
-        for word in _words(row).split():
-            command = command.commands[word]
         others = [other.name for other in COMMANDS if _is_alias(other, row)]
-        yield from _command(f"aish {_words(row)}", command, others)
+        yield from _command(f"aish {_words(row)}", load_command(row), others)
 
 
 def _words(row: Command) -> str:

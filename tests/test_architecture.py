@@ -94,7 +94,8 @@ ALONE = {
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
-        cli/resuming.py cli/spreading.py engine/execution/foreach.py
+        cli/completion.py cli/resuming.py cli/spreading.py cli/typer_parser.py
+        engine/execution/foreach.py
         engine/plan/validation/expectations.py engine/steps/prompt_inputs.py
         features/recording/command.py mcp/client/resource_list.py output/markdown/render.py
         output/progress_panel.py shell/bootstrap.py system/secrets/encodings.py

@@ -2,25 +2,17 @@
 
 import errno
 import os
-import re
 import sys
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TextIO
-
-import typer
 
 from aish.core.errors import AishError, ExitCode, PipelineError
 from aish.core.text import for_ci_log
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS})
-
-# What the parser calls a number that may not be any.
-_RANGES = {"a valid float range": "a number", "a valid int range": "a whole number"}
-# How the parser quotes names; ours stand in backticks.
-_QUOTED = re.compile(r"'([^'\n]+)'")
 
 
 def guarded(call: Callable[[], int], *, verbose: bool) -> int:
@@ -30,14 +22,7 @@ def guarded(call: Callable[[], int], *, verbose: bool) -> int:
     except AishError as error:
         report(error)
         code = int(error.exit_code)
-    except typer.Exit as leaving:
-        code = leaving.exit_code
-    except typer.Abort:
-        code = int(ExitCode.INTERRUPTED)
-    except typer.TyperException as error:
-        _usage(error)
-        code = int(ExitCode.USAGE)
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, EOFError):
         say("interrupted")
         code = int(ExitCode.INTERRUPTED)
     except BrokenPipeError:
@@ -71,37 +56,6 @@ def say(text: str) -> None:
     except OSError:
         # Nobody is left to tell; the exit code still speaks.
         return
-
-
-def _usage(error: typer.TyperException) -> None:
-    text = error.format_message()
-    if text.startswith("Usage: "):
-        # A command that does nothing alone has shown its help.
-        say(text)
-        return
-    for words, meant in _RANGES.items():
-        text = text.replace(words, meant)
-    shown = _QUOTED.sub(r"`\1`", text).removesuffix(".")
-    say(f"error: {shown}")
-    context = getattr(error, "ctx", None)
-    program = context.command_path if context is not None else "aish"
-    hint = f"see `{program} --help`"
-    if context is not None and text.startswith("Missing argument 'FILE'"):
-        hint = _taken_for_a_value(context.params, program) or hint
-    say(f"\nhint: {hint}")
-
-
-def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None:
-    """What to write where an option has the pipeline file as its value."""
-    for name in ("replay", "record", "cassette"):
-        value = values.get(name)
-        if value is not None and str(value).endswith((".yaml", ".yml")):
-            option = f"--{name}"
-            return (
-                f"`{value}` is the value of `{option}` here; "
-                f"`{program} {value} {option}` takes the cassette that the file names"
-            )
-    return None
 
 
 def _surroundings(error: OSError, *, verbose: bool) -> int:

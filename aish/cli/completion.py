@@ -1,40 +1,25 @@
 """What the shell completes beside commands and options: runs, models, tools (of a file).
 
 Nothing is contacted and nothing is said: what cannot be read completes to nothing. Imported when
-something is completed (`options.completes`), and for the help of `--install-completion`.
+something is completed.
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import typer
 
-from aish.cli.printing import print_text
 from aish.config.loader import read_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import AishError
-from aish.core.text_diff import hunks
 from aish.engine.plan.lock import lock_of, locked_tools
 from aish.features.history.run_store import newest_first, open_project, open_stores
 from aish.packs.catalogue import PACKS
 from aish.system.globs import matches_word
 
-INSTALL_HELP = (
-    "Install completion for the current shell. bash: writes ~/.bash_completions/aish.sh and adds a "
-    "line to ~/.bashrc; zsh: writes ~/.zfunc/_aish and adds lines to ~/.zshrc; fish: writes "
-    "~/.config/fish/completions/aish.fish."
-)
-_EDITED = (
-    ".bashrc",
-    ".bash_completions/aish.sh",
-    ".zshrc",
-    ".zfunc/_aish",
-    ".config/fish/completions/aish.fish",
-)
 _MOST = 50
 
 
@@ -119,49 +104,3 @@ def _typed_file() -> str | None:
     line = os.environ.get("COMP_WORDS") or os.environ.get("_TYPER_COMPLETE_ARGS") or ""
     names = (word.strip("'\"") for word in line.split())
     return next((name for name in names if name.endswith((".yaml", ".yml"))), None)
-
-
-def explained(command: Any) -> Any:
-    """The command line whose `--install-completion` says what it edits."""
-    for parameter in command.params:
-        if parameter.name == "install_completion":
-            parameter.help = INSTALL_HELP
-            parameter.callback = _telling(parameter.callback)
-    return command
-
-
-def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
-    """The installation, and then every file that it has changed."""
-
-    def told(ctx: Any, parameter: Any, value: Any) -> Any:
-        before = _texts() if value else {}
-        try:
-            return install(ctx, parameter, value)
-        finally:
-            if value:
-                for name, text in _texts().items():
-                    _tell(name, before.get(name), text)
-
-    return told
-
-
-def _texts() -> dict[str, str]:
-    found: dict[str, str] = {}
-    for name in _EDITED:
-        with suppress(OSError):
-            found[name] = (Path.home() / name).read_text("utf-8", "replace")
-    return found
-
-
-def _tell(name: str, before: str | None, text: str) -> None:
-    if not name.endswith("rc"):
-        if before != text:
-            print_text(f"wrote ~/{name}")
-        return
-    old, new = (before or "").splitlines(), text.splitlines()
-    rows = (row for hunk in hunks(old, new, around=0, most=len(new)) for row in hunk.rows)
-    lines = [row[1:] for row in rows if row[0] == "+" and row[1:].strip()]
-    if lines:
-        print_text(f"added to ~/{name}:")
-        for line in lines:
-            print_text(f"  {line}")

@@ -4,8 +4,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.options import (
     AllowOption,
     AskOption,
@@ -24,6 +22,7 @@ from aish.cli.options import (
     MaxTurnsOption,
     ModelOption,
     NoKeyCheckOption,
+    Option,
     OtelContentOption,
     OtelEndpointOption,
     OtelOption,
@@ -34,7 +33,6 @@ from aish.cli.options import (
     TableStepOption,
     TimeoutOption,
     VerboseOption,
-    completes,
 )
 from aish.core.frozen import frozen
 
@@ -83,8 +81,8 @@ class Ruling:
 class Telling:
     """How a run is told, and what it leaves behind."""
 
-    format_: Annotated[Format, typer.Option("--format", help="Output format.")] = Format.TEXT
-    stream: Annotated[bool, typer.Option("--stream", help="Stream the answer to stdout.")] = False
+    format_: Annotated[Format, Option("--format", help="Output format.")] = Format.TEXT
+    stream: Annotated[bool, Option("--stream", help="Stream the answer to stdout.")] = False
     run_dir: RunDirOption = None
     ephemeral: EphemeralOption = False
     staged: StagedOption = None
@@ -98,28 +96,26 @@ class Resuming:
 
     resume: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--resume",
             metavar="[ID]",
             help="Resume a run: the newest of the file, or the one with this id.",
-            autocompletion=completes("run_ids"),
+            completes="run_ids",
         ),
     ] = None
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="With `--resume`: run failed items again.")
+        bool, Option("--retry-failed", help="With `--resume`: run failed items again.")
     ] = False
     retry_unknown: Annotated[
         bool,
-        typer.Option(
+        Option(
             "--retry-unknown",
             help="With `--resume`: retry calls with unknown outcome.",
         ),
     ] = False
     force: Annotated[
         bool,
-        typer.Option(
-            "--force", help="With `--resume`: continue although the file or inputs changed."
-        ),
+        Option("--force", help="With `--resume`: continue although the file or inputs changed."),
     ] = False
 
 
@@ -129,7 +125,7 @@ class Batching:
 
     concurrency: Annotated[
         int | None,
-        typer.Option(
+        Option(
             "--concurrency",
             metavar="N",
             min=1,
@@ -138,7 +134,7 @@ class Batching:
     ] = None
     shard: Annotated[
         str | None,
-        typer.Option("--shard", metavar="I/N", help="Run one shard of the items: 2/8."),
+        Option("--shard", metavar="I/N", help="Run one shard of the items: 2/8."),
     ] = None
     no_key_check: NoKeyCheckOption = False
 
@@ -149,14 +145,14 @@ class Writing:
 
     output: Annotated[
         Path | None,
-        typer.Option("-o", "--output", metavar="FILE", help="Write the result to this file."),
+        Option("-o", "--output", metavar="FILE", help="Write the result to this file."),
     ] = None
     step: TableStepOption = None
     csv_raw: CsvRawOption = False
 
 
 def _certificate(flag: str, what: str) -> object:
-    return typer.Option(flag, metavar="FILE", help=what)
+    return Option(flag, metavar="FILE", help=what)
 
 
 @frozen
@@ -165,7 +161,7 @@ class Spreading:
 
     cluster: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--cluster",
             metavar="WHERE",
             help="Run items on workers: local:4 here, tls://host:8786 on a Dask cluster.",
@@ -184,7 +180,7 @@ class Spreading:
 
 
 def _report(flag: str, what: str) -> object:
-    return typer.Option(flag, metavar="FILE", help=what)
+    return Option(flag, metavar="FILE", help=what)
 
 
 @frozen
@@ -220,23 +216,23 @@ class LiveTesting:
     """`aish test` on the real models instead of cassettes (C12)."""
 
     live: Annotated[
-        bool, typer.Option("--live", help="Run the cases on real models, and print a table.")
+        bool, Option("--live", help="Run the cases on real models, and print a table.")
     ] = False
     models: Annotated[
         list[str] | None,
-        typer.Option(
+        Option(
             "-m", "--model", metavar="ALIAS", help="Live: a model, one column; may be repeated."
         ),
     ] = None
     max_cost_usd: Annotated[
         float | None,
-        typer.Option(
+        Option(
             "--max-cost-usd", metavar="USD", min=0, help="Live: maximum cost in US dollars: 0.50"
         ),
     ] = None
     timeout: Annotated[
         str | None,
-        typer.Option("--timeout", metavar="DURATION", help="Live: maximum duration: 10m."),
+        Option("--timeout", metavar="DURATION", help="Live: maximum duration: 10m."),
     ] = None
     allow: AllowOption = None
     deny: DenyOption = None
@@ -270,7 +266,7 @@ class LiveTesting:
 
 
 def _cassette(flag: str, what: str) -> object:
-    return typer.Option(flag, metavar="[CASSETTE]", help=what)
+    return Option(flag, metavar="[CASSETTE]", help=what)
 
 
 @frozen
@@ -293,20 +289,18 @@ class Taping:
     ] = None
     record_mode: Annotated[
         RecordMode | None,
-        typer.Option(
-            "--record-mode", help="What to record; without a path, to the file's own cassette."
-        ),
+        Option("--record-mode", help="What to record; without a path, to the file's own cassette."),
     ] = None
     live_tools: Annotated[
-        bool, typer.Option("--live-tools", help="Replay only the models; tools run.")
+        bool, Option("--live-tools", help="Replay only the models; tools run.")
     ] = False
     live_model: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--live-model", metavar="ALIAS", help="Replay only the tools, and compare this model."
         ),
     ] = None
     keep_failed: KeepFailedOption = False
-    pace: Annotated[ReplayPace, typer.Option("--pace", help="Speed of replayed answers.")] = (
+    pace: Annotated[ReplayPace, Option("--pace", help="Speed of replayed answers.")] = (
         ReplayPace.FAST
     )

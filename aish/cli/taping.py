@@ -5,8 +5,8 @@ Imported only where there is such a flag: a plain run does not look at `cassette
 
 from pathlib import Path
 
+from aish.cli.arguments import FILES_OWN
 from aish.cli.option_groups import RecordMode, ReplayPace, Taping
-from aish.cli.optional_value import FILES_OWN
 from aish.config.model import CassetteSettings, Pipeline
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked

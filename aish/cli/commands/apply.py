@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.applying import (
     Applying,
     applied,
@@ -18,13 +16,14 @@ from aish.cli.applying import (
 )
 from aish.cli.applying_text import Row, attempt_line, attempt_row, review_lines, review_row
 from aish.cli.boundary import say
-from aish.cli.grouping import grouped
 from aish.cli.loading import load, look_options
 from aish.cli.options import (
+    Argument,
     BroadRootOption,
     DenyOption,
     LockOption,
     LockUse,
+    Option,
     QuietOption,
     Report,
     ReportOption,
@@ -43,23 +42,23 @@ from aish.system.secrets.secrets import Secrets
 
 
 def _ids(flag: str, what: str) -> object:
-    return typer.Option(flag, metavar="ID", help=what)
+    return Option(flag, metavar="ID", help=what)
 
 
 @frozen
 class Choosing:
     """Which of the calls are made."""
 
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show the calls; start no server.")
-    ] = False
+    dry_run: Annotated[bool, Option("--dry-run", help="Only show the calls; start no server.")] = (
+        False
+    )
     only: Annotated[list[str] | None, _ids("--only", "Only this call; may be repeated.")] = None
     skip: Annotated[list[str] | None, _ids("--skip", "Not this call; may be repeated.")] = None
     retry_unknown: Annotated[
-        bool, typer.Option("--retry-unknown", help="Retry calls with unknown outcome.")
+        bool, Option("--retry-unknown", help="Retry calls with unknown outcome.")
     ] = False
     retry_failed: Annotated[
-        bool, typer.Option("--retry-failed", help="Retry calls that failed before.")
+        bool, Option("--retry-failed", help="Retry calls that failed before.")
     ] = False
 
     @property
@@ -69,13 +68,12 @@ class Choosing:
         return Wish(*ids, retry_unknown=self.retry_unknown, retry_failed=self.retry_failed)
 
 
-@grouped
 def command(
-    staged: Annotated[Path, typer.Argument(metavar="STAGED", help="The file of staged calls.")],
+    staged: Annotated[Path, Argument(metavar="STAGED", help="The file of staged calls.")],
     choosing: Choosing,
     file: Annotated[
         Path | None,
-        typer.Argument(metavar="[FILE]", help="The pipeline; default: the one that was run."),
+        Argument(metavar="[FILE]", help="The pipeline; default: the one that was run."),
     ] = None,
     *,
     overrides: SetOption = None,

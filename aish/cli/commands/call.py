@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Annotated
 
 import anyio
-import typer
 
 from aish.agent.runtime import UsedCall
 from aish.agent.wording import NO_OUTPUT
@@ -14,6 +13,7 @@ from aish.cli.loading import load, look_options
 from aish.cli.looking import quiet_surroundings, tools_plan
 from aish.cli.options import (
     AllowOption,
+    Argument,
     AskOption,
     BroadRootOption,
     DenyOption,
@@ -24,7 +24,6 @@ from aish.cli.options import (
     ReportOption,
     SetOption,
     VerboseOption,
-    completes,
 )
 from aish.cli.outlets import manner_for
 from aish.cli.printing import print_json
@@ -38,12 +37,10 @@ def command(
     file: FileArgument,
     tool: Annotated[
         str,
-        typer.Argument(
-            metavar="ALIAS__TOOL", help="The tool's name.", autocompletion=completes("tool_names")
-        ),
+        Argument(metavar="ALIAS__TOOL", help="The tool's name.", completes="tool_names"),
     ],
     arguments: Annotated[
-        list[str] | None, typer.Argument(metavar="[KEY=VALUE]...", help="Its arguments.")
+        list[str] | None, Argument(metavar="[KEY=VALUE]...", help="Its arguments.")
     ] = None,
     *,
     overrides: SetOption = None,

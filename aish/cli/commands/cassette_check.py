@@ -4,10 +4,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cassettes.format.file import shown
-from aish.cli.options import Report, ReportOption, VerboseOption
+from aish.cli.options import Argument, Option, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
@@ -20,18 +18,16 @@ from aish.features.recording.lint import Checked, check, subjects
 def command(
     paths: Annotated[
         list[Path],
-        typer.Argument(metavar="PATH...", help="Cassettes, folders, or pipelines that name some."),
+        Argument(metavar="PATH...", help="Cassettes, folders, or pipelines that name some."),
     ],
     *,
     pipeline: Annotated[
         Path | None,
-        typer.Option(
-            "--pipeline", metavar="FILE", help="A pipeline whose `cassette.allow` counts too."
-        ),
+        Option("--pipeline", metavar="FILE", help="A pipeline whose `cassette.allow` counts too."),
     ] = None,
     allow: Annotated[
         list[str] | None,
-        typer.Option("--allow", metavar="GLOB", help="Text that looks like a secret but is not."),
+        Option("--allow", metavar="GLOB", help="Text that looks like a secret but is not."),
     ] = None,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,

@@ -4,19 +4,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cassettes.format.file import load
 from aish.cassettes.inspect.trajectory import Comparison, compare, comparison_lines
-from aish.cli.options import Report, ReportOption, VerboseOption
+from aish.cli.options import Argument, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.features.recording.compare import sent
 
 
 def command(
-    before: Annotated[Path, typer.Argument(metavar="A", help="The cassette of the first run.")],
-    after: Annotated[Path, typer.Argument(metavar="B", help="The cassette of the second run.")],
+    before: Annotated[Path, Argument(metavar="A", help="The cassette of the first run.")],
+    after: Annotated[Path, Argument(metavar="B", help="The cassette of the second run.")],
     *,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,

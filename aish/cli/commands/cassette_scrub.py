@@ -5,13 +5,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cassettes.format.file import content_of, require_cassette
 from aish.cassettes.scrub import Scrubbed, scrubbed
 from aish.cli.boundary import say
 from aish.cli.loading import read_stdin
-from aish.cli.options import CassetteArgument, VerboseOption
+from aish.cli.options import CassetteArgument, Option, VerboseOption
 from aish.cli.printing import print_text
 from aish.core.errors import UsageError
 from aish.core.phrases import counted
@@ -27,14 +25,12 @@ def command(
     *,
     env: Annotated[
         list[str] | None,
-        typer.Option("--env", metavar="NAME", help="Remove the value of this variable."),
+        Option("--env", metavar="NAME", help="Remove the value of this variable."),
     ] = None,
-    stdin: Annotated[
-        bool, typer.Option("--stdin", help="Read NAME=VALUE lines from stdin.")
-    ] = False,
-    in_place: Annotated[bool, typer.Option("--in-place", help="Change the file itself.")] = False,
+    stdin: Annotated[bool, Option("--stdin", help="Read NAME=VALUE lines from stdin.")] = False,
+    in_place: Annotated[bool, Option("--in-place", help="Change the file itself.")] = False,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="OUT", help="Write to another file.")
+        Path | None, Option("-o", "--output", metavar="OUT", help="Write to another file.")
     ] = None,
     verbose: VerboseOption = False,
 ) -> int:

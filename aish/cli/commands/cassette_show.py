@@ -4,13 +4,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cassettes.format.file import load
 from aish.cassettes.format.interaction import Cassette
 from aish.cassettes.inspect.conversation import Part, conversation
 from aish.cli.conversation_text import head_lines, part_lines
-from aish.cli.options import CassetteArgument, Report, ReportOption, VerboseOption
+from aish.cli.options import CassetteArgument, Option, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.json import JsonObject
 from aish.features.recording.recorded_answer import read_answer
@@ -19,7 +17,7 @@ from aish.features.recording.recorded_answer import read_answer
 def command(
     path: CassetteArgument,
     *,
-    full: Annotated[bool, typer.Option("--full", help="Show long texts in full.")] = False,
+    full: Annotated[bool, Option("--full", help="Show long texts in full.")] = False,
     format_: ReportOption = Report.TEXT,
     verbose: VerboseOption = False,
 ) -> int:

@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
-import typer
 
-from aish.cli.options import VerboseOption
+from aish.cli.options import Argument, VerboseOption
 from aish.cli.printing import print_text
 from aish.core.errors import ExitCode
 from aish.core.text import for_line
@@ -15,7 +14,7 @@ from aish.engine.preview.checkup import Finding, check_machine, check_pipeline
 
 def command(
     file: Annotated[
-        Path | None, typer.Argument(metavar="[FILE]", help="Also check what this pipeline needs.")
+        Path | None, Argument(metavar="[FILE]", help="Also check what this pipeline needs.")
     ] = None,
     *,
     verbose: VerboseOption = False,

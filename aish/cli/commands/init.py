@@ -6,9 +6,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
+from aish.cli.options import Argument, Option
 from aish.core.errors import UsageError
 from aish.core.text import for_line
 from aish.engine.run_folder import hidden_folder
@@ -32,14 +31,12 @@ class Template(StrEnum):
 def command(
     template: Annotated[
         Template | None,
-        typer.Argument(
-            metavar="[TEMPLATE]", help="minimal (the default), tools, ci, batch or graph"
-        ),
+        Argument(metavar="[TEMPLATE]", help="minimal (the default), tools, ci, batch or graph"),
     ] = None,
     *,
     source: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "--from",
             metavar="FILE",
             help="Convert another program's file to a pipeline: .mcp.json, .vscode/mcp.json, "
@@ -48,9 +45,9 @@ def command(
         ),
     ] = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="The file to write.")
+        Path, Option("-o", "--output", metavar="FILE", help="The file to write.")
     ] = DEFAULT,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
+    force: Annotated[bool, Option("--force", help="Overwrite the file.")] = False,
 ) -> int:
     """Write a working starter pipeline.
 

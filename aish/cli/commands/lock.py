@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Annotated
 
 import anyio
-import typer
 
 from aish.cli.boundary import report, say
 from aish.cli.loading import load
@@ -14,6 +13,7 @@ from aish.cli.looking import quiet_surroundings, tools_plan
 from aish.cli.options import (
     BroadRootOption,
     FileArgument,
+    Option,
     Report,
     ReportOption,
     SetOption,
@@ -52,13 +52,13 @@ def command(
     file: FileArgument,
     *,
     check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit 7 if something differs.")
+        bool, Option("--check", help="Write nothing; exit 7 if something differs.")
     ] = False,
     update: Annotated[
-        bool, typer.Option("--update", help="Accept the differences, and print them.")
+        bool, Option("--update", help="Accept the differences, and print them.")
     ] = False,
     diff: Annotated[
-        bool, typer.Option("--diff", help="Write nothing; print what `--update` would accept.")
+        bool, Option("--diff", help="Write nothing; print what `--update` would accept.")
     ] = False,
     overrides: SetOption = None,
     broad_root: BroadRootOption = False,

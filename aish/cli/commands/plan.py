@@ -5,8 +5,6 @@ from dataclasses import replace
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import report, say
 from aish.cli.loading import Given, load, run_options
 from aish.cli.looking import looked_at, notices
@@ -23,6 +21,7 @@ from aish.cli.options import (
     MaxTurnsOption,
     ModelOption,
     NoKeyCheckOption,
+    Option,
     SetOption,
     StrictOption,
     TimeoutOption,
@@ -66,12 +65,10 @@ def command(
     max_turns: MaxTurnsOption = None,
     no_key_check: NoKeyCheckOption = False,
     offline: Annotated[
-        bool, typer.Option("--offline", help="Do not connect to servers; no key is needed.")
+        bool, Option("--offline", help="Do not connect to servers; no key is needed.")
     ] = False,
     strict: StrictOption = False,
-    format_: Annotated[
-        PlanReport, typer.Option("--format", help="Output format.")
-    ] = PlanReport.TEXT,
+    format_: Annotated[PlanReport, Option("--format", help="Output format.")] = PlanReport.TEXT,
     verbose: VerboseOption = False,
 ) -> int:
     """Show what would run and what would be asked.

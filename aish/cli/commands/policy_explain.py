@@ -4,17 +4,15 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Annotated
 
-import typer
-
 from aish.cli.options import (
     AllowOption,
     DenyOption,
     FileArgument,
+    Option,
     Report,
     ReportOption,
     SetOption,
     VerboseOption,
-    completes,
 )
 from aish.cli.printing import print_json, print_text
 from aish.config.documents import parse_json
@@ -34,15 +32,15 @@ def command(
     *,
     tool: Annotated[
         str,
-        typer.Option(
+        Option(
             "--tool",
             metavar="ALIAS__TOOL",
             help="The tool's name.",
-            autocompletion=completes("tool_names"),
+            completes="tool_names",
         ),
     ],
     arguments: Annotated[
-        str, typer.Option("--args", metavar="JSON", help="The call's arguments.")
+        str, Option("--args", metavar="JSON", help="The call's arguments.")
     ] = "{}",
     overrides: SetOption = None,
     allow: AllowOption = None,

@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption, completes
+from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
@@ -26,16 +24,16 @@ _SHOWN = 200
 def command(
     subject: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="RUN|CASSETTE",
             help="A run: its id, the end of its id, `latest`, or its folder; or a cassette.",
-            autocompletion=completes("run_ids"),
+            completes="run_ids",
         ),
     ],
     *,
     write: Annotated[
         Path | None,
-        typer.Option("--write", metavar="FILE", help="Add the missing rules to a pipeline file."),
+        Option("--write", metavar="FILE", help="Add the missing rules to a pipeline file."),
     ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,

@@ -3,17 +3,13 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
-from aish.cli.grouping import grouped
 from aish.cli.loading import load
 from aish.cli.option_groups import Filling, Reporting, Ruling, Telling
-from aish.cli.options import FileArgument, KeepFailedOption
+from aish.cli.options import FileArgument, KeepFailedOption, Option
 from aish.cli.running import Asked, run_pipeline
 from aish.cli.taping import recording_of
 
 
-@grouped
 def command(
     file: FileArgument,
     filling: Filling,
@@ -23,7 +19,7 @@ def command(
     *,
     cassette: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "-o",
             "--output",
             metavar="CASSETTE",

@@ -1,6 +1,5 @@
 """`aish run FILE`: the main job."""
 
-from aish.cli.grouping import grouped
 from aish.cli.loading import load
 from aish.cli.option_groups import (
     Batching,
@@ -19,7 +18,6 @@ from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 
 
-@grouped
 def command(
     file: FileArgument,
     filling: Filling,

@@ -4,10 +4,8 @@ import time
 from contextlib import ExitStack
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.options import Option, PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.cli.runs_text import bytes_text
 from aish.config.quantities import duration
@@ -25,18 +23,18 @@ def command(
     *,
     keep: Annotated[
         int | None,
-        typer.Option("--keep", metavar="N", min=0, help="Delete all but the newest N."),
+        Option("--keep", metavar="N", min=0, help="Delete all but the newest N."),
     ] = None,
     older_than: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--older-than",
             metavar="DURATION",
             help="Delete runs that started longer ago: 30d, 12h.",
         ),
     ] = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Delete nothing; print what would be deleted.")
+        bool, Option("--dry-run", help="Delete nothing; print what would be deleted.")
     ] = False,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,

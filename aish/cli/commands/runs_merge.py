@@ -4,18 +4,17 @@ from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
 from aish.cli.options import (
+    Argument,
     CsvRawOption,
+    Option,
     PastRunDirOption,
     QuietOption,
     Report,
     ReportOption,
     TableStepOption,
     VerboseOption,
-    completes,
 )
 from aish.cli.printing import print_json
 from aish.cli.tables import check_kind
@@ -32,15 +31,15 @@ from aish.output.items.table import ALL_RAW, WRITERS, write_table
 def command(
     runs: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="RUN...",
             help="The run of each shard: its id, or its folder.",
-            autocompletion=completes("run_ids"),
+            completes="run_ids",
         ),
     ],
     *,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="A .csv, .tsv or .jsonl file.")
+        Path, Option("-o", "--output", metavar="FILE", help="A .csv, .tsv or .jsonl file.")
     ],
     step: TableStepOption = None,
     csv_raw: CsvRawOption = False,

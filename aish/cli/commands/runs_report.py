@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.github import annotated_file
 from aish.cli.option_groups import Reporting
 from aish.cli.options import (
+    Argument,
     CsvRawOption,
     GitHubOption,
+    Option,
     OtelContentOption,
     OtelEndpointOption,
     OtelOption,
@@ -21,7 +21,6 @@ from aish.cli.options import (
     ReportOption,
     TableStepOption,
     VerboseOption,
-    completes,
 )
 from aish.cli.printing import print_json, print_text
 from aish.cli.tables import check_kind
@@ -45,26 +44,26 @@ _IN_FOLDER = "report.html"
 def command(
     id: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="ID",
             help="The run: its id, the end of its id, or `latest`.",
-            autocompletion=completes("run_ids"),
+            completes="run_ids",
         ),
     ],
     *,
     junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
+        Path | None, Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
     ] = None,
     html: Annotated[
-        Path | None, typer.Option("--html", metavar="FILE", help="Write an HTML page to this file.")
+        Path | None, Option("--html", metavar="FILE", help="Write an HTML page to this file.")
     ] = None,
     sarif: Annotated[
         Path | None,
-        typer.Option("--sarif", metavar="FILE", help="Write annotations as SARIF to this file."),
+        Option("--sarif", metavar="FILE", help="Write annotations as SARIF to this file."),
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option(
+        Option(
             "-o",
             "--output",
             metavar="FILE",

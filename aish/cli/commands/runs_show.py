@@ -2,14 +2,12 @@
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, closing, suppress
+from contextlib import ExitStack, closing
 from typing import Annotated
 
-import typer
-
 from aish.cli.folding import folded
-from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption, completes
-from aish.cli.printing import print_text
+from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption, VerboseOption
+from aish.cli.printing import print_text, write_text
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -35,22 +33,22 @@ _PURPOSES: Mapping[TurnPurpose, str] = {
 def command(
     id: Annotated[
         str,
-        typer.Argument(
+        Argument(
             metavar="ID",
             help="The run: its id, the end of its id, or `latest`.",
-            autocompletion=completes("run_ids"),
+            completes="run_ids",
         ),
     ],
     *,
     messages: Annotated[
         bool,
-        typer.Option("--messages", help="Show the requests to models, each with its new messages."),
+        Option("--messages", help="Show the requests to models, each with its new messages."),
     ] = False,
     step: Annotated[
-        str | None, typer.Option("--step", metavar="STEP", help="Only messages of this step.")
+        str | None, Option("--step", metavar="STEP", help="Only messages of this step.")
     ] = None,
     item: Annotated[
-        str | None, typer.Option("--item", metavar="KEY", help="Only messages of this item.")
+        str | None, Option("--item", metavar="KEY", help="Only messages of this item.")
     ] = None,
     run_dir: PastRunDirOption = None,
     format_: ReportOption = Report.TEXT,
@@ -64,8 +62,7 @@ def command(
     if not messages and (step is not None or item is not None):
         named = "--step" if step is not None else "--item"
         raise UsageError(f"`{named}` chooses messages", hint="add `--messages`")
-    # The parser would end with 1 for a reader that wanted no more (`| head`).
-    with suppress(BrokenPipeError), ExitStack() as stack:
+    with ExitStack() as stack:
         store, found = find(open_stores(run_dir, stack), id)
         if messages:
             _print_messages(store, found, Wanted(step, item), format_, stack)
@@ -86,9 +83,9 @@ def _print_log(store: RunStore, id: str, stack: ExitStack) -> None:
     if end is not None:
         return
     if (who := journal.writer(end)) is not None:
-        typer.echo(f"still running: {who} writes the journal")
+        print_text(f"still running: {who} writes the journal")
     else:
-        typer.echo("interrupted: the journal has no end")
+        print_text("interrupted: the journal has no end")
 
 
 def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
@@ -105,7 +102,7 @@ def _print_result(store: RunStore, id: str, stack: ExitStack) -> None:
     else:
         found = fold.result(end)
     for piece in result_pieces(found, items):
-        typer.echo(piece, nl=False)
+        write_text(piece)
 
 
 def _print_messages(
@@ -120,7 +117,7 @@ def _print_messages(
     if format_ is Report.JSON:
         pieces = _json_pieces(id, first, found)
         for piece in pieces:
-            typer.echo(piece, nl=False)
+            write_text(piece)
         return
     print_text("\n".join(_request_lines(*first)))
     for one in found:

@@ -3,8 +3,8 @@
 from enum import StrEnum
 from typing import Annotated
 
-import typer
-
+from aish.cli.options import Argument
+from aish.cli.printing import write_text
 from aish.system.files import schema_text
 
 
@@ -20,12 +20,12 @@ class Name(StrEnum):
 
 def command(
     name: Annotated[
-        Name, typer.Argument(metavar="NAME", help="pipeline, events, result, lock or staged")
+        Name, Argument(metavar="NAME", help="pipeline, events, result, lock or staged")
     ],
 ) -> int:
     """Print a JSON Schema: pipeline, events, result, lock, staged.
 
     Example: aish schema pipeline > pipeline.schema.json
     """
-    typer.echo(schema_text(f"{name.value}.schema.json").rstrip("\n"))
+    write_text(schema_text(f"{name.value}.schema.json").rstrip("\n") + "\n")
     return 0

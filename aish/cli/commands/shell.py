@@ -7,23 +7,21 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
-from aish.cli.grouping import grouped
 from aish.cli.loading import load
 from aish.cli.options import (
     AllowOption,
+    Argument,
     BroadRootOption,
     DenyOption,
     LockOption,
     LockUse,
     MaxCostOption,
     MaxTurnsOption,
+    Option,
     QuietOption,
     SetOption,
     VerboseOption,
-    completes,
 )
 from aish.core.frozen import frozen, slotted
 from aish.engine.plan.options import RunOptions
@@ -38,16 +36,16 @@ class Beginning:
     """What a session begins with."""
 
     model: Annotated[
-        str | None, typer.Option("-m", "--model", metavar="ALIAS", help="The model at the start.")
+        str | None, Option("-m", "--model", metavar="ALIAS", help="The model at the start.")
     ] = None
     overrides: SetOption = None
     resume: Annotated[
         str | None,
-        typer.Option(
+        Option(
             "--resume",
             metavar="[ID]",
             help="Resume a session: the newest, or the one with this id.",
-            autocompletion=completes("run_ids"),
+            completes="run_ids",
         ),
     ] = None
 
@@ -68,23 +66,20 @@ class Allowing:
 class Showing:
     """How it is shown, and what it leaves behind."""
 
-    plain: Annotated[bool, typer.Option("--plain", help="Do not render Markdown.")] = False
+    plain: Annotated[bool, Option("--plain", help="Do not render Markdown.")] = False
     run_dir: Annotated[
         Path | None,
-        typer.Option("--run-dir", metavar="DIR", help="The folder for session folders."),
+        Option("--run-dir", metavar="DIR", help="The folder for session folders."),
     ] = None
-    ephemeral: Annotated[bool, typer.Option("--ephemeral", help="Keep no session folder.")] = False
+    ephemeral: Annotated[bool, Option("--ephemeral", help="Keep no session folder.")] = False
     quiet: QuietOption = False
     verbose: VerboseOption = False
 
 
-@grouped
 def command(
     file: Annotated[
         Path | None,
-        typer.Argument(
-            metavar="[FILE]", help="The pipeline file; default: ./aish.yaml, then your own."
-        ),
+        Argument(metavar="[FILE]", help="The pipeline file; default: ./aish.yaml, then your own."),
     ] = None,
     *,
     beginning: Beginning,

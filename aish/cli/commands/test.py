@@ -6,12 +6,9 @@ import sys
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
-from aish.cli.grouping import grouped
 from aish.cli.option_groups import LiveTesting
-from aish.cli.options import GitHubOption, Report, ReportOption
+from aish.cli.options import Argument, GitHubOption, Option, Report, ReportOption
 from aish.cli.printing import print_json
 from aish.cli.testing_report import session_json, tell_github, write_junit
 from aish.cli.testing_text import CaseLines, manners_for
@@ -23,31 +20,31 @@ from aish.features.testing.session import Renewal, Wish, run_session
 
 PathsArgument = Annotated[
     list[Path] | None,
-    typer.Argument(
+    Argument(
         metavar="[PATH...]",
         help="Pipeline files or folders; default: `pipelines/`, or this folder.",
     ),
 ]
 KeywordOption = Annotated[
     str,
-    typer.Option("-k", metavar="TEXT", help="Cases whose names contain this text."),
+    Option("-k", metavar="TEXT", help="Cases whose names contain this text."),
 ]
 ProcessesOption = Annotated[
     str | None,
-    typer.Option("-n", metavar="N", help="Run N cases at a time; `auto` is one for each core."),
+    Option("-n", metavar="N", help="Run N cases at a time; `auto` is one for each core."),
 ]
 ExitFirstOption = Annotated[
-    bool, typer.Option("-x", "--exitfirst", help="Stop at the first case that does not pass.")
+    bool, Option("-x", "--exitfirst", help="Stop at the first case that does not pass.")
 ]
 JunitOption = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
+    Path | None, Option("--junit", metavar="FILE", help="Write JUnit XML to this file.")
 ]
 UpdateOption = Annotated[
-    bool, typer.Option("--update-snapshots", help="Update the snapshots that differ.")
+    bool, Option("--update-snapshots", help="Update the snapshots that differ.")
 ]
 RecordOption = Annotated[
     Renewal | None,
-    typer.Option(
+    Option(
         "--record",
         metavar="[missing|all]",
         help="First record, live, the cassettes that are missing or do not match any more; or"
@@ -55,20 +52,19 @@ RecordOption = Annotated[
     ),
 ]
 RecordMissingOption = Annotated[
-    bool, typer.Option("--record-missing", help="The same as `--record=missing`.", hidden=True)
+    bool, Option("--record-missing", help="The same as `--record=missing`.", hidden=True)
 ]
 OrphansOption = Annotated[
-    bool, typer.Option("--allow-orphans", help="Only warn about cassettes that no test uses.")
+    bool, Option("--allow-orphans", help="Only warn about cassettes that no test uses.")
 ]
 QuietOption = Annotated[
-    bool, typer.Option("-q", "--quiet", help="Print a dot for each case, and the failures.")
+    bool, Option("-q", "--quiet", help="Print a dot for each case, and the failures.")
 ]
 VerboseOption = Annotated[
-    bool, typer.Option("-v", "--verbose", help="Show each expectation, and a bug's traceback.")
+    bool, Option("-v", "--verbose", help="Show each expectation, and a bug's traceback.")
 ]
 
 
-@grouped
 def command(
     live: LiveTesting,
     paths: PathsArgument = None,

@@ -3,8 +3,6 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import report
 from aish.cli.loading import load, look_options
 from aish.cli.looking import looked_at, tools_plan
@@ -15,6 +13,7 @@ from aish.cli.options import (
     FileArgument,
     LockOption,
     LockUse,
+    Option,
     SetOption,
     VerboseOption,
 )
@@ -34,10 +33,10 @@ def command(
     file: FileArgument,
     *,
     as_json: Annotated[
-        bool, typer.Option("--json", help="Print the tools and their schemas as JSON.")
+        bool, Option("--json", help="Print the tools and their schemas as JSON.")
     ] = False,
     audit: Annotated[
-        bool, typer.Option("--audit", help="Report signs of poisoning in the texts of servers.")
+        bool, Option("--audit", help="Report signs of poisoning in the texts of servers.")
     ] = False,
     overrides: SetOption = None,
     allow: AllowOption = None,

@@ -6,10 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from aish.cli.boundary import say
-from aish.cli.options import Report, ReportOption, SetOption, StrictOption, VerboseOption
+from aish.cli.options import Argument, Report, ReportOption, SetOption, StrictOption, VerboseOption
 from aish.cli.printing import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.config.loader import lookup_position, read_pipeline
@@ -37,7 +35,7 @@ _OF_POLICY_TESTS = (
 
 
 def command(
-    paths: Annotated[list[Path], typer.Argument(metavar="FILE...", help="Pipeline files.")],
+    paths: Annotated[list[Path], Argument(metavar="FILE...", help="Pipeline files.")],
     *,
     overrides: SetOption = None,
     strict: StrictOption = False,

@@ -8,7 +8,7 @@ from e2e_project import ModelEndpoints, Project
 from model_endpoint import text_reply
 
 HEAVY = {"jsonschema", "jinja2", "rich", "vcr", "pydantic", "importlib.metadata", "platformdirs"}
-HEAVY |= {"httpcore", "h11"}
+HEAVY |= {"httpcore", "h11", "typer"}
 
 
 # What prepares and writes a recording, and what people are shown of one.
@@ -56,7 +56,7 @@ sys.exit(run_command_line({arguments!r}))
 """
 
 
-def imported(project: Project, *arguments: str, script: str = _AT_END) -> set[str]:
+def imported(project: Project, *arguments: str, script: str = _AT_END, code: int = 0) -> set[str]:
     """The modules that `aish ARGUMENTS` had imported when it ended, or when `script` says."""
     script = script.format(arguments=list(arguments))
     done = subprocess.run(
@@ -68,7 +68,7 @@ def imported(project: Project, *arguments: str, script: str = _AT_END) -> set[st
         check=False,
         stdin=subprocess.DEVNULL,
     )
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == code, done.stderr
     return set(done.stderr.splitlines())
 
 
@@ -179,3 +179,35 @@ def test_a_recording_and_a_replay_import_nothing_that_only_a_comparison_needs(
         }
         == set()
     )
+
+
+def test_plain_words_are_read_without_the_parser_of_the_command_line(project: Project) -> None:
+    project.pipeline("""
+        prompt: Say hello to {{ inputs.name }}
+        models: {small: {embedded: smollm2}}
+        inputs: {name: {type: string, default: you}}
+        mcp: {servers: {repo: {pack: [fs], root: .}}}
+    """)
+    for line in (
+        "validate p.yaml --set inputs.name.default=x --format=json --strict",
+        "plan p.yaml --offline --format json",
+        "call p.yaml repo__dir_list path=. --allow repo__* -v",
+        "shell p.yaml --quiet --ephemeral",
+        "runs list",
+    ):
+        assert "typer" not in imported(project, *line.split()), line
+    assert "typer" not in imported(project, "test", ".", "-n", "2", code=2)
+
+
+@pytest.mark.parametrize(
+    ("words", "code"), [(["--help"], 0), ([], 2), (["rum"], 2), (["runs", "--help"], 0)]
+)
+def test_help_and_unknown_commands_import_no_command(
+    project: Project, words: list[str], code: int
+) -> None:
+    modules = imported(project, *words, code=code)
+
+    assert "aish.cli.typer_parser" in modules
+    assert [name for name in modules if name.startswith("aish.cli.commands.")] == []
+    rooms = {name.split(".")[1] for name in modules if name.startswith("aish.")}
+    assert rooms <= {"cli", "core", "system"}

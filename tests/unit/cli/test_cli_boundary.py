@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import typer
 
 from aish.cli.boundary import guarded, report
 from aish.core.errors import (
@@ -37,10 +36,8 @@ def raising(error: BaseException) -> Callable[[], int]:
         (UsageError("it broke"), 2),
         (BudgetError("it broke"), 4),
         (UnavailableError("it broke"), 5),
-        (typer.BadParameter("it broke"), 2),
-        (typer.Exit(9), 9),
-        (typer.Abort(), 130),
         (KeyboardInterrupt(), 130),
+        (EOFError(), 130),
         (BrokenPipeError(), 0),
         (OSError(errno.ENOSPC, "No space left on device"), 1),
     ],

@@ -1,0 +1,176 @@
+"""From words to the keyword arguments of a command, without typer, as far as they are plain.
+
+Plain are options and arguments that the command has, each with a value of its type. Importing typer
+for them would be a ninth of a short run's start (docs/decisions/0011). For everything else, help,
+completion and every mistake, `plain_arguments` answers `None`, and `typer_parser` is asked, which
+reads the same declarations; a test holds that both make the same of a line.
+"""
+
+import inspect
+import os
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import partial
+from pathlib import Path
+from types import NoneType
+from typing import Any, get_args, get_origin
+
+from aish.cli.options import Argument, Option
+from aish.core.frozen import frozen
+
+FILES_OWN = "cassette:"
+"""Stands for the cassette that the pipeline file names."""
+
+# An id of a run, or its end: no name of a pipeline file, which has a dot or a slash in it.
+_RUN_ID = r"[0-9A-Za-z][0-9A-Za-z-]*\Z"
+_PATH = r"[^-]"
+# Only behind a `=`: what follows is a path of its own.
+_NOTHING = r"(?!)"
+
+# Options that may stand alone: the command, and for each of them what it means alone, and what the
+# next word has to look like to be its value.
+_ALONE: Mapping[str, Mapping[str, tuple[str, str]]] = {
+    "run": {
+        "--resume": ("latest", _RUN_ID),
+        **dict.fromkeys(("--record", "--replay", "--cassette"), (FILES_OWN, _PATH)),
+    },
+    "shell": {"--resume": ("latest", _RUN_ID)},
+    "test": {"--record": ("changed", _NOTHING)},
+}
+
+_NUMBERS = {int: r"[0-9]{1,15}", float: r"[0-9]{1,15}(\.[0-9]{1,15})?"}
+
+
+def completed(argv: Sequence[str]) -> list[str]:
+    """`argv` with a value behind each option that stands alone and may."""
+    alone = _ALONE.get(argv[0], {}) if argv else {}
+    found: list[str] = []
+    for place, word in enumerate(argv):
+        if word == "--":
+            return [*found, *argv[place:]]
+        found.append(word)
+        following = argv[place + 1] if place + 1 < len(argv) else ""
+        if word in alone:
+            meant, value = alone[word]
+            if not re.match(value, following):
+                found.append(meant)
+    return found
+
+
+@frozen
+class Parameter:
+    """One of the command line: `kind` is the type of a value, `many` whether there may be more."""
+
+    name: str
+    annotation: Any
+    default: Any
+    kind: Any
+    many: bool
+    declared: Option | Argument
+
+
+def parameters(command: Callable[..., int]) -> Iterator[Parameter]:
+    """What the command line sees of a command: the fields of a group where it takes a group."""
+    for one in inspect.signature(command).parameters.values():
+        if not is_dataclass(one.annotation):
+            yield _parameter(one.name, one.annotation, one.default)
+            continue
+        for field in fields(one.annotation):
+            missing = field.default is field.default_factory
+            yield _parameter(field.name, field.type, one.empty if missing else field.default)
+
+
+def called(command: Callable[..., int], given: Mapping[str, Any]) -> partial[int]:
+    """The call with these arguments, those of a group put together."""
+    left = dict(given)
+    groups = {
+        one.name: one.annotation(**{f.name: left.pop(f.name) for f in fields(one.annotation)})
+        for one in inspect.signature(command).parameters.values()
+        if is_dataclass(one.annotation) and isinstance(one.annotation, type)
+    }
+    return partial(command, **left, **groups)
+
+
+def plain_arguments(command: Callable[..., int], words: Sequence[str]) -> dict[str, Any] | None:
+    """What the command is called with, if `words` are plain."""
+    known = tuple(parameters(command))
+    try:
+        given, positional = _options(known, words)
+        given |= _positional(known, positional)
+    except _NotPlainError:
+        return None
+    values = {one.name: given.get(one.name, one.default) for one in known}
+    return None if inspect.Parameter.empty in values.values() else values
+
+
+class _NotPlainError(Exception):
+    """Typer has to say what a word means."""
+
+
+def _options(known: Sequence[Parameter], words: Sequence[str]) -> tuple[dict[str, Any], list[str]]:
+    """The values of options, and the words that belong to none."""
+    options = {name: one for one in known for name in getattr(one.declared, "names", ())}
+    values: dict[str, Any] = {}
+    positional: list[str] = []
+    following = iter(words)
+    for word in following:
+        if not word.startswith("-") or word == "-":
+            positional.append(word)
+            continue
+        name, equals, text = word.partition("=")
+        one = options.get(name)
+        if one is None or (equals and (one.kind is bool or not name.startswith("--"))):
+            raise _NotPlainError
+        if one.kind is bool:
+            values[one.name] = True
+            continue
+        if not equals:
+            text = next(following, "--")
+            if text.startswith("-") and text != "-":
+                raise _NotPlainError
+        value = _value(one, text)
+        values[one.name] = [*values.get(one.name, ()), value] if one.many else value
+    return values, positional
+
+
+def _positional(known: Sequence[Parameter], words: Sequence[str]) -> dict[str, Any]:
+    """The values of arguments, which take the words in their order."""
+    values: dict[str, Any] = {}
+    for one in known:
+        if words and isinstance(one.declared, Argument):
+            taken = len(words) if one.many else 1
+            found = [_value(one, word) for word in words[:taken]]
+            values[one.name] = found if one.many else found[0]
+            words = words[taken:]
+    if words:
+        raise _NotPlainError
+    return values
+
+
+def _parameter(name: str, annotation: Any, default: Any) -> Parameter:
+    kind, declared = get_args(annotation)
+    union = [one for one in get_args(kind) if one is not NoneType]
+    if get_origin(kind) is not list and union:
+        (kind,) = union
+    many = get_origin(kind) is list
+    return Parameter(name, annotation, default, get_args(kind)[0] if many else kind, many, declared)
+
+
+def _value(one: Parameter, text: str) -> Any:
+    """The value that a word stands for."""
+    if one.kind is str:
+        return text
+    if one.kind is Path:
+        if os.access(text, os.R_OK) or not os.path.lexists(text):
+            return Path(text)
+    elif issubclass(one.kind, Enum):
+        for member in one.kind:
+            if member.value == text:
+                return member
+    elif re.fullmatch(_NUMBERS[one.kind], text):
+        value = one.kind(text)
+        if value >= one.declared.details.get("min", value):
+            return value
+    raise _NotPlainError

@@ -1,0 +1,273 @@
+"""The command line as typer has it: help, completion, mistakes, and words that are not plain.
+
+Typer only parses. Lists of commands are made from the catalogue; the module of a command is
+imported when that command is asked for.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from aish import __version__
+from aish.cli.arguments import called, parameters
+from aish.cli.boundary import say
+from aish.cli.catalogue import COMMANDS, GROUPS, Command
+from aish.cli.options import Argument, Option
+from aish.cli.printing import print_text
+from aish.core.errors import ExitCode, UsageError
+from aish.core.text_diff import hunks
+
+HELP = """Run language-model pipelines from a YAML file, unattended.
+
+Results go to stdout, everything for people to stderr. The exit code is the status: 0 ok,
+1 failed, 2 usage, 3 denied, 4 budget, 5 unavailable, 6 cassette, 7 lock, 130 interrupted.
+
+Example: aish run pipelines/quickstart.yaml
+"""
+INSTALL_HELP = (
+    "Install completion for the current shell. bash: writes ~/.bash_completions/aish.sh and adds a "
+    "line to ~/.bashrc; zsh: writes ~/.zfunc/_aish and adds lines to ~/.zshrc; fish: writes "
+    "~/.config/fish/completions/aish.fish."
+)
+_EDITED = (
+    ".bashrc",
+    ".bash_completions/aish.sh",
+    ".zshrc",
+    ".zfunc/_aish",
+    ".config/fish/completions/aish.fish",
+)
+# What the parser calls a number that may not be any.
+_RANGES = {"a valid float range": "a number", "a valid int range": "a whole number"}
+Call = Callable[[], int]
+
+
+def parsed_call(argv: Sequence[str]) -> Call:
+    """The call that `argv` asks for; help and completion are printed already.
+
+    Raises:
+        UsageError: it asks for what there is not.
+    """
+    streams = sys.stdout, sys.stderr
+    try:
+        found = command_line().main(args=list(argv), prog_name="aish", standalone_mode=False)
+    except typer.Exit as leaving:
+        code = leaving.exit_code
+    except typer.Abort:
+        code = int(ExitCode.INTERRUPTED)
+    except typer.TyperException as error:
+        code = _usage(error)
+    except SystemExit as leaving:
+        if not isinstance(leaving.__context__, BrokenPipeError):
+            raise
+        # Its own way to end where a reader has gone (`| head`). What that is worth is decided in
+        # one place for all commands.
+        sys.stdout, sys.stderr = streams
+        raise BrokenPipeError from None
+    else:
+        if callable(found):
+            call: Call = found
+            return call
+        code = found if isinstance(found, int) else 0
+    return lambda: code
+
+
+def command_line() -> Any:
+    """All commands, none of them imported."""
+    groups = {name: _group(name, text) for name, text in GROUPS.items()}
+    top = _group("aish", HELP)
+    for row in COMMANDS:
+        parent = top if row.group is None else groups[row.group]
+        stub = TyperCommand(row.name, help=row.summary, hidden=row.hidden, rich_markup_mode=None)
+        parent.rows[row.name] = row
+        parent.add_command(stub)
+    for name, group in groups.items():
+        top.add_command(group, name)
+    for parameter in top.params:
+        if parameter.name == "install_completion":
+            parameter.help = INSTALL_HELP
+            parameter.callback = _telling(parameter.callback)
+    return top
+
+
+def load_command(row: Command) -> Any:
+    """The command of a row as typer has it; invoked, it returns the call that was asked for."""
+    command = import_module(row.module).command
+
+    def call(**given: Any) -> Call:
+        return called(command, given)
+
+    seen = [
+        inspect.Parameter(
+            one.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            default=one.default,
+            annotation=Annotated[get_type(one.annotation), _declared(one.declared)],
+        )
+        for one in parameters(command)
+    ]
+    call.__doc__ = command.__doc__
+    call.__annotations__ = {one.name: one.annotation for one in seen}
+    # What `inspect.signature` answers with, and so what typer reads.
+    vars(call)["__signature__"] = inspect.Signature(seen)
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    app.command(row.name, hidden=row.hidden)(call)
+    return typer.main.get_command(app)
+
+
+def get_type(annotation: Any) -> Any:
+    """The type of a declaration, without what is said of it."""
+    return annotation.__origin__
+
+
+def _declared(one: Option | Argument) -> object:
+    details: dict[str, Any] = dict(one.details)
+    if "completes" in details:
+        details["autocompletion"] = _completing(details.pop("completes"))
+    if isinstance(one, Option):
+        return typer.Option(*one.names, **details)
+    return typer.Argument(**details)
+
+
+def _completing(name: str) -> Callable[[typer.Context, str], Any]:
+    """A function of `completion`, imported when a shell asks it what a word may be."""
+
+    def complete(ctx: typer.Context, incomplete: str) -> Any:
+        return getattr(import_module("aish.cli.completion"), name)(ctx, incomplete)
+
+    return complete
+
+
+class _Group(TyperGroup):
+    """Lists commands from the catalogue, and loads the one that is asked for."""
+
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.rows: dict[str, Command] = {}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, found, left = super().resolve_command(ctx, args)
+        row = self.rows.get(name or "")
+        return name, found if row is None else load_command(row), left
+
+
+def _group(name: str, text: str) -> Any:
+    app = typer.Typer(
+        name=name,
+        cls=_Group,
+        help=text,
+        no_args_is_help=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        add_completion=name == "aish",
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_top if name == "aish" else _nothing)
+    return typer.main.get_command(app)
+
+
+def _print_version(value: bool) -> None:  # ruff: ignore[boolean-type-hint-positional-argument] - typer calls it with the flag's value
+    if value:
+        print_text(f"aish {__version__}")
+        raise typer.Exit
+
+
+def _top(
+    *,
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", "-V", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    del version
+
+
+def _nothing() -> None:
+    pass
+
+
+# --- Mistakes ------------------------------------------------------------------------------------
+
+
+def _usage(error: typer.TyperException) -> int:
+    """The exit code of a command that does nothing alone and has shown its help.
+
+    Raises:
+        UsageError: anything else, in our words.
+    """
+    text = error.format_message()
+    if text.startswith("Usage: "):
+        say(text)
+        return int(ExitCode.USAGE)
+    for words, meant in _RANGES.items():
+        text = text.replace(words, meant)
+    # Names that the parser quotes; ours stand in backticks.
+    shown = re.sub(r"'([^'\n]+)'", r"`\1`", text).removesuffix(".")
+    context = getattr(error, "ctx", None)
+    program = context.command_path if context is not None else "aish"
+    hint = f"see `{program} --help`"
+    if context is not None and text.startswith("Missing argument 'FILE'"):
+        hint = _taken_for_a_value(context.params, program) or hint
+    raise UsageError(shown, hint=hint) from error
+
+
+def _taken_for_a_value(values: Mapping[str, object], program: str) -> str | None:
+    """What to write where an option has the pipeline file as its value."""
+    for name in ("replay", "record", "cassette"):
+        value = values.get(name)
+        if value is not None and str(value).endswith((".yaml", ".yml")):
+            option = f"--{name}"
+            return (
+                f"`{value}` is the value of `{option}` here; "
+                f"`{program} {value} {option}` takes the cassette that the file names"
+            )
+    return None
+
+
+# --- What the installation of completion edits ---------------------------------------------------
+
+
+def _telling(install: Callable[[Any, Any, Any], Any]) -> Callable[[Any, Any, Any], Any]:
+    """The installation, and then every file that it has changed."""
+
+    def told(ctx: Any, parameter: Any, value: Any) -> Any:
+        before = _texts() if value else {}
+        try:
+            return install(ctx, parameter, value)
+        finally:
+            if value:
+                for name, text in _texts().items():
+                    _tell(name, before.get(name), text)
+
+    return told
+
+
+def _texts() -> dict[str, str]:
+    found: dict[str, str] = {}
+    for name in _EDITED:
+        with suppress(OSError):
+            found[name] = (Path.home() / name).read_text("utf-8", "replace")
+    return found
+
+
+def _tell(name: str, before: str | None, text: str) -> None:
+    if not name.endswith("rc"):
+        if before != text:
+            print_text(f"wrote ~/{name}")
+        return
+    old, new = (before or "").splitlines(), text.splitlines()
+    rows = (row for hunk in hunks(old, new, around=0, most=len(new)) for row in hunk.rows)
+    lines = [row[1:] for row in rows if row[0] == "+" and row[1:].strip()]
+    if lines:
+        print_text(f"added to ~/{name}:")
+        for line in lines:
+            print_text(f"  {line}")
