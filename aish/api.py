@@ -33,11 +33,10 @@ from aish.engine.execution.run import execute
 from aish.engine.final import RunStatus
 from aish.engine.plan.options import LockMode, RunOptions
 from aish.engine.plan.order import require_stdin
-from aish.engine.plan.plan import Plan, load_checked, make_plan
+from aish.engine.plan.plan import Plan, load_checked, make_plan, stages_calls
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.features.recording.session import CassetteChoice, CassetteSession, load_session
-from aish.features.staging.enabled import stages
 from aish.output.event_log import EventLog, Sink
 from aish.output.items.results import ItemsFile, open_items_file, public
 from aish.output.result import Fold
@@ -223,7 +222,7 @@ def _prepared(file: Path, inputs: Mapping[str, object], given: Options) -> _Prep
         environ=dict(os.environ if environ is None else environ),
     )
     plan = make_plan(pipeline, options, session=session)
-    if given.get("ephemeral", False) and stages(plan):
+    if given.get("ephemeral", False) and stages_calls(plan):
         said = "`mcp.stage` stores calls for review, and `ephemeral` stores nothing"
         raise UsageError(said, hint="leave out `ephemeral`")
     if plan.has_keys:
@@ -289,7 +288,7 @@ async def _executed(prepared: _Prepared, given: Options) -> Result:
             journal = _journal(folder)
         gathered = _Gathered(folder.id, items)
         book = None
-        if stages(plan):
+        if stages_calls(plan):
             from aish.features.staging.queue import open_queue
 
             book = open_queue(plan, folder, None)

@@ -55,7 +55,7 @@ ALLOWED = {
     "output/markdown/": {"markdown_it"},
     "terminal/": {"anyio", "rich"},
     "system/": {"anyio", "jsonschema", "platformdirs"},
-    "system/http.py": {"anyio", "httpx"},
+    "net/": {"anyio", "httpx"},
     "system/schema/worker_process.py": {"jsonschema", "referencing"},
     "core/": set(),
 }
@@ -95,11 +95,10 @@ ALONE = {
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
         cli/completion.py cli/resuming.py cli/spreading.py cli/typer_parser.py
-        engine/execution/foreach.py
-        engine/plan/validation/expectations.py engine/steps/prompt_inputs.py
-        features/recording/command.py mcp/client/resource_list.py output/markdown/render.py
-        output/progress_panel.py shell/bootstrap.py system/secrets/encodings.py
-        templates/sandbox.py
+        engine/execution/foreach.py engine/plan/validation/expectations.py
+        engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
+        output/markdown/render.py output/progress_panel.py shell/bootstrap.py
+        system/secrets/encodings.py templates/sandbox.py
     """,
     "a stage of its own on the way of a run, a call or a line (docs/architecture.md)": """
         agent/sampling.py agent/tool_round.py cassettes/replay/store.py config/decode.py
@@ -369,7 +368,7 @@ def test_one_module_opens_sockets_to_models() -> None:
     # The tape's transport wraps the others and opens nothing itself.
     wrapping = {"cassettes/http.py"}
     # What carries bytes decides about no address: those two do.
-    carrying = {"system/http.py"}
+    carrying = {"net/http.py"}
     assert rooms - wrapping - carrying <= {"models/transport.py", "mcp/transports/http.py"}
 
 

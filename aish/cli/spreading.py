@@ -8,14 +8,13 @@ from contextlib import AbstractAsyncContextManager
 
 from aish.cli.option_groups import Spreading
 from aish.core.errors import UsageError
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, stages_calls
 from aish.engine.run_folder import RunFolder
 from aish.engine.steps.context import Carrier, OpenCarrier, StepContext
 from aish.features.cluster.address import cluster_address
 from aish.features.cluster.connection import require_dask
 from aish.features.cluster.failure_policy import ToolRules
 from aish.features.resume.unknown_calls import RepeatableTools
-from aish.features.staging.enabled import stages
 from aish.policy.gate import Staging
 
 
@@ -52,7 +51,7 @@ def cluster_of(
             from aish.features.cluster.dispatcher import open_carrier
 
             staging: Callable[[Plan, str], Staging] | None = None
-            if stages(stage.plan):
+            if stages_calls(stage.plan):
                 from aish.features.staging.queue import unkept_queue
 
                 staging = unkept_queue

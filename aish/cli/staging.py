@@ -7,9 +7,8 @@ from aish.cli.boundary import say
 from aish.cli.writable import check_writable
 from aish.core.errors import UsageError
 from aish.core.phrases import counted
-from aish.engine.plan.plan import Plan
+from aish.engine.plan.plan import Plan, stages_calls
 from aish.engine.run_folder import RunFolder
-from aish.features.staging.enabled import stages
 from aish.output.event_log import Sink
 from aish.policy.gate import Staging
 
@@ -36,7 +35,7 @@ def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
     """
     if wanted is not None:
         check_writable(wanted, "--staged")
-    elif ephemeral and stages(plan):
+    elif ephemeral and stages_calls(plan):
         raise UsageError(
             "`mcp.stage` stores calls for review, and `--ephemeral` stores nothing",
             hint="`--staged FILE` sets the file for them",
@@ -49,7 +48,7 @@ def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> Book | None:
     Raises:
         UsageError: the file has the calls of another run.
     """
-    if wanted is None and not stages(plan):
+    if wanted is None and not stages_calls(plan):
         return None
     from aish.features.staging.queue import open_queue
 

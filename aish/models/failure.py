@@ -5,7 +5,7 @@ from urllib.parse import urlsplit
 from aish.config.model import ModelEntry
 from aish.core.errors import AishError, StepFailedError, UnavailableError
 from aish.models.retry import BROKEN, MALFORMED, Advice
-from aish.system.addresses import unknown_host
+from aish.net.http import unknown_host
 from aish.system.files import MANY_FILES, MANY_FILES_HINT, lacks_descriptors
 
 _CREDENTIALS = frozenset({401, 403})

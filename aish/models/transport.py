@@ -19,8 +19,7 @@ from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.messages import Delta
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
-from aish.system.http import DirectTransport, tls_context
-from aish.system.import_cache import remember_absence
+from aish.net.http import DirectTransport, remember_absence, tls_context
 
 
 class Closed(Protocol):

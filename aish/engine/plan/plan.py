@@ -1,6 +1,8 @@
 """Everything knowable before I/O: a checked pipeline, the order of its steps, what it will open.
 
 Sub-pipelines are loaded and planned like any other file (F2).
+
+Whether a run may stage calls at all: the rest of this room is imported only then.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -323,3 +325,8 @@ def used_models(
             found[alias] = None
             asked.extend(entries[alias].fallback)
     return tuple(found)
+
+
+def stages_calls(plan: Plan) -> bool:
+    """Whether a rule of a pipeline, or of one of its sub-pipelines, stages calls."""
+    return bool(plan.policy.stage) or any(map(stages_calls, plan.inner.values()))

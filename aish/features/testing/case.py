@@ -35,7 +35,7 @@ from aish.engine.expectations.subject import (
 )
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import judges_of, require_stdin
-from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.plan.plan import Plan, make_plan, stages_calls
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.expect import grader
@@ -46,7 +46,6 @@ from aish.features.recording.session import (
     open_recorder,
     test_renewal,
 )
-from aish.features.staging.enabled import stages
 from aish.features.testing.outcome import Job, Outcome, verdict_of
 from aish.policy.gate import Staging
 from aish.system.clock import SystemClock
@@ -230,7 +229,7 @@ def _own(job: Job) -> str:
 
 def unkept(plan: Plan, run: str) -> Staging | None:
     """Calls that a rule stages are put down for nobody."""
-    if not stages(plan):
+    if not stages_calls(plan):
         return None
     from aish.features.staging.queue import unkept_queue
 

@@ -14,8 +14,7 @@ import httpx
 from aish import __version__
 from aish.mcp.protocol.failures import LeftError, TransportError
 from aish.mcp.transports.transport import Headers
-from aish.system.addresses import unknown_host
-from aish.system.http import DirectTransport
+from aish.net.http import DirectTransport, unknown_host
 
 MAX_BODY = 32 * 1024 * 1024
 MAX_ERROR_BODY = 4096

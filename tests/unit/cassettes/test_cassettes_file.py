@@ -398,7 +398,7 @@ def test_a_recording_is_not_put_in_the_place_of_a_pipe_or_of_a_recording(tmp_pat
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
 
-    with pytest.raises(CassetteFileError, match="is no plain file"):
+    with pytest.raises(CassetteFileError, match="is not a regular file"):
         Recording(pipe, HEAD)
     with pytest.raises(CassetteFileError, match="a recording that has not ended") as caught:
         Recording(tmp_path / "c.yaml.partial", HEAD)

@@ -31,7 +31,7 @@ from aish.core.messages import Delta, Finish, TextPiece, Usage
 from aish.models import transport
 from aish.models.client import open_model
 from aish.models.transport import open_client
-from aish.system.http import tls_context
+from aish.net.http import tls_context
 from aish.system.secrets.secrets import Secrets
 
 pytestmark = pytest.mark.anyio

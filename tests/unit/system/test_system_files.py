@@ -130,11 +130,11 @@ def test_nothing_is_written_through_a_planted_link(tmp_path: Path, there: str) -
 def test_appending_to_a_hard_link_or_a_pipe_is_refused(tmp_path: Path) -> None:
     (tmp_path / "victim").write_text("precious")
     (tmp_path / "hard").hardlink_to(tmp_path / "victim")
-    with pytest.raises(UsageError, match="not a plain file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         open_append(tmp_path / "hard")
     os.mkfifo(tmp_path / "pipe")
     reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
-    with pytest.raises(UsageError, match="not a plain file"):
+    with pytest.raises(UsageError, match="not a regular file"):
         open_append(tmp_path / "pipe")
     os.close(reader)
 

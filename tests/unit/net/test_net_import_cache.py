@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from aish.system.import_cache import remember_absence
+from aish.net.http import remember_absence
 
 
 def test_a_missing_module_is_not_searched_again(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,17 +4,25 @@ httpx's own transport takes each chunk of a body through four layers by itself, 
 through locks, traces and a pool that models and servers have no use for. Here what one read of the
 socket brings is one piece, and a request is one write. `models/transport.py` and
 `mcp/transports/http.py` decide where to; this file knows neither of them.
+
+What it means that a host has no address: a name that DNS does not know.
+
+Optional modules of other libraries that are not there, remembered as such.
 """
 
 import asyncio
 import re
 import select
+import socket
 import ssl
+import sys
 from collections import deque
 from collections.abc import Iterable
 from functools import cache
+from importlib import import_module
 from ipaddress import ip_address
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
+from urllib.parse import urlsplit
 
 import anyio
 import httpx
@@ -593,3 +601,33 @@ def _head_of(request: httpx.Request) -> bytes:
     if not _REQUEST.fullmatch(head) or head.count(b"\r\n") != len(headers) + 2:
         raise httpx.LocalProtocolError("a header has a character that HTTP does not allow")
     return head
+
+
+def unknown_host(error: BaseException, origin: str) -> str | None:
+    """What to say where the look-up of an address is what failed, by whatever it was wrapped."""
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        if isinstance(cause, socket.gaierror):
+            host = urlsplit(origin).hostname or origin
+            if cause.errno == socket.EAI_AGAIN:
+                return f"DNS gave no answer for `{host}`"
+            return f"DNS has no address for `{host}`"
+        seen.add(id(cause))
+        cause = cause.__cause__ or cause.__context__
+    return None
+
+
+def remember_absence(name: str) -> None:
+    """Look for the module `name` once; if it is not there, later imports fail at once.
+
+    Python forgets a failed import and searches the whole path again at the next. httpcore, which
+    speaks to proxies, tries `sniffio` several times a request: a tenth of a tool turn without this.
+    """
+    if name in sys.modules:
+        return
+    try:
+        import_module(name)
+    except ImportError:
+        modules: dict[str, Any] = sys.modules
+        modules[name] = None

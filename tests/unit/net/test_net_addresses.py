@@ -6,7 +6,7 @@ import pytest
 
 from aish.config.model import ModelEntry
 from aish.models.failure import not_connected
-from aish.system.addresses import unknown_host
+from aish.net.http import unknown_host
 
 ORIGIN = "http://nohost.localhost:1"
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from work import work_of
 
-from aish.system.http import ChunkedBody, DirectTransport, Head
+from aish.net.http import ChunkedBody, DirectTransport, Head
 
 pytestmark = pytest.mark.anyio
 

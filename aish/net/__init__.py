@@ -1,0 +1,1 @@
+"""The network: what models, servers and packs stand on."""
