@@ -11,7 +11,7 @@ from itertools import pairwise
 from aish.agent import wording
 from aish.agent.assemble import assemble
 from aish.agent.conversation import Conversation, add_system, add_user
-from aish.agent.runtime import AgentRuntime, Mask, add_usage
+from aish.agent.runtime import AgentRuntime, Mask
 from aish.agent.turn_recorder import request_recorder
 from aish.agent.wording import is_left_out, left_out
 from aish.config.model import Context
@@ -28,7 +28,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.frozen import frozen
-from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, UserTurn
+from aish.core.messages import AssistantTurn, History, ToolTurn, Turn, Usage, UserTurn, add_usage
 from aish.core.phrases import counted, shorten
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
 from aish.core.text import safe_utf8

@@ -9,7 +9,7 @@ from dataclasses import field
 from aish.agent import wording
 from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard
-from aish.agent.runtime import AgentRuntime, Bound, Mask, UsedCall, add_usage
+from aish.agent.runtime import AgentRuntime, Bound, Mask, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.tool_round import Round, Wanted, make_legal
 from aish.agent.turn_recorder import request_recorder
@@ -17,7 +17,7 @@ from aish.core.errors import BudgetError
 from aish.core.events import Asked, Failure, Notice, Place, StepStatus, TurnFinished, TurnStarted
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, strict_json
-from aish.core.messages import AssistantTurn, History, Usage
+from aish.core.messages import AssistantTurn, History, Usage, add_usage
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Tool, ToolCall

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard, IllegalTurnError
 from aish.agent.result_limit import can_be_attached, describe
-from aish.agent.runtime import add_usage
 from aish.core.errors import StepFailedError
 from aish.core.events import (
     Event,
@@ -24,7 +23,15 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import AssistantTurn, FinishReason, History, SystemTurn, Usage, UserTurn
+from aish.core.messages import (
+    AssistantTurn,
+    FinishReason,
+    History,
+    SystemTurn,
+    Usage,
+    UserTurn,
+    add_usage,
+)
 from aish.core.protocols import Clock, Emit, Model, ModelRequest
 from aish.core.text import safe_utf8
 from aish.core.tools import Media

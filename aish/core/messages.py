@@ -80,6 +80,64 @@ class Usage:
     reasoning: int | None = None
 
 
+def add_usage(sum_so_far: Usage | None, more: Usage) -> Usage:
+    """Both together; `None` is the sum of nothing yet.
+
+    Input and output of which one part is unknown are unknown: half a bill is a wrong bill. The
+    two others are details that endpoints leave out where there is nothing to tell.
+    """
+    if sum_so_far is None:
+        return more
+    return Usage(
+        input=_both(sum_so_far.input, more.input),
+        output=_both(sum_so_far.output, more.output),
+        cached=_either(sum_so_far.cached, more.cached),
+        reasoning=_either(sum_so_far.reasoning, more.reasoning),
+    )
+
+
+def add_cost(sum_so_far: float | None, more: float | None) -> float | None:
+    """Both together: half a bill is a wrong bill."""
+    return None if sum_so_far is None or more is None else sum_so_far + more
+
+
+def _both(one: int | None, other: int | None) -> int | None:
+    return None if one is None or other is None else one + other
+
+
+def _either(one: int | None, other: int | None) -> int | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return one + other
+
+
+@frozen
+class Spent:
+    """What several answers and calls have used together: of an item, of a step, of a run (B8).
+
+    `usage` is `None` where no model has answered. `cost_usd` is `None` where one answer's cost is
+    not known, and `known_usd` what is known of it.
+    """
+
+    turns: int = 0
+    usage: Usage | None = None
+    cost_usd: float | None = 0.0
+    tool_calls: int = 0
+    seconds: float = 0.0
+    known_usd: float = 0.0
+
+    def plus(self, more: "Spent") -> "Spent":
+        """Both together."""
+        return Spent(
+            turns=self.turns + more.turns,
+            usage=self.usage if more.usage is None else add_usage(self.usage, more.usage),
+            cost_usd=add_cost(self.cost_usd, more.cost_usd),
+            tool_calls=self.tool_calls + more.tool_calls,
+            seconds=self.seconds + more.seconds,
+            known_usd=self.known_usd + more.known_usd,
+        )
+
+
 @frozen
 class TextPiece:
     """Some text of the answer."""

@@ -1,7 +1,7 @@
 """What a run may use and what it has used (B8): pure, exact, and never over its limits.
 
     budget = Budget(limits, {"notes": step_limits}, spent=before)
-    answer = budget.reserve("notes", Need(tokens=5000, cost_usd=0.02))
+    answer = budget.reserve("notes", Amount(tokens=5000, cost_usd=0.02))
     match answer:
         case Reserved(): send, then budget.settle(answer, used) or budget.release(answer)
         case Wait(): others hold what is missing; ask again when one of them is settled
@@ -21,12 +21,11 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import anyio
 
-from aish.agent.runtime import add_cost, add_usage
 from aish.config.model import Limits
 from aish.core.errors import BudgetError
 from aish.core.events import NOWHERE, Event, Place, TurnFinished, TurnStarted
 from aish.core.frozen import frozen, slotted
-from aish.core.messages import Finish, Usage
+from aish.core.messages import Finish, Spent, Usage
 from aish.core.phrases import dollars, plural
 from aish.core.protocols import Meter
 from aish.engine.plan.plan import Plan
@@ -38,19 +37,8 @@ _PER_DOLLAR = 10**12
 
 
 @frozen
-class Spent:
-    """What a run, or a step, has used; carried over a resume. `seconds` are not the budget's."""
-
-    turns: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
-    tool_calls: int = 0
-    seconds: float = 0.0
-
-
-@frozen
-class Need:
-    """What a request may use at most; `None` is unknown, and fits no limit on it."""
+class Amount:
+    """What a request may use at most, or what was used; `None` is unknown, and fits no limit."""
 
     turns: int = 0
     tokens: int | None = 0
@@ -63,7 +51,7 @@ class Wanted:
     """A `need` of a step that does not fit what is left."""
 
     step: str | None
-    need: Need
+    need: Amount
 
 
 @frozen
@@ -77,10 +65,10 @@ class Lease:
     limits: Mapping[str | None, Limits]
 
     @property
-    def used_up(self) -> Mapping[str | None, Spent]:
+    def used_up(self) -> Mapping[str | None, Amount]:
         """What was spent of it where nobody knows: all of it."""
         return {
-            step: Spent(one.turns or 0, one.tokens or 0, one.cost_usd or 0.0, one.tool_calls or 0)
+            step: Amount(one.turns or 0, one.tokens or 0, one.cost_usd or 0.0, one.tool_calls or 0)
             for step, one in self.limits.items()
         }
 
@@ -90,7 +78,7 @@ class Reserved:
     """Set aside under the limits of the run and of `step`; to be settled or released once."""
 
     step: str | None
-    need: Need
+    need: Amount
 
 
 @frozen
@@ -110,20 +98,20 @@ class Over:
 
 
 @slotted
-class _Amount:
-    """As `Spent`, in whole units."""
+class _Units:
+    """As `Amount`, in whole units."""
 
     turns: int = 0
     tokens: int = 0
     cost_usd: int = 0
     tool_calls: int = 0
 
-    def add(self, other: "_Amount", sign: int = 1) -> None:
+    def add(self, other: "_Units", sign: int = 1) -> None:
         for one in _KINDS:
             setattr(self, one, getattr(self, one) + sign * getattr(other, one))
 
 
-_KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Amount))  # type: ignore[misc]  # the names are those of `Kind`
+_KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Units))  # type: ignore[misc]  # the names are those of `Kind`
 
 
 @slotted
@@ -132,10 +120,10 @@ class _Purse:
 
     step: str | None
     limits: Mapping[Kind, int]
-    spent: _Amount = field(default_factory=_Amount)
-    held: _Amount = field(default_factory=_Amount)
+    spent: _Units = field(default_factory=_Units)
+    held: _Units = field(default_factory=_Units)
 
-    def refusal(self, need: Need) -> Over | None:
+    def refusal(self, need: Amount) -> Over | None:
         """The first limit that is over, whatever others will use."""
         for kind, limit in self.limits.items():
             wanted = _units(kind, getattr(need, kind), up=True)
@@ -145,7 +133,7 @@ class _Purse:
                 return Over(kind, self.step, _plain(kind, limit), _plain(kind, spent), asked)
         return None
 
-    def is_crowded(self, need: Need) -> bool:
+    def is_crowded(self, need: Amount) -> bool:
         """Whether it does not fit beside what is held."""
         return any(
             (wanted := _units(kind, getattr(need, kind), up=True) or 0)
@@ -157,17 +145,17 @@ class _Purse:
         """Whether the limits are for what `step` does."""
         return self.step is None or (step is not None and self.step in scopes(step))
 
-    def all(self) -> _Amount:
+    def all(self) -> _Units:
         """As much as the limits allow."""
-        return _Amount(*(self.limits.get(kind, 0) for kind in _KINDS))
+        return _Units(*(self.limits.get(kind, 0) for kind in _KINDS))
 
-    def as_limits(self, amount: _Amount) -> Limits:
+    def as_limits(self, amount: _Units) -> Limits:
         """An amount as limits, of what is limited here."""
         return Limits(**{kind: _plain(kind, getattr(amount, kind)) for kind in self.limits})  # type: ignore[arg-type]  # tokens and calls are whole, as they were
 
-    def share(self, parts: int, need: Need) -> _Amount:
+    def share(self, parts: int, need: Amount) -> _Units:
         """One of so many parts of what is left, and the `need` at least."""
-        found = _Amount()
+        found = _Units()
         for kind, limit in self.limits.items():
             left = max(0, limit - getattr(self.spent, kind) - getattr(self.held, kind))
             wanted = _units(kind, getattr(need, kind), up=True) or 0
@@ -187,20 +175,20 @@ class Budget:
         limits: Limits,
         steps: Mapping[str, Limits] | None = None,
         *,
-        spent: Spent | None = None,
-        steps_spent: Mapping[str, Spent] | None = None,
+        spent: Amount | None = None,
+        steps_spent: Mapping[str, Amount] | None = None,
     ) -> None:
         self._run = _purse(None, limits, spent)
         before = steps_spent or {}
         self._steps = {
             id: _purse(id, own, before.get(id))
             for id, own in (steps or {}).items()
-            if _amounts(own)
+            if _limited(own)
         }
 
     def limit(self, step: str, limits: Limits) -> None:
         """Bound one more step, before it begins."""
-        if _amounts(limits):
+        if _limited(limits):
             self._steps[step] = _purse(step, limits, None)
 
     def weighs(self, step: str | None) -> bool:
@@ -209,7 +197,7 @@ class Budget:
             kind in purse.limits for purse in self._purses(step) for kind in ("tokens", "cost_usd")
         )
 
-    def reserve(self, step: str | None, need: Need) -> Reserved | Wait | Over:
+    def reserve(self, step: str | None, need: Amount) -> Reserved | Wait | Over:
         """Set `need` aside, under every limit that holds for `step`."""
         purses = tuple(self._purses(step))
         for purse in purses:
@@ -218,29 +206,32 @@ class Budget:
         if any(purse.is_crowded(need) for purse in purses):
             return Wait()
         for purse in purses:
-            purse.held.add(_amount(need))
+            purse.held.add(_units_of(need))
         return Reserved(step, need)
 
-    def settle(self, reserved: Reserved, used: Need) -> None:
+    def settle(self, reserved: Reserved, used: Amount) -> None:
         """What was set aside is used as far as `used` says; what that does not know is used up."""
-        known = Need(
+        known = Amount(
             turns=used.turns,
             tokens=reserved.need.tokens if used.tokens is None else used.tokens,
             cost_usd=reserved.need.cost_usd if used.cost_usd is None else used.cost_usd,
             tool_calls=used.tool_calls,
         )
         for purse in self._purses(reserved.step):
-            purse.held.add(_amount(reserved.need), -1)
-            purse.spent.add(_amount(known))
+            purse.held.add(_units_of(reserved.need), -1)
+            purse.spent.add(_units_of(known))
 
     def release(self, reserved: Reserved) -> None:
         """What was set aside was not used."""
-        self.settle(reserved, Need())
+        self.settle(reserved, Amount())
 
     def lend(self, step: str, parts: int, wanted: Wanted | None = None) -> Lease | Wait | Over:
         """Set aside one of `parts` of what is left for `step`; what is `wanted` is in it."""
         needs = [
-            (purse, wanted.need if wanted is not None and purse.holds_for(wanted.step) else Need())
+            (
+                purse,
+                wanted.need if wanted is not None and purse.holds_for(wanted.step) else Amount(),
+            )
             for purse in self._of_lease(step)
         ]
         for purse, need in needs:
@@ -255,11 +246,11 @@ class Budget:
             limits[purse.step] = purse.as_limits(share)
         return Lease(step, limits)
 
-    def take_back(self, lease: Lease, spent: Mapping[str | None, Spent]) -> None:
+    def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
         """A lease is over, and `spent` of it was used."""
         for purse in self._of_lease(lease.step):
             purse.held.add(_purse(purse.step, lease.limits[purse.step], None).all(), -1)
-            purse.spent.add(_begun(spent.get(purse.step, Spent())))
+            purse.spent.add(_units_of(spent.get(purse.step, Amount())))
 
     def _of_lease(self, step: str) -> Iterator[_Purse]:
         """The run, the steps that `step` is in, and those within it."""
@@ -267,16 +258,16 @@ class Budget:
         yield from (one for id, one in self._steps.items() if id.startswith(f"{step}/"))
 
     @property
-    def all_spent(self) -> Mapping[str | None, Spent]:
+    def all_spent(self) -> Mapping[str | None, Amount]:
         """What the run and each step that is bounded have used."""
         return {purse.step: _spent(purse) for purse in (self._run, *self._steps.values())}
 
     @property
-    def spent(self) -> Spent:
+    def spent(self) -> Amount:
         """What the run has used."""
         return _spent(self._run)
 
-    def spent_by(self, step: str) -> Spent | None:
+    def spent_by(self, step: str) -> Amount | None:
         """What a step that is bounded has used."""
         purse = self._steps.get(step)
         return None if purse is None else _spent(purse)
@@ -302,21 +293,17 @@ def scopes(step: str) -> Iterator[str]:
     return ("/".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
-def _purse(step: str | None, limits: Limits, spent: Spent | None) -> _Purse:
-    return _Purse(step, _amounts(limits), _begun(spent or Spent()))
+def _purse(step: str | None, limits: Limits, spent: Amount | None) -> _Purse:
+    return _Purse(step, _limited(limits), _units_of(spent or Amount()))
 
 
-def _begun(before: Spent) -> _Amount:
-    return _amount(Need(before.turns, before.tokens, before.cost_usd, before.tool_calls))
-
-
-def _amounts(limits: Limits) -> Mapping[Kind, int]:
+def _limited(limits: Limits) -> Mapping[Kind, int]:
     given = ((kind, _units(kind, getattr(limits, kind), up=False)) for kind in _KINDS)
     return {kind: limit for kind, limit in given if limit is not None}
 
 
-def _amount(need: Need) -> _Amount:
-    return _Amount(*(_units(kind, getattr(need, kind), up=True) or 0 for kind in _KINDS))
+def _units_of(amount: Amount) -> _Units:
+    return _Units(*(_units(kind, getattr(amount, kind), up=True) or 0 for kind in _KINDS))
 
 
 def _units(kind: Kind, value: float | None, *, up: bool) -> int | None:
@@ -334,14 +321,14 @@ def _plain(kind: Kind, units: int) -> float:
     return units / _PER_DOLLAR if kind == "cost_usd" else units
 
 
-def _spent(purse: _Purse) -> Spent:
+def _spent(purse: _Purse) -> Amount:
     amount = purse.spent
     cost = _plain("cost_usd", amount.cost_usd)
-    return Spent(amount.turns, amount.tokens, cost, amount.tool_calls)
+    return Amount(amount.turns, amount.tokens, cost, amount.tool_calls)
 
 
 if TYPE_CHECKING:
-    from aish.engine.resume_state import ResumeState, SpentBefore
+    from aish.engine.resume_state import ResumeState
 
 _BYTES_PER_TOKEN = 4
 _NOUNS: Mapping[Kind, str] = {
@@ -397,7 +384,7 @@ class RunMeter:
         Raises:
             BudgetError: a limit does not allow for it.
         """
-        need = Need(turns=1)
+        need = Amount(turns=1)
         if self.budget.weighs(place.step):
             need = _worst(pricing, size, max_tokens)
         hold = RequestHold(self, await self.reserved(place.step, need), pricing)
@@ -411,7 +398,7 @@ class RunMeter:
                     hold.close(begun=False)
         return hold
 
-    async def reserved(self, step: str | None, need: Need) -> Reserved:
+    async def reserved(self, step: str | None, need: Amount) -> Reserved:
         """Set `need` aside; waits while others hold it.
 
         Raises:
@@ -446,7 +433,7 @@ class RunMeter:
         Raises:
             BudgetError: a limit does not allow for it.
         """
-        need = Need(tool_calls=1)
+        need = Amount(tool_calls=1)
         self.settle(await self.reserved(place.step, need), need)
         if self._above is not None:
             try:
@@ -470,12 +457,12 @@ class RunMeter:
                 case Wait():
                     await self._until_freed()
 
-    def take_back(self, lease: Lease, spent: Mapping[str | None, Spent]) -> None:
+    def take_back(self, lease: Lease, spent: Mapping[str | None, Amount]) -> None:
         """A lease is over, and others may go on with what is left of it."""
         self.budget.take_back(lease, spent)
         self._free()
 
-    def settle(self, reserved: Reserved, used: Need) -> None:
+    def settle(self, reserved: Reserved, used: Amount) -> None:
         """What a request has used is known, and others may go on."""
         self.budget.settle(reserved, used)
         self._free()
@@ -495,12 +482,12 @@ def _of_session(error: BudgetError) -> BudgetError:
     return BudgetError(f"{error.message} (in the session that runs it)", hint=error.hint)
 
 
-def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Need:
+def _worst(pricing: Pricing | None, size: int, max_tokens: int | None) -> Amount:
     if max_tokens is None:
-        return Need(turns=1, tokens=None, cost_usd=None)
+        return Amount(turns=1, tokens=None, cost_usd=None)
     read = -(-size // _BYTES_PER_TOKEN)
     cost = None if pricing is None else pricing.cost(Usage(read, max_tokens))
-    return Need(turns=1, tokens=read + max_tokens, cost_usd=cost)
+    return Amount(turns=1, tokens=read + max_tokens, cost_usd=cost)
 
 
 @frozen
@@ -544,7 +531,7 @@ class RequestHold:
             cost = self._pricing.cost(usage)
         known = usage.input is not None and usage.output is not None
         tokens = (usage.input or 0) + (usage.output or 0) if known else None
-        self.end(Need(turns=1, tokens=tokens, cost_usd=cost))
+        self.end(Amount(turns=1, tokens=tokens, cost_usd=cost))
         return finish if cost == finish.cost_usd else replace(finish, cost_usd=cost)
 
     def close(self, *, begun: bool) -> None:
@@ -553,11 +540,11 @@ class RequestHold:
         One that had `begun` to be answered is spent at its worst. It was no turn, though.
         """
         if begun:
-            self.end(Need(tokens=None, cost_usd=None))
+            self.end(Amount(tokens=None, cost_usd=None))
         else:
-            self.end(Need())
+            self.end(Amount())
 
-    def end(self, used: Need) -> None:
+    def end(self, used: Amount) -> None:
         """The request has used this; once."""
         if self._open:
             self._open = False
@@ -602,9 +589,10 @@ def _bounds(plan: Plan, prefix: str = "") -> Iterator[tuple[str, Limits]]:
             yield from _bounds(inner, f"{prefix}{step.id}/")
 
 
-def _spent_before(one: "SpentBefore") -> Spent:
-    tokens = one.tokens_in + one.tokens_out
-    return Spent(one.turns, tokens, one.known_usd, one.tool_calls)
+def _spent_before(spent: Spent) -> Amount:
+    usage = spent.usage or Usage()
+    tokens = (usage.input or 0) + (usage.output or 0)
+    return Amount(spent.turns, tokens, spent.known_usd, spent.tool_calls)
 
 
 def limit_text(over: Over) -> str:
@@ -637,16 +625,7 @@ def _shown(kind: Kind, amount: float) -> str:
     return f"{amount:,.0f} {plural(amount, _NOUNS[kind])}"
 
 
-@frozen
-class Used:
-    """Requests sent, and what their answers came to; `cost_usd` of `None` is unknown."""
-
-    turns: int = 0
-    usage: Usage | None = None
-    cost_usd: float | None = 0.0
-
-
-_NOTHING = Used()
+_NOTHING = Spent()
 _Unit = tuple[str | None, str]
 
 
@@ -654,32 +633,27 @@ _Unit = tuple[str | None, str]
 class Spending:
     """Counts while a unit of work is in flight; a step that ends by an error has no other count."""
 
-    steps: dict[str | None, Used] = field(default_factory=dict)
-    items: dict[_Unit, Used] = field(default_factory=dict)
-    whole: Used = _NOTHING
+    steps: dict[str | None, Spent] = field(default_factory=dict)
+    items: dict[_Unit, Spent] = field(default_factory=dict)
+    whole: Spent = _NOTHING
 
     def take(self, event: Event) -> None:
         """Count a turn, for its item, its step and the whole run."""
         if not isinstance(event, TurnStarted | TurnFinished):
             return
-        step, item = event.place.step, event.place.item
-        self.whole = _more(self.whole, event)
+        step, item, used = event.place.step, event.place.item, _of(event)
+        self.whole = self.whole.plus(used)
         # What runs within a step is the step's too.
         for id in scopes(step) if step is not None else (None,):
-            self.steps[id] = _more(self.steps.get(id, _NOTHING), event)
+            self.steps[id] = self.steps.get(id, _NOTHING).plus(used)
         if item is not None:
-            self.items[step, item] = _more(self.items.get((step, item), _NOTHING), event)
+            self.items[step, item] = self.items.get((step, item), _NOTHING).plus(used)
 
-    def add(self, used: Used) -> None:
+    def add(self, used: Spent) -> None:
         """Count what was used elsewhere, for the whole run."""
-        was = self.whole
-        self.whole = Used(
-            was.turns + used.turns,
-            add_usage(was.usage, used.usage or Usage()),
-            add_cost(was.cost_usd, used.cost_usd),
-        )
+        self.whole = self.whole.plus(used)
 
-    def of(self, place: Place) -> Used:
+    def of(self, place: Place) -> Spent:
         """What the step or item at `place` has used: a step with all of its items."""
         if place.item is None:
             return self.steps.get(place.step, _NOTHING)
@@ -691,8 +665,7 @@ class Spending:
             self.items.pop((place.step, place.item), None)
 
 
-def _more(was: Used, event: TurnStarted | TurnFinished) -> Used:
+def _of(event: TurnStarted | TurnFinished) -> Spent:
     if isinstance(event, TurnStarted):
-        return Used(was.turns + 1, was.usage, was.cost_usd)
-    cost = add_cost(was.cost_usd, event.cost_usd)
-    return Used(was.turns, add_usage(was.usage, event.usage), cost)
+        return Spent(turns=1)
+    return Spent(usage=event.usage, cost_usd=event.cost_usd, known_usd=event.cost_usd or 0.0)

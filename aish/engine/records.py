@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field, replace
 
-from aish.agent.runtime import UsedCall, add_usage
+from aish.agent.runtime import UsedCall
 from aish.core.errors import ExitCode
 from aish.core.events import Failure, StepKind, StepStatus
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
-from aish.core.messages import Turn, Usage
+from aish.core.messages import Turn, Usage, add_usage
 
 
 @frozen

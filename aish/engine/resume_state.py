@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import field
 from hashlib import sha256
 
-from aish.agent.runtime import add_usage
 from aish.core.errors import UsageError
 from aish.core.events import Notice, StepStatus
 from aish.core.frozen import frozen
-from aish.core.messages import Usage
+from aish.core.messages import Spent, Usage, add_usage
 from aish.engine.records import ItemRecord, StepRecord, may_be_mended
 
 _STATUSES: tuple[StepStatus, ...] = ("ok", "failed", "skipped", "denied", "budget")
@@ -191,30 +190,14 @@ class ResumeRefusedError(UsageError):
 
 
 @frozen
-class SpentBefore:
-    """What was used up: it counts for limits and in the totals of the run (B8).
-
-    `turns` counts answers. Tokens are those that were told of; `cost_usd` is `None` where one
-    answer's cost is unknown, `known_usd` what is known of it.
-    """
-
-    turns: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0
-    cost_usd: float | None = 0.0
-    tool_calls: int = 0
-    seconds: float = 0.0
-    known_usd: float = 0.0
-
-
-@frozen
 class ResumeState:
     """The run that is gone on with.
 
     `steps` are those that finished well, by the id that events know them by (`outer/inner` in a
     sub-pipeline); a `foreach` step is there if all of its items are done and none failed.
     `items` are what is done of every `foreach` step, whether the step is finished or not.
-    `spent` is all that was used, also on what is run again; `by_step` the same for each step.
+    `spent` is all that was used, also on what is run again; `by_step` the same for each step. Its
+    `turns` are answers, its tokens those that were told of.
     `last_seq` numbers the last record of the journal, `part_seq` the first one of its last part,
     `begun` the first one of each step in `steps`; `segments` counts the parts.
     `notices` are to be emitted right after `run.started`. `ended`: the run came to a good end, and
@@ -224,8 +207,8 @@ class ResumeState:
     run: str
     steps: Mapping[str, StepRecord] = field(default_factory=dict)
     items: Mapping[str, DoneItems] = field(default_factory=dict)
-    spent: SpentBefore = SpentBefore()
-    by_step: Mapping[str, SpentBefore] = field(default_factory=dict)
+    spent: Spent = Spent()
+    by_step: Mapping[str, Spent] = field(default_factory=dict)
     denials: tuple[str, ...] = ()
     begun: Mapping[str, int] = field(default_factory=dict)
     last_seq: int = 0

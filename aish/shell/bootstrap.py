@@ -40,7 +40,7 @@ from aish.shell.resource_group import open_keeper
 from aish.shell.resume import Earlier
 from aish.shell.session import Models, Offers, Opened, Out, OutletsFor, PlanFor, Session, frame
 from aish.shell.stage import Stage, session_plan
-from aish.shell.stats import Following, with_earlier
+from aish.shell.stats import Following
 from aish.shell.status_line import shown
 from aish.system.process.reaper import Reaper
 from aish.terminal.approver import TerminalApprover
@@ -227,7 +227,9 @@ def _finish(
         end_recording(environment.tape, environment.emit)
     end = decide_exit(state)
     earlier = environment.carried
-    used = with_earlier(earlier, following.spending.whole)
+    used = following.spending.whole
+    if earlier is not None:
+        used = earlier.spent.plus(used)
     environment.emit(
         RunFinished(
             status=status_of(end.code),

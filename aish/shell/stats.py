@@ -1,9 +1,7 @@
 """What a session has to know of its own events: what was used, said so far, denied (B8)."""
 
 from dataclasses import field
-from typing import TYPE_CHECKING
 
-from aish.agent.runtime import add_cost, add_usage
 from aish.core.events import (
     Event,
     PipelineSpent,
@@ -16,9 +14,9 @@ from aish.core.events import (
     Verdict,
 )
 from aish.core.frozen import slotted
-from aish.core.messages import Usage
+from aish.core.messages import Spent
 from aish.core.protocols import Emit
-from aish.engine.limits import Spending, Used
+from aish.engine.limits import Spending
 
 _REFUSED: frozenset[Verdict] = frozenset({"ask-no", "deny"})
 
@@ -54,23 +52,5 @@ class Following:
                 pass
         self.spending.take(event)
         if isinstance(event, PipelineSpent):
-            self.spending.add(Used(event.turns, event.usage, event.cost_usd))
+            self.spending.add(Spent(event.turns, event.usage, event.cost_usd))
         self.emit(event)
-
-
-if TYPE_CHECKING:
-    from aish.engine.resume_state import ResumeState
-
-
-def with_earlier(carried: "ResumeState | None", used: Used) -> Used:
-    """What this part has used, with what the parts before it had."""
-    if carried is None or not carried.spent.turns:
-        return used
-    before = carried.spent
-    usage = Usage(before.tokens_in, before.tokens_out)
-    return Used(
-        used.turns + before.turns,
-        # Where nothing was asked yet, nothing is unknown.
-        usage if used.usage is None and not used.turns else add_usage(usage, used.usage or Usage()),
-        add_cost(before.cost_usd, used.cost_usd),
-    )

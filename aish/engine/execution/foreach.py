@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import anyio
 from anyio.lowlevel import checkpoint
 
-from aish.agent.runtime import add_cost, add_usage
 from aish.config.model import Foreach, MaxFailures, PipelineStep, PromptStep, Step
 from aish.core.errors import AishError, ExitCode, UsageError
 from aish.core.events import (
@@ -25,7 +24,7 @@ from aish.core.events import (
     StepStarted,
 )
 from aish.core.frozen import frozen, slotted
-from aish.core.messages import Usage
+from aish.core.messages import Spent, Usage
 from aish.core.phrases import counted
 from aish.engine.cancellation import CutOffError, together, until_cancelled
 from aish.engine.execution.item_source import count, given_parts, items_of, key_of, survey_keys
@@ -184,8 +183,7 @@ class _Batch:
     done: int = 0
     bad: int = 0
     codes: set[ExitCode] = field(default_factory=set)
-    usage: Usage | None = None
-    cost_usd: float | None = 0.0
+    spent: Spent = Spent()
     kept: list[ItemRecord] = field(default_factory=list)
     first: str = ""
     rule: str | None = None
@@ -244,9 +242,8 @@ class _Batch:
         if self.bad:
             self.codes.add(ExitCode.DENIED if before.denied else ExitCode.FAILED)
             self.before, self.mends = self.bad, before.mendable > 0
-        if self.done and isinstance(self.step, PromptStep | PipelineStep):
-            self.usage = before.usage
-        self.cost_usd = before.cost_usd
+        usage = before.usage if self.done and self._asks_models else None
+        self.spent = Spent(usage=usage, cost_usd=before.cost_usd)
 
     async def _worker(self) -> None:
         while self._goes_on():
@@ -402,9 +399,12 @@ class _Batch:
         self._count(ItemRecord(task.key, task.item.index, record))
 
     def _bill(self, record: StepRecord) -> None:
-        self.cost_usd = add_cost(self.cost_usd, record.cost_usd)
-        if isinstance(self.step, PromptStep | PipelineStep):
-            self.usage = add_usage(self.usage, record.usage)
+        usage = record.usage if self._asks_models else None
+        self.spent = self.spent.plus(Spent(usage=usage, cost_usd=record.cost_usd))
+
+    @property
+    def _asks_models(self) -> bool:
+        return isinstance(self.step, PromptStep | PipelineStep)
 
     def _count(self, item: ItemRecord) -> None:
         record = item.record
@@ -448,7 +448,7 @@ class _Batch:
         self.kept.sort(key=lambda item: item.index)
         kind = KINDS[type(self.step)]
         kept = tuple(self.kept)
-        usage = self.usage or Usage()
+        usage, cost_usd = self.spent.usage or Usage(), self.spent.cost_usd
         calls = tuple(call for item in kept for call in item.record.calls)
         if self.fatal is not None:
             record = self.fatal
@@ -461,7 +461,7 @@ class _Batch:
         else:
             failure, code = self._failure(), self._code()
             record = StepRecord(self.step.id, kind, "failed", failure=failure, exit_code=code)
-        return replace(record, items=kept, usage=usage, cost_usd=self.cost_usd, calls=calls)
+        return replace(record, items=kept, usage=usage, cost_usd=cost_usd, calls=calls)
 
     def _failure(self) -> Failure:
         items = "1 item" if self.done == 1 else f"{self.done:,} items"

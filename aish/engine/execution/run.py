@@ -13,7 +13,6 @@ from urllib.parse import urlsplit
 import anyio
 
 from aish import __version__
-from aish.agent.runtime import add_cost, add_usage
 from aish.config.environment import variables
 from aish.config.model import Limits, LoopLimits, ModelEntry
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
@@ -433,14 +432,16 @@ def _finish(
         ended = environment.tape.end(state, environment.emit)
         state, cassette = replace(state, others=state.others + ended.errors), ended.use
     end = decide_exit(state)
-    usage, cost = _used(environment, progress)
+    used = progress.spending.whole
+    if environment.carried is not None:
+        used = environment.carried.spent.plus(used)
     environment.emit(
         RunFinished(
             status=status_of(end.code),
             exit=end,
             outputs=progress.outputs,
-            usage=usage,
-            cost_usd=cost,
+            usage=used.usage or Usage(),
+            cost_usd=used.cost_usd,
             seconds=environment.clock.monotonic() - begun,
             denials=tuple(progress.denials),
             folder=environment.folder.shown,
@@ -448,14 +449,3 @@ def _finish(
         )
     )
     return end
-
-
-def _used(environment: RunEnvironment, progress: _Progress) -> tuple[Usage, float | None]:
-    """Tokens and money of the whole run, with what it had used before it was resumed."""
-    now = progress.spending.whole
-    if environment.carried is None or not environment.carried.spent.turns:
-        return now.usage or Usage(), now.cost_usd
-    before = environment.carried.spent
-    usage = Usage(before.tokens_in, before.tokens_out)
-    cost = add_cost(before.cost_usd, now.cost_usd)
-    return usage if now.usage is None else add_usage(usage, now.usage), cost

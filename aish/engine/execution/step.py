@@ -18,10 +18,9 @@ from aish.config.model import (
 )
 from aish.core.errors import AishError, ExitCode
 from aish.core.events import Failure, Place, Retry, StepKind
-from aish.core.messages import Usage
+from aish.core.messages import Spent, Usage
 from aish.engine.cancellation import CutOffError, until_cancelled
 from aish.engine.final import failure_of
-from aish.engine.limits import Used
 from aish.engine.records import StepRecord
 from aish.engine.steps.context import StepContext
 from aish.engine.steps.prompt import run_prompt
@@ -75,7 +74,7 @@ async def run_unit(step: Step, stage: StepContext) -> StepRecord:
         await _wait(step, stage, attempt + 1, record)
 
 
-def _billed(record: StepRecord, used: Used) -> StepRecord:
+def _billed(record: StepRecord, used: Spent) -> StepRecord:
     """With what all attempts have used, judges and summaries included (B10)."""
     if record.kind == "pipeline":
         return record

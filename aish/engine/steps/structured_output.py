@@ -8,10 +8,11 @@ from dataclasses import replace
 
 from aish.agent.conversation import add_user
 from aish.agent.converse import Ask, Outcome, converse
-from aish.agent.runtime import AgentRuntime, add_usage
+from aish.agent.runtime import AgentRuntime
 from aish.core.events import Failure, Notice
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.messages import add_usage
 from aish.core.phrases import counted
 from aish.core.protocols import AnswerSchema
 from aish.engine.answer_schema import Judged, complaint, judge, last_turn

@@ -10,14 +10,13 @@ from aish.core.errors import AishError, InternalError
 from aish.core.events import Place
 from aish.core.frozen import frozen, slotted
 from aish.engine.limits import (
+    Amount,
     Budget,
     Lease,
-    Need,
     Over,
     RequestHold,
     Reserved,
     RunMeter,
-    Spent,
     Wanted,
     prices_of,
 )
@@ -53,7 +52,7 @@ class LeasedMeter(RunMeter):
         """What the lease does not hold, once nothing is under way that could leave it over."""
         return self._waiting[0].wanted if self._waiting and not self._requests else None
 
-    def give_back(self) -> Mapping[str | None, Spent]:
+    def give_back(self) -> Mapping[str | None, Amount]:
         """The lease is over: what was spent of it. Nothing more fits until it is renewed."""
         spent = self.budget.all_spent
         self.budget = _budget({step: _nothing(own) for step, own in self._lease.limits.items()})
@@ -85,13 +84,13 @@ class LeasedMeter(RunMeter):
         if waiting.refusal is not None:
             raise waiting.refusal
 
-    async def reserved(self, step: str | None, need: Need) -> Reserved:
+    async def reserved(self, step: str | None, need: Amount) -> Reserved:
         """As of `RunMeter`; counted until it is settled."""
         found = await super().reserved(step, need)
         self._requests += 1
         return found
 
-    def settle(self, reserved: Reserved, used: Need) -> None:
+    def settle(self, reserved: Reserved, used: Amount) -> None:
         """As of `RunMeter`."""
         super().settle(reserved, used)
         self._requests -= 1

@@ -7,7 +7,8 @@ from typing import Any
 from aish.core.errors import AishError
 from aish.core.events import Event
 from aish.core.frozen import frozen
-from aish.engine.limits import Lease, Spent, Used, Wanted
+from aish.core.messages import Spent
+from aish.engine.limits import Amount, Lease, Wanted
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
@@ -69,7 +70,7 @@ class Slice:
     number: int
     scene: int
     items: tuple[ItemScope, ...]
-    used: tuple[Used, ...]
+    used: tuple[Spent, ...]
     lease: Lease
     seconds: float | None
 
@@ -104,7 +105,7 @@ class SliceResult:
     """
 
     items: tuple[ItemResult, ...]
-    spent: Mapping[str | None, Spent]
+    spent: Mapping[str | None, Amount]
     wanted: Wanted | None
     files: tuple[tuple[str, bytes], ...]
     notices: tuple[Event, ...]

@@ -31,10 +31,11 @@ from aish.core.events import (
     TextWithdrawn,
     ToolOutput,
 )
+from aish.core.messages import Spent
 from aish.engine.cancellation import Cancellation, CutOffError
 from aish.engine.environment import RunEnvironment
 from aish.engine.execution.step import run_unit
-from aish.engine.limits import Spending, Used, prices_of
+from aish.engine.limits import Spending, prices_of
 from aish.engine.plan.credentials import ResolvedServer
 from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
@@ -328,7 +329,7 @@ class RunningSlice:
         step, item = f"{place.step}/", f"{place.item}/"
         return step.startswith(f"{own.step}/") and item.startswith(f"{own.item}/")
 
-    async def _run(self, item: ItemScope, used: Used) -> None:
+    async def _run(self, item: ItemScope, used: Spent) -> None:
         scene = self._session.scenes[self._order.scene]
         log = _ItemLog()
         self._logs.append(log)
@@ -342,7 +343,7 @@ class RunningSlice:
             needed = stage.name(step) in scene.needed
             log.record = record if needed else replace(record, calls=())
 
-    def _stage(self, scene: Scene, item: ItemScope, used: Used, log: _ItemLog) -> StepContext:
+    def _stage(self, scene: Scene, item: ItemScope, used: Spent, log: _ItemLog) -> StepContext:
         session, spending = self._session, Spending()
 
         def emit(event: Event) -> None:

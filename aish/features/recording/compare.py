@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
-from aish.agent.runtime import add_cost, add_usage
 from aish.cassettes.format.interaction import Interaction, Request
 from aish.cassettes.format.json_body import at, items, json_or_text, word
 from aish.cassettes.inspect.conversation import (
@@ -26,7 +25,7 @@ from aish.cassettes.inspect.trajectory import Call, ModelRequest, Totals, Trajec
 from aish.config.model import ModelEntry
 from aish.core.events import Event, TurnFinished
 from aish.core.json import JsonValue
-from aish.core.messages import Usage
+from aish.core.messages import Spent, Usage, add_cost, add_usage
 from aish.engine.plan.order import OPENING
 from aish.features.recording.recorded_answer import read_answer
 from aish.models.client import wire_name
@@ -100,20 +99,18 @@ class Following:
             for turn in self._turns
             for one in turn.calls
         )
-        usage: Usage | None = None
-        cost: float | None = 0.0
+        spent = Spent()
         for turn in self._turns:
-            usage = add_usage(usage, turn.usage)
-            cost = add_cost(cost, turn.cost_usd)
+            spent = spent.plus(Spent(1, turn.usage, turn.cost_usd, seconds=turn.seconds))
         return Trajectory(
             calls,
             tuple(turn.text for turn in self._turns if not turn.calls),
             totals=Totals(
-                len(self._turns),
+                spent.turns,
                 len(calls),
-                usage or Usage(),
-                sum((turn.seconds for turn in self._turns), 0.0),
-                cost if self._turns else None,
+                spent.usage or Usage(),
+                spent.seconds,
+                spent.cost_usd if self._turns else None,
             ),
         )
 

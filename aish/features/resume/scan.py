@@ -11,10 +11,10 @@ from aish.agent.runtime import UsedCall
 from aish.agent.turn_json import ReadFile, structured_from_event
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Usage
+from aish.core.messages import Spent, Usage
 from aish.engine.limits import scopes
 from aish.engine.records import StepRecord
-from aish.engine.resume_state import DoneItem, DoneItems, SpentBefore
+from aish.engine.resume_state import DoneItem, DoneItems
 from aish.engine.steps.context import CALLS_UNTRACKED, ITEM_UNFINISHED
 
 Repeatable = Callable[[str], bool]
@@ -182,11 +182,10 @@ class _Sum:
             # What one answer cost is not known: then the sum is not (B8).
             self.cost_usd = None if cost_usd is None else self.cost_usd + cost_usd
 
-    def spent(self, seconds: float) -> SpentBefore:
-        return SpentBefore(
+    def spent(self, seconds: float) -> Spent:
+        return Spent(
             turns=self.turns,
-            tokens_in=self.tokens_in,
-            tokens_out=self.tokens_out,
+            usage=Usage(self.tokens_in, self.tokens_out) if self.turns else None,
             cost_usd=self.cost_usd,
             tool_calls=self.tool_calls,
             seconds=seconds,
@@ -229,11 +228,11 @@ class Spending:
         self._whole.answer(usage, cost_usd, turns)
         self._whole.tool_calls += tool_calls
 
-    def spent(self) -> SpentBefore:
+    def spent(self) -> Spent:
         """All of it."""
         return self._whole.spent(self._seconds + self._until(self._last))
 
-    def by_step(self) -> dict[str, SpentBefore]:
+    def by_step(self) -> dict[str, Spent]:
         """The same for each step; how long one took is not added up here."""
         return {step: total.spent(0.0) for step, total in self._steps.items()}
 

@@ -14,7 +14,6 @@ from aish.core.text import for_line
 from aish.shell.command import Command
 from aish.shell.resume import find_session, past_sessions
 from aish.shell.session import Session
-from aish.shell.stats import with_earlier
 from aish.shell.transcript import title, transcript
 from aish.system.files import atomic_write
 
@@ -70,7 +69,9 @@ async def _sessions(session: Session, rest: str) -> None:
 
 async def _cost(session: Session, rest: str) -> None:
     del rest
-    used = with_earlier(session.open.carried, session.following.spending.whole)
+    used = session.following.spending.whole
+    if session.open.carried is not None:
+        used = session.open.carried.spent.plus(used)
     usage, cost = used.usage or Usage(), used.cost_usd
     money = "unknown: a model has no price" if cost is None else dollars(cost)
     session.open.out.show(

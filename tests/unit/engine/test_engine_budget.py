@@ -13,13 +13,12 @@ from aish.core.errors import BudgetError
 from aish.core.events import Place
 from aish.core.messages import Finish, Usage
 from aish.engine.limits import (
+    Amount,
     Budget,
     Lease,
-    Need,
     Over,
     Reserved,
     RunMeter,
-    Spent,
     Wait,
     Wanted,
     limit_hint,
@@ -35,7 +34,7 @@ PLACE = Place(step="a")
 STEPS = ("a", "b", "b/inner", None)
 
 needs = st.builds(
-    Need,
+    Amount,
     turns=st.integers(0, 2),
     tokens=st.integers(0, 40),
     cost_usd=st.integers(0, 40).map(lambda cents: cents / 100),
@@ -43,11 +42,11 @@ needs = st.builds(
 )
 
 
-def within(need: Need, part: float) -> Need:
+def within(need: Amount, part: float) -> Amount:
     """What a request came to that could have used `need`."""
     assert need.tokens is not None
     assert need.cost_usd is not None
-    return Need(
+    return Amount(
         turns=round(need.turns * part),
         tokens=int(need.tokens * part),
         cost_usd=need.cost_usd * part,
@@ -67,7 +66,7 @@ class Runs(RuleBasedStateMachine):
         self.leases: list[tuple[Lease, Budget]] = []
 
     @rule(step=st.sampled_from(STEPS), need=needs)
-    def reserve(self, step: str | None, need: Need) -> None:
+    def reserve(self, step: str | None, need: Amount) -> None:
         found = self.budget.reserve(step, need)
         if isinstance(found, Reserved):
             self.held.append(found)
@@ -75,7 +74,7 @@ class Runs(RuleBasedStateMachine):
             assert self.held or self.leases, "nobody holds what it waits for"
 
     @rule(parts=st.integers(1, 5), wanted=st.none() | needs)
-    def lend(self, parts: int, wanted: Need | None) -> None:
+    def lend(self, parts: int, wanted: Amount | None) -> None:
         wants = None if wanted is None else Wanted("b/inner", wanted)
         found = self.budget.lend("b", parts, wants)
         if isinstance(found, Lease):
@@ -93,7 +92,7 @@ class Runs(RuleBasedStateMachine):
 
     @precondition(lambda self: self.leases)
     @rule(data=st.data(), step=st.sampled_from(("b", "b/inner")), need=needs, part=st.floats(0, 1))
-    def use(self, data: st.DataObject, step: str, need: Need, part: float) -> None:
+    def use(self, data: st.DataObject, step: str, need: Amount, part: float) -> None:
         _, lent = self.leases[data.draw(st.integers(0, len(self.leases) - 1))]
         found = lent.reserve(step, need)
         if isinstance(found, Reserved):
@@ -120,7 +119,7 @@ class Runs(RuleBasedStateMachine):
     @rule(data=st.data())
     def forfeit(self, data: st.DataObject) -> None:
         one = self.held.pop(data.draw(st.integers(0, len(self.held) - 1)))
-        self.budget.settle(one, Need(tokens=None, cost_usd=None))
+        self.budget.settle(one, Amount(tokens=None, cost_usd=None))
 
     @invariant()
     def nothing_is_passed(self) -> None:
@@ -132,7 +131,7 @@ class Runs(RuleBasedStateMachine):
         _check(inner, held, self.of_step, [one["b"] for one in lent])
 
 
-def _check(spent: Spent, held: list[Reserved], limits: Limits, lent: list[Limits]) -> None:
+def _check(spent: Amount, held: list[Reserved], limits: Limits, lent: list[Limits]) -> None:
     for kind in ("tokens", "cost_usd", "tool_calls", "turns"):
         limit = getattr(limits, kind)
         total = getattr(spent, kind) + sum(getattr(one.need, kind) for one in held)
@@ -146,48 +145,48 @@ TestRuns = Runs.TestCase
 def test_what_fits_exactly_fits() -> None:
     budget = Budget(Limits(cost_usd=0.3))
     for _ in range(3):
-        found = budget.reserve(None, Need(cost_usd=0.1))
+        found = budget.reserve(None, Amount(cost_usd=0.1))
         assert isinstance(found, Reserved)
-        budget.settle(found, Need(cost_usd=0.1))
+        budget.settle(found, Amount(cost_usd=0.1))
     assert budget.spent.cost_usd == pytest.approx(0.3)
-    over = budget.reserve(None, Need(cost_usd=1e-9))
+    over = budget.reserve(None, Amount(cost_usd=1e-9))
     assert over == Over("cost_usd", None, 0.3, 0.3, 1e-9)
 
 
 def test_others_are_waited_for_only_if_they_may_leave_something() -> None:
     budget = Budget(Limits(tokens=100))
-    first = budget.reserve("a", Need(tokens=80))
+    first = budget.reserve("a", Amount(tokens=80))
     assert isinstance(first, Reserved)
-    assert budget.reserve("b", Need(tokens=50)) == Wait()
-    assert budget.reserve("b", Need(tokens=101)) == Over("tokens", None, 100, 0, 101)
-    budget.settle(first, Need(tokens=60))
-    assert budget.reserve("b", Need(tokens=50)) == Over("tokens", None, 100, 60, 50)
+    assert budget.reserve("b", Amount(tokens=50)) == Wait()
+    assert budget.reserve("b", Amount(tokens=101)) == Over("tokens", None, 100, 0, 101)
+    budget.settle(first, Amount(tokens=60))
+    assert budget.reserve("b", Amount(tokens=50)) == Over("tokens", None, 100, 60, 50)
 
 
 def test_an_unknown_worst_case_fits_no_limit_on_it_and_any_other() -> None:
-    unknown = Need(turns=1, tokens=None, cost_usd=None)
+    unknown = Amount(turns=1, tokens=None, cost_usd=None)
     assert isinstance(Budget(Limits(turns=1)).reserve(None, unknown), Reserved)
     assert Budget(Limits(tokens=9)).reserve(None, unknown) == Over("tokens", None, 9, 0, None)
     assert Budget(Limits(cost_usd=9)).reserve(None, unknown) == Over("cost_usd", None, 9, 0, None)
 
 
 def test_free_work_fits_a_limit_of_nothing() -> None:
-    assert isinstance(Budget(Limits(cost_usd=0)).reserve(None, Need(turns=1)), Reserved)
+    assert isinstance(Budget(Limits(cost_usd=0)).reserve(None, Amount(turns=1)), Reserved)
 
 
 def test_a_step_within_a_step_counts_for_both() -> None:
     assert list(scopes("a/b/c")) == ["a", "a/b", "a/b/c"]
     budget = Budget(Limits(), {"a": Limits(turns=1), "c": Limits(turns=1)})
-    first = budget.reserve("a/b", Need(turns=1))
+    first = budget.reserve("a/b", Amount(turns=1))
     assert isinstance(first, Reserved)
-    assert budget.reserve("a", Need(turns=1)) == Wait()
-    assert isinstance(budget.reserve("c", Need(turns=1)), Reserved)
-    budget.settle(first, Need(turns=1))
-    assert budget.reserve("a/other", Need(turns=1)) == Over("turns", "a", 1, 1, 1)
+    assert budget.reserve("a", Amount(turns=1)) == Wait()
+    assert isinstance(budget.reserve("c", Amount(turns=1)), Reserved)
+    budget.settle(first, Amount(turns=1))
+    assert budget.reserve("a/other", Amount(turns=1)) == Over("turns", "a", 1, 1, 1)
 
 
 def test_what_was_spent_before_counts() -> None:
-    before = Spent(turns=3, tokens=90, cost_usd=0.5, tool_calls=2)
+    before = Amount(turns=3, tokens=90, cost_usd=0.5, tool_calls=2)
     budget = Budget(
         Limits(tokens=100),
         {"a": Limits(turns=4)},
@@ -195,12 +194,12 @@ def test_what_was_spent_before_counts() -> None:
         steps_spent={"a": before, "gone": before},
     )
     assert budget.spent == before
-    assert budget.reserve("b", Need(tokens=11)) == Over("tokens", None, 100, 90, 11)
-    found = budget.reserve("a", Need(turns=1, tokens=10))
+    assert budget.reserve("b", Amount(tokens=11)) == Over("tokens", None, 100, 90, 11)
+    found = budget.reserve("a", Amount(turns=1, tokens=10))
     assert isinstance(found, Reserved)
-    budget.settle(found, Need(turns=1, tokens=4))
-    assert budget.spent_by("a") == Spent(turns=4, tokens=94, cost_usd=0.5, tool_calls=2)
-    assert budget.reserve("a", Need(turns=1)) == Over("turns", "a", 4, 4, 1)
+    budget.settle(found, Amount(turns=1, tokens=4))
+    assert budget.spent_by("a") == Amount(turns=4, tokens=94, cost_usd=0.5, tool_calls=2)
+    assert budget.reserve("a", Amount(turns=1)) == Over("turns", "a", 4, 4, 1)
 
 
 @given(st.floats(0, 1000), st.floats(0, 1000))
@@ -286,7 +285,7 @@ def test_a_request_waits_for_those_that_hold_what_it_needs() -> None:
 
 
 def test_a_broken_answer_is_charged_at_its_worst_and_a_refused_request_not_at_all() -> None:
-    async def run() -> list[Spent]:
+    async def run() -> list[Amount]:
         found = meter(Limits(tokens=1000, cost_usd=1.0))
         spent = []
         for begun in (False, True):
@@ -296,11 +295,11 @@ def test_a_broken_answer_is_charged_at_its_worst_and_a_refused_request_not_at_al
             spent.append(found.budget.spent)
         return spent
 
-    assert anyio.run(run) == [Spent(), Spent(tokens=200, cost_usd=0.0002)]
+    assert anyio.run(run) == [Amount(), Amount(tokens=200, cost_usd=0.0002)]
 
 
 def test_what_is_run_in_a_session_counts_for_both_and_is_bounded_by_both() -> None:
-    async def run() -> tuple[list[str], Spent, Spent]:
+    async def run() -> tuple[list[str], Amount, Amount]:
         session = meter(Limits(turns=3, tool_calls=1))
         inner = RunMeter(Budget(Limits(turns=2)), {"m": Rates(1.0, 1.0)}, session)
         (await session.reserve(PLACE, "m", 400, 100)).settle(finish(10, 10))
@@ -326,7 +325,7 @@ def test_what_is_run_in_a_session_counts_for_both_and_is_bounded_by_both() -> No
 
 
 def test_a_request_that_a_session_does_not_allow_for_is_not_held_against_the_run() -> None:
-    async def run() -> tuple[Spent, bool]:
+    async def run() -> tuple[Amount, bool]:
         session = meter(Limits(tokens=300))
         inner = RunMeter(Budget(Limits(tokens=300)), {"m": Rates(1.0, 1.0)}, session)
         held = await session.reserve(PLACE, "m", 400, 100)
@@ -336,4 +335,4 @@ def test_a_request_that_a_session_does_not_allow_for_is_not_held_against_the_run
         (await inner.reserve(PLACE, "m", 400, 150)).close(begun=False)
         return inner.budget.spent, scope.cancelled_caught
 
-    assert anyio.run(run) == (Spent(), True)
+    assert anyio.run(run) == (Amount(), True)

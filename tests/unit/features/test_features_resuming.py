@@ -26,7 +26,7 @@ from aish.core.events import (
     TurnStarted,
     to_line,
 )
-from aish.core.messages import Usage
+from aish.core.messages import Spent, Usage
 from aish.engine.execution.fingerprint import fingerprint
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
@@ -35,7 +35,6 @@ from aish.engine.resume_state import (
     DoneItems,
     ResumeRefusedError,
     ResumeState,
-    SpentBefore,
 )
 from aish.features.resume.differences import check_same, differences, forced
 from aish.features.resume.find import starts
@@ -126,7 +125,7 @@ def test_a_step_that_went_well_is_carried_with_its_calls(tmp_path: Path) -> None
         "files/1",
     )
     assert (bad.kind, bad.arguments, bad.verdict) == ("bad_arguments", "{bad", None)
-    assert done.spent == SpentBefore(1, 7, 3, 0.5, 1, seconds=2.0, known_usd=0.5)
+    assert done.spent == Spent(1, Usage(7, 3), 0.5, 1, seconds=2.0, known_usd=0.5)
     assert done.by_step["note"].turns == 1
     assert (done.last_seq, done.segments) == (9, 1)
 
