@@ -80,8 +80,9 @@ TO_PART = frozenset({"answer", "errors", "matching", "reading", "results"})
 # Modules that one module imports, of the same folder, and no other; and why they are files.
 ALONE = {
     "a row of the table that imports it": """
-        cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/sse_2024.py
-        mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py packs/shell.py
+        cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/inprocess.py
+        mcp/transports/sse_2024.py mcp/transports/stdio.py
+        packs/edit.py packs/fs.py packs/git.py packs/shell.py
         reports/junit.py reports/sarif.py shell/commands/approvals.py shell/commands/attach.py
         shell/commands/conversation.py shell/commands/export.py shell/commands/guide.py
         shell/commands/mcp.py shell/commands/model.py shell/commands/past.py

@@ -319,7 +319,9 @@ _TRIMMED = "context_trimmed"
 
 
 class Window:
-    """`agent.runtime.Bound` by `context` of the file; lives as long as its conversation does.
+    """Keeps a conversation from growing without end, by `context` of the file (L19).
+
+    It lives as long as its conversation does.
 
     `rest` is what a request weighs beside its turns, in bytes.
     """

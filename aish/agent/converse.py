@@ -5,11 +5,12 @@ An answer without tool calls ends it; what that means for its step is decided he
 
 from collections.abc import Mapping
 from dataclasses import field
+from typing import TYPE_CHECKING
 
 from aish.agent import wording
 from aish.agent.assemble import Assembled, assemble
 from aish.agent.conversation import Conversation, Heard
-from aish.agent.runtime import AgentRuntime, Bound, Mask, UsedCall
+from aish.agent.runtime import AgentRuntime, Mask, UsedCall
 from aish.agent.sampling import Sampling
 from aish.agent.tool_round import Round, Wanted, make_legal
 from aish.agent.turn_recorder import request_recorder
@@ -21,6 +22,9 @@ from aish.core.messages import AssistantTurn, History, Usage, add_usage
 from aish.core.protocols import AnswerSchema, Model, ModelRequest
 from aish.core.text import for_line, safe_utf8
 from aish.core.tools import Tool, ToolCall
+
+if TYPE_CHECKING:
+    from aish.agent.compaction import Window
 
 _SHOWN = 400
 
@@ -110,7 +114,7 @@ class Ask:
     schema: AnswerSchema | None = None
     place: Place = field(default_factory=Place)
     rounds: int = 0
-    bound: Bound | None = None
+    bound: "Window | None" = None
     heard: Heard | None = None
 
 

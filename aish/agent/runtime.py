@@ -4,16 +4,13 @@ Tokens and money are added up so that unknown stays unknown (quirk 34, B10).
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
 
-from aish.agent.conversation import Conversation
 from aish.agent.result_limit import Spans, no_spans
 from aish.config.model import LoopLimits, OnDenied
-from aish.core.events import Failure, Verdict
+from aish.core.events import Verdict
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.messages import Usage
-from aish.core.protocols import Clock, Emit, Every, Meter, ModelRequest, Tools
+from aish.core.protocols import Clock, Emit, Every, Meter, Tools
 from aish.core.tools import Media, ResultKind
 from aish.policy.gate import Gate
 from aish.system.clock import call_every
@@ -53,27 +50,6 @@ class AgentRuntime:
     tells_cut_off: bool = False
     mask: Mask = str
     spans: Spans = no_spans
-
-
-class Bound(Protocol):
-    """Keeps a conversation from growing without end (L19): a `agent.compaction.Window`."""
-
-    async def fit(
-        self, request: ModelRequest, conversation: Conversation, runtime: AgentRuntime
-    ) -> Failure | None:
-        """Shorten the conversation if `request`, which is its next, would be too long.
-
-        A failure says that it still is.
-        """
-        ...
-
-    def heard(self, request: ModelRequest, usage: Usage) -> None:
-        """Take what the endpoint counted in the request that was just answered."""
-        ...
-
-    def spent(self) -> Usage | None:
-        """What it has used for that itself since this was asked last."""
-        ...
 
 
 @frozen

@@ -2,15 +2,14 @@
 
 import gc
 from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import anyio
 
 from aish.cli.boundary import say
-from aish.cli.earlier import Before
 from aish.cli.loading import Given, run_options
 from aish.cli.masks import register_masks
 from aish.cli.option_groups import (
@@ -36,53 +35,15 @@ from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import require_stdin
-from aish.engine.plan.plan import Plan, Played, make_plan
+from aish.engine.plan.plan import Plan, make_plan
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder, resume_words
 from aish.engine.steps.context import OpenCarrier
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from aish.engine.resume_state import ResumeState
-
-
-class Film(Played, Protocol):
-    """A cassette to be played or recorded, a `CassetteSession`: imported if needed."""
-
-    def opened(
-        self, plan: Plan, options: RunOptions, folder: RunFolder, clock: Clock
-    ) -> AbstractContextManager[Recorder]:
-        """The tape of the run."""
-        ...
-
-
-class AnyResumption(Protocol):
-    """A run that is gone on with, `cli.resuming.Resumption`: its room is imported if needed."""
-
-    @property
-    def shard(self) -> Shard | None:
-        """Which part of the items it has."""
-        ...
-
-    def filled(self, given: Given) -> Given:
-        """What the command line gives, with what the run was given when it was begun."""
-        ...
-
-    def carried(self, plan: Plan, options: RunOptions) -> "ResumeState":
-        """What is done of the run."""
-        ...
-
-    def folder(self, plan: Plan) -> RunFolder:
-        """The folder of the run."""
-        ...
-
-    def go_on(self) -> Before:
-        """What the sinks begin with."""
-        ...
-
-    def show_again(self, plan: Plan, shape: Shape, clock: Clock, *, quiet: bool) -> int:
-        """Print the result of a run that has ended well; the exit code."""
-        ...
+    from aish.cli.resuming import Resumption
+    from aish.features.recording.session import CassetteSession
 
 
 @frozen
@@ -100,7 +61,7 @@ class Asked:
     spreading: Spreading = Spreading()
 
 
-def run_pipeline(pipeline: Pipeline, asked: Asked, film: Film | None) -> int:
+def run_pipeline(pipeline: Pipeline, asked: Asked, film: "CassetteSession | None") -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
     require_steps(pipeline)
     telling = asked.telling
@@ -176,7 +137,9 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
     return f"hint: `{command}` resumes the run"
 
 
-def _cluster(asked: Asked, film: Film | None) -> Callable[[RunFolder], OpenCarrier | None]:
+def _cluster(
+    asked: Asked, film: "CassetteSession | None"
+) -> Callable[[RunFolder], OpenCarrier | None]:
     """What runs items elsewhere, if that is wanted: its room is imported only then."""
     if asked.spreading == Spreading():
         return lambda _: None
@@ -191,8 +154,8 @@ def _cluster(asked: Asked, film: Film | None) -> Callable[[RunFolder], OpenCarri
 
 
 def _resumption(
-    pipeline: Pipeline, asked: Asked, film: Film | None, stack: ExitStack
-) -> AnyResumption | None:
+    pipeline: Pipeline, asked: Asked, film: "CassetteSession | None", stack: ExitStack
+) -> "Resumption | None":
     """The run that is gone on with, if one is: its room is imported only then."""
     if asked.resuming == Resuming():
         return None
@@ -204,7 +167,7 @@ def _resumption(
     return resumption(pipeline, asked.resuming, asked.filling, place, stack, shard)
 
 
-def _options(pipeline: Pipeline, asked: Asked, resumed: AnyResumption | None) -> RunOptions:
+def _options(pipeline: Pipeline, asked: Asked, resumed: "Resumption | None") -> RunOptions:
     filling, ruling = asked.filling, asked.ruling
     given = Given(
         filling.inputs, filling.inputs_file, asked.model or filling.model, ruling.broad_root

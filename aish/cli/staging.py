@@ -1,7 +1,7 @@
 """Where a run puts calls that a rule stages, and what is said of them (B16)."""
 
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from aish.cli.boundary import say
 from aish.cli.writable import check_writable
@@ -9,22 +9,9 @@ from aish.core.errors import UsageError
 from aish.core.phrases import counted
 from aish.engine.plan.plan import Plan, stages_calls
 from aish.engine.run_folder import RunFolder
-from aish.output.event_log import Sink
-from aish.policy.gate import Staging
 
-
-class Book(Sink, Staging, Protocol):
-    """A `staging.StagingQueue`: most files stage nothing, and import nothing of that room."""
-
-    @property
-    def count(self) -> int:
-        """How many calls wait for review."""
-        ...
-
-    @property
-    def shown(self) -> str:
-        """Its file, as a person would type it."""
-        ...
+if TYPE_CHECKING:
+    from aish.features.staging.queue import StagingQueue
 
 
 def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
@@ -42,7 +29,7 @@ def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
         )
 
 
-def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> Book | None:
+def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> "StagingQueue | None":
     """Where the staged calls of a run go; `None` where no rule stages any.
 
     Raises:
@@ -55,7 +42,7 @@ def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> Book | None:
     return open_queue(plan, folder, wanted)
 
 
-def tell_of(book: Book) -> None:
+def tell_of(book: "StagingQueue") -> None:
     """Say what waits for review, and what to do about it."""
     if book.count:
         verb = "waits" if book.count == 1 else "wait"

@@ -9,7 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 import anyio
 import httpx
@@ -20,6 +20,9 @@ from aish.core.messages import Delta
 from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
 from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
 from aish.net.http import DirectTransport, remember_absence, tls_context
+
+if TYPE_CHECKING:
+    from aish.wire.chat.decode import ChatDecoder
 
 
 class Closed(Protocol):
@@ -164,33 +167,6 @@ class BodyBuffer:
         if not self._chunks:
             self._room.set()
         return data
-
-
-class Reader(Protocol):
-    """Makes deltas of the bytes of an answer: `wire.chat.decode.ChatDecoder`."""
-
-    @property
-    def progress(self) -> int:
-        """Changes when the answer grows."""
-        ...
-
-    @property
-    def done(self) -> bool:
-        """Whether nothing more can come."""
-        ...
-
-    @property
-    def complete(self) -> bool:
-        """Whether the answer is over, so that a broken connection is no loss."""
-        ...
-
-    def feed(self, chunk: bytes) -> list[Delta]:
-        """Take some bytes."""
-        ...
-
-    def close(self) -> list[Delta]:
-        """Take the end of the body."""
-        ...
 
 
 _SOON = 1.0
@@ -360,7 +336,7 @@ class Exchange:
                 failure = too_late(self._watch.expired, self._entry)
             self._intake.end(failure)
 
-    async def deltas(self, reader: Reader) -> list[Delta]:
+    async def deltas(self, reader: "ChatDecoder") -> list[Delta]:
         """What the reader makes of what has come, at least one delta; none at the end.
 
         Raises:
@@ -404,7 +380,7 @@ class Exchange:
         finally:
             await response.aclose()
 
-    async def _take(self, reader: Reader) -> bytes:
+    async def _take(self, reader: "ChatDecoder") -> bytes:
         try:
             return await self._intake.take()
         except AttemptError:

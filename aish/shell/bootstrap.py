@@ -24,9 +24,9 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resources.resources import Toolbox, open_toolbox
 from aish.engine.resources.servers import LiveServers, open_live_servers
-from aish.engine.resources.toolbox import Servers
 from aish.engine.run_folder import RunsPlace
 from aish.features.recording.session import CassetteChoice, load_session, open_recorder
+from aish.mcp.client.registry import Registry
 from aish.mcp.client.server_requests import Elicit
 from aish.shell.cancellation import Interrupts
 from aish.shell.commands.catalogue import COMMANDS
@@ -121,7 +121,7 @@ async def _opened(
     @asynccontextmanager
     async def servers(
         plan: Plan, environment: RunEnvironment, reaper: Reaper
-    ) -> AsyncGenerator[Servers]:
+    ) -> AsyncGenerator[Registry]:
         settled = _Settled(environment.emit, desk.lines)
         async with open_live_servers(
             plan, environment, reaper, desk.person.elicit, settled

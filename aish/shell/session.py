@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Protocol
 
 from aish.agent.compaction import last_question
 from aish.agent.conversation import Conversation
-from aish.agent.runtime import Bound
 from aish.agent.turn_recorder import TurnRecorder
 from aish.config.model import ServerEntry
 from aish.core.errors import AishError, ExitCode, StepFailedError, UsageError, did_you_mean
@@ -33,7 +32,6 @@ from aish.engine.plan.plan import Plan
 from aish.engine.records import StepRecord
 from aish.engine.resources.resources import Toolbox, open_models
 from aish.engine.resources.servers import LiveServers
-from aish.engine.resources.toolbox import Servers
 from aish.engine.run_folder import RunFolder, RunsPlace
 from aish.models.throttle import Throttles
 from aish.shell.autonomous import Norris
@@ -108,7 +106,7 @@ Aside = Callable[[Callable[[], Coroutine[None, None, None]]], None]
 class Offers:
     """The resources and prompts of servers, as they were when they were asked for last."""
 
-    def __init__(self, registry: Servers, aside: Aside, refresh: Callable[[], None]) -> None:
+    def __init__(self, registry: "Registry", aside: Aside, refresh: Callable[[], None]) -> None:
         self._registry = registry
         self._aside = aside
         self._refresh = refresh
@@ -136,7 +134,9 @@ class Offers:
 
 
 if TYPE_CHECKING:
+    from aish.agent.compaction import Window
     from aish.engine.resume_state import ResumeState
+    from aish.mcp.client.registry import Registry
 
 OutletsFor = Callable[[Plan, RunFolder, Clock], AbstractContextManager[Emit]]
 """Shows another run here, with a journal of its own."""
@@ -248,7 +248,7 @@ class Session:
         """Why lines could not be done at all."""
         self.seconds = 0.0
         """How long answers took; a session's `limits.time` counts nothing else."""
-        self.bound: Bound | None = None
+        self.bound: Window | None = None
         self.lines = 0
 
     def begin(
@@ -373,7 +373,7 @@ class Session:
             told = "a key was pressed: norris is off"
             self.emit(Notice(self.heard.place, "warning", "norris", told))
 
-    async def bounded(self) -> Bound | None:
+    async def bounded(self) -> "Window | None":
         """What keeps the conversation from growing without end, where the file wants that."""
         context = self.open.plan.pipeline.context
         if context.max_tokens is None or self.bound is not None:

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
@@ -22,6 +22,9 @@ from aish.shell.outputs import Lost, Outlets, Told, open_outlets
 from aish.system.clock import SystemClock
 from aish.system.files import config_folder, state_folder
 from aish.system.secrets.secrets import Secrets
+
+if TYPE_CHECKING:
+    from aish.shell.resume import Earlier
 
 NAME = "aish.yaml"
 SHELF = "sessions"
@@ -63,24 +66,6 @@ class Wanted:
     resume: str | None = None
 
 
-class AnyEarlier(Protocol):
-    """A session that is gone on with, `earlier.Earlier`: its room is imported only then."""
-
-    @property
-    def folder(self) -> RunFolder:
-        """The session's folder."""
-        ...
-
-    @property
-    def last_seq(self) -> int:
-        """The number of the last record of its journal."""
-        ...
-
-    def go_on(self) -> Sink:
-        """The journal, to be appended to."""
-        ...
-
-
 @frozen
 class Stage:
     """A session that has not begun; `stack` closes what is open, and whatever is opened later."""
@@ -95,7 +80,7 @@ class Stage:
     outlets: Outlets
     clock: Clock
     stack: ExitStack
-    earlier: AnyEarlier | None
+    earlier: "Earlier | None"
 
 
 def open_stage(
@@ -116,7 +101,7 @@ def open_stage(
     """
     clock, told = SystemClock(), wanted.told
     place = sessions_place(plan.pipeline.file, wanted.run_dir)
-    earlier: AnyEarlier | None = None
+    earlier: Earlier | None = None
     if resume is not None:
         from aish.shell.resume import find_earlier
 

@@ -10,11 +10,15 @@ from typing import Any
 import anyio
 
 from aish.config.model import ServerEntry, ServerTimeout
+from aish.core.json import JsonObject, JsonValue
 from aish.core.protocols import Progress, Sampler
 from aish.core.tools import ToolName, ToolResult
 from aish.mcp.client.registry import Registry, open_registry
 from aish.mcp.transports.adapter import CassetteAdapter
 from aish.mcp.transports.settings import ServerConnection
+from aish.packs.framework.pack import PackTool
+from aish.packs.framework.server import Pack
+from aish.packs.results import Answer
 from aish.system.process.child import child_environment
 from aish.system.process.reaper import Reaper
 
@@ -142,3 +146,35 @@ def play(
 
 def aliases(connections: Sequence[ServerConnection]) -> list[str]:
     return [connection.entry.alias for connection in connections]
+
+
+class TwinPack(Pack):
+    """A pack in memory, of `read`, its older name `old_read`, and `bug`."""
+
+    def __init__(self) -> None:
+        found = (_pack_tool("read"), _pack_tool("old_read", older_of="read"), _pack_tool("bug"))
+        super().__init__({one.name: one for one in found}, None)
+
+    async def call(self, name: str, arguments: JsonObject) -> dict[str, JsonValue]:
+        if name == "bug":
+            raise ZeroDivisionError("oops")
+        text = f"{name} {dict(arguments)}"
+        return {"content": [{"type": "text", "text": text}], "isError": name == "old_read"}
+
+
+def _pack_tool(name: str, older_of: str = "") -> PackTool:
+    async def function() -> Answer:
+        await anyio.lowlevel.checkpoint()
+        raise AssertionError("the pack answers itself")
+
+    return PackTool(
+        name,
+        "does it",
+        {},
+        None,
+        {"readOnlyHint": True},
+        parallel=True,
+        unlisted=bool(older_of),
+        function=function,
+        older_of=older_of,
+    )

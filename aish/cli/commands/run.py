@@ -1,5 +1,7 @@
 """`aish run FILE`: the main job."""
 
+from typing import TYPE_CHECKING
+
 from aish.cli.loading import load
 from aish.cli.option_groups import (
     Batching,
@@ -13,9 +15,12 @@ from aish.cli.option_groups import (
     Writing,
 )
 from aish.cli.options import FileArgument
-from aish.cli.running import Asked, Film, run_pipeline
+from aish.cli.running import Asked, run_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from aish.features.recording.session import CassetteSession
 
 
 def command(
@@ -54,7 +59,7 @@ def command(
     return run_pipeline(pipeline, asked, _film(pipeline, taping))
 
 
-def _film(pipeline: Pipeline, taping: Taping) -> Film | None:
+def _film(pipeline: Pipeline, taping: Taping) -> "CassetteSession | None":
     if taping == Taping():
         return None
     from aish.cli.taping import reel_of

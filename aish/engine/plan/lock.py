@@ -10,7 +10,6 @@ from dataclasses import replace
 from hashlib import sha256
 from json import JSONDecodeError
 from pathlib import Path
-from typing import Protocol
 
 from aish.config.documents import parse_json
 from aish.config.model import Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
@@ -18,6 +17,7 @@ from aish.config.text_file import UnreadableError, read_text
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.json import JsonValue, canonical
 from aish.core.phrases import first_of, shorten
+from aish.core.protocols import Tools
 from aish.core.text import for_line, suspicious
 from aish.core.text_diff import changed_lines
 from aish.core.tools import Tool, ToolName
@@ -134,18 +134,6 @@ def _problem(path: Path, message: str, hint: str | None) -> Problem:
     return Problem(Position(str(path), 1, 1), "", message, hint)
 
 
-class Offering(Protocol):
-    """Open servers, as far as it matters what tools they have."""
-
-    def listed(self) -> tuple[Tool, ...]:
-        """Every tool that is shown."""
-        ...
-
-    def by_name(self, name: ToolName) -> Tool | None:
-        """The tool of that name, shown or not."""
-        ...
-
-
 def declared(pipeline: Pipeline, secrets: Secrets) -> Lock:
     """The pins of what the file says, servers without their tools."""
     prompts = {step.id: _prompt(step) for step in pipeline.steps if isinstance(step, PromptStep)}
@@ -236,7 +224,7 @@ def names_of(entry: ServerEntry, pin: ServerPin) -> dict[str, str]:
     }
 
 
-def everything(tools: Offering, pipeline: Pipeline) -> tuple[Tool, ...]:
+def everything(tools: Tools, pipeline: Pipeline) -> tuple[Tool, ...]:
     """What is listed, and what of ours can only be called by an older name (K2)."""
     listed = tools.listed()
     here = {tool.name for tool in listed}

@@ -5,6 +5,7 @@ is said at once, and stays out for the rest of the run, whatever the server says
 """
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 from aish.core.errors import AishError, LockDiffersError
 from aish.core.events import NOWHERE, Level, Notice
@@ -20,7 +21,6 @@ from aish.engine.plan.lock import (
     summary,
 )
 from aish.engine.plan.plan import Plan
-from aish.engine.resources.toolbox import Servers
 from aish.policy.lock import (
     Difference,
     Lock,
@@ -30,6 +30,9 @@ from aish.policy.lock import (
     stale_differences,
     tool_difference,
 )
+
+if TYPE_CHECKING:
+    from aish.mcp.client.registry import Registry
 
 
 class LockWatch:
@@ -43,7 +46,7 @@ class LockWatch:
         self._pipeline = plan.pipeline
         self._enforced = plan.lock_mode == "enforce"
         self._emit = emit
-        self._offering: Servers | None = None
+        self._offering: Registry | None = None
         self._models = plan.models if plan.steps else self._now.models if plan.models else ()
         self._servers: dict[str, Difference] = {}
         self._asked: list[Difference] = []
@@ -70,7 +73,7 @@ class LockWatch:
                 self._say(found)
         self.require()
 
-    def hold(self, offering: Servers) -> None:
+    def hold(self, offering: "Registry") -> None:
         """Compare what servers offer with the pins; from now on by `look_again` too."""
         self._offering = offering
         offering.hold_to(self.look_again, self.offers)

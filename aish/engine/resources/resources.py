@@ -6,6 +6,7 @@ Rooms that many runs do not need (servers, embedded models) are imported by thos
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from dataclasses import field, replace
+from typing import TYPE_CHECKING
 
 from aish.agent.result_limit import no_spans
 from aish.agent.runtime import AgentRuntime
@@ -19,7 +20,7 @@ from aish.engine.environment import RunEnvironment
 from aish.engine.limits import PlanMeter
 from aish.engine.plan.credentials import ResolvedModel
 from aish.engine.plan.plan import Plan
-from aish.engine.resources.toolbox import AllTools, LocalCommands, Servers, Watch
+from aish.engine.resources.toolbox import AllTools, LocalCommands
 from aish.models.client import open_model
 from aish.models.fallback import with_fallbacks
 from aish.models.retry import RetryTiming
@@ -30,9 +31,13 @@ from aish.system.process.reaper import Reaper
 from aish.system.schema.check import SchemaProblem, check_any
 from aish.system.schema.client import SchemaWorker
 
+if TYPE_CHECKING:
+    from aish.engine.resources.lock_watch import LockWatch
+    from aish.mcp.client.registry import Registry
+
 _UNFIT = SchemaProblem((), "does not fit where it holds a secret", "type")
 
-OpenServers = Callable[[Plan, RunEnvironment, Reaper], AbstractAsyncContextManager[Servers]]
+OpenServers = Callable[[Plan, RunEnvironment, Reaper], AbstractAsyncContextManager["Registry"]]
 """What opens the servers of a plan: `engine.resources.servers.open_servers`, or a session's own."""
 
 
@@ -80,7 +85,7 @@ async def open_toolbox(
     async with AsyncExitStack() as stack:
         reaper = Reaper()
         stack.callback(reaper.close)
-        registry: Servers | None = None
+        registry: Registry | None = None
         watch = _watch(plan, environment)
         if plan.servers and servers is None:
             from aish.engine.resources.servers import open_servers as servers
@@ -179,7 +184,7 @@ def require_lock(tools: AllTools) -> None:
         raise error
 
 
-def _watch(plan: Plan, environment: RunEnvironment) -> Watch | None:
+def _watch(plan: Plan, environment: RunEnvironment) -> "LockWatch | None":
     if plan.lock is None:
         return None
     from aish.engine.resources.lock_watch import begun_watch

@@ -4,14 +4,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from aish.config.model import PLATFORM_SHELL
-from aish.core.errors import AishError, StepFailedError, UsageError
-from aish.core.events import ServerInfo
+from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.protocols import Progress, Sampler, Tools
+from aish.core.protocols import Progress, Sampler
 from aish.core.tools import (
     Annotations,
     Capability,
@@ -148,6 +147,11 @@ def argv_of(arguments: JsonObject) -> tuple[str, ...]:
     return tuple(str(word) for word in words)
 
 
+if TYPE_CHECKING:
+    from aish.engine.resources.lock_watch import LockWatch
+    from aish.mcp.client.registry import Registry
+
+
 class Offers(Protocol):
     """What servers offer beside tools (M12)."""
 
@@ -180,51 +184,6 @@ class Offers(Protocol):
         ...
 
 
-class Servers(Tools, Offers, Protocol):
-    """What the servers offer, and how each server is."""
-
-    @property
-    def servers(self) -> tuple[ServerInfo, ...]:
-        """One row a server, in the order of the file."""
-        ...
-
-    def hold_to(self, hear: Callable[[], None], offers: Callable[[Tool], bool]) -> None:
-        """Call `hear` each time a server has changed its tools, and only tools it `offers`."""
-        ...
-
-    def left_out(self, name: ToolName) -> str | None:
-        """Why a tool that its server lists is not offered, if that is so."""
-        ...
-
-
-class Watch(Protocol):
-    """What keeps tools out: a `engine.resources.lock_watch.LockWatch`."""
-
-    def offers(self, tool: Tool) -> bool:
-        """Whether a tool is as it was pinned."""
-        ...
-
-    def withdrawn(self, name: ToolName) -> str | None:
-        """Why a tool may not be called, if so."""
-        ...
-
-    def hold(self, offering: Servers) -> None:
-        """Compare what the servers offer."""
-        ...
-
-    def error(self) -> AishError | None:
-        """What ends the run, if something does."""
-        ...
-
-    def kept_out(self) -> tuple[str, ...]:
-        """What is not offered, a sentence for each."""
-        ...
-
-    def refusal(self, message: str) -> AishError:
-        """An error about the lock."""
-        ...
-
-
 @frozen
 class AllTools:
     """`core.protocols.Tools` and `Offers` over the servers, if there are any, and local commands.
@@ -232,9 +191,9 @@ class AllTools:
     What `watch` keeps out is not listed, has no name, and is not called (P8).
     """
 
-    servers: Servers | None
+    servers: "Registry | None"
     local: LocalCommands
-    watch: Watch | None = None
+    watch: "LockWatch | None" = None
 
     def of_step(self, step: str) -> "AllTools":
         """The same, with the local commands of a step."""
@@ -316,7 +275,7 @@ class AllTools:
         """The messages of a server's prompt; fails as `Offers.read_resource` does."""
         return await self._server(server).get_prompt(server, name, arguments)
 
-    def _server(self, alias: str) -> Servers:
+    def _server(self, alias: str) -> "Registry":
         if self.servers is None:
             raise UsageError("there is no such server", where=f"mcp server `{alias}`")
         return self.servers

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Attachment
@@ -10,8 +9,9 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.frozen import frozen
 from aish.core.phrases import backticked
 from aish.core.text import for_line, safe_utf8
-from aish.core.tools import Capability, Media, Part, Resource
+from aish.core.tools import Media, Part
 from aish.engine.plan.uris import is_uri, matches
+from aish.engine.resources.toolbox import Offers
 from aish.templates.project_file import ProjectFileError, project_file
 
 _LARGEST = 20 * 1024 * 1024
@@ -35,22 +35,6 @@ _KINDS = {
 }
 
 
-class AttachmentSource(Protocol):
-    """Servers, as far as they have resources: `engine.resources.toolbox.Offers`."""
-
-    async def declaring(self, capability: Capability) -> tuple[str, ...]:
-        """The servers that say that they have any."""
-        ...
-
-    async def resources(self) -> tuple[Resource, ...]:
-        """The resources of all servers that have any, templates among them."""
-        ...
-
-    async def read_resource(self, server: str, uri: str) -> tuple[Part, ...]:
-        """What is in a resource."""
-        ...
-
-
 @frozen
 class Attached:
     """What a user turn begins with: text, and the pictures that it names."""
@@ -61,7 +45,7 @@ class Attached:
 
 async def attachment(
     wanted: Attachment,
-    servers: AttachmentSource | None,
+    servers: Offers | None,
     folder: Path,
     limit: int,
     *,
@@ -138,7 +122,7 @@ def _picture(data: bytes) -> str | None:
     return next((kind for start, kind in _SIGNATURES if data.startswith(start)), None)
 
 
-async def _resource(wanted: Attachment, servers: AttachmentSource | None) -> tuple[Part, ...]:
+async def _resource(wanted: Attachment, servers: Offers | None) -> tuple[Part, ...]:
     if servers is None:
         raise StepFailedError(f"no server is declared to read `{wanted.ref}` from")
     server = wanted.server or await _server_of(wanted.ref, servers)
@@ -151,7 +135,7 @@ async def _resource(wanted: Attachment, servers: AttachmentSource | None) -> tup
     return parts
 
 
-async def _server_of(uri: str, servers: AttachmentSource) -> str:
+async def _server_of(uri: str, servers: Offers) -> str:
     """The server that has a resource: who lists it, whose template it fits, or the only one."""
     able = await servers.declaring("resources")
     if not able:

@@ -2,10 +2,10 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from aish.agent.conversation import Conversation, Heard, add_system
 from aish.agent.converse import Ask, converse
-from aish.agent.runtime import Bound
 from aish.agent.turn_recorder import TurnRecorder, request_recorder
 from aish.config.model import Prompt, PromptStep, Step
 from aish.core.errors import StepFailedError
@@ -21,6 +21,9 @@ from aish.engine.steps.context import EXIT_OF_STATUS, StepContext
 from aish.engine.steps.structured_output import Answered, answer
 from aish.policy.rules import matches_tool
 from aish.templates.render import render
+
+if TYPE_CHECKING:
+    from aish.agent.compaction import Window
 
 
 def continued(step: Step) -> str | None:
@@ -104,7 +107,7 @@ async def run_prompt(step: PromptStep, stage: StepContext) -> StepRecord:
     return replace(record, history=tuple(ask.history.turns)) if kept else record
 
 
-def _bound(step: PromptStep, stage: StepContext) -> Bound | None:
+def _bound(step: PromptStep, stage: StepContext) -> "Window | None":
     """What keeps the conversation from growing without end, where the file wants that (L19)."""
     if step.context.max_tokens is None:
         return None

@@ -1,8 +1,7 @@
 """The turns that a prompt step opens with, where servers or files have a part in them (M12)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
-from typing import Protocol
 
 from aish.agent.result_limit import can_be_attached, describe
 from aish.config.model import Prompt, PromptStep, ServerPrompt
@@ -10,6 +9,7 @@ from aish.core.errors import StepFailedError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
 from aish.core.text import safe_utf8
 from aish.core.tools import PromptMessage
+from aish.engine.resources.toolbox import Offers
 from aish.engine.steps.attachments import attachment, joined, refuse_long
 from aish.engine.steps.context import StepContext
 from aish.templates.render import render
@@ -17,18 +17,8 @@ from aish.templates.render import render
 Turns = tuple[UserTurn | AssistantTurn, ...]
 
 
-class Prompter(Protocol):
-    """Servers, as far as they have prompts: `engine.resources.toolbox.Offers`."""
-
-    async def get_prompt(
-        self, server: str, name: str, arguments: Mapping[str, str]
-    ) -> tuple[PromptMessage, ...]:
-        """The messages of a server's prompt."""
-        ...
-
-
 async def prompt_turns(
-    prompt: ServerPrompt, servers: Prompter | None, limit: int, *, sees_images: bool
+    prompt: ServerPrompt, servers: Offers | None, limit: int, *, sees_images: bool
 ) -> Turns:
     """The turns of a prompt, a user's first and last; its arguments are no templates here.
 

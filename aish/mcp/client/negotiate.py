@@ -8,14 +8,20 @@ that agrees is taken. A pinned revision is asked for directly.
 
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Protocol
 
 import anyio
 
 from aish.config.model import ProtocolChoice
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.mcp.client.channel import BEFORE_AGREEMENT, CLIENT_INFO, HANDSHAKE, MODERN, Dialect
+from aish.mcp.client.channel import (
+    BEFORE_AGREEMENT,
+    CLIENT_INFO,
+    HANDSHAKE,
+    MODERN,
+    Channel,
+    Dialect,
+)
 from aish.mcp.protocol.failures import (
     HEADER_MISMATCH,
     MISSING_CAPABILITY,
@@ -45,24 +51,8 @@ class Agreement:
         return isinstance(tools, dict) and tools.get("listChanged") is True
 
 
-class Speaker(Protocol):
-    """What negotiation needs of a `Channel`."""
-
-    async def open(self) -> None:
-        """Reach the server again."""
-        ...
-
-    async def ask(self, method: str, params: JsonObject, dialect: Dialect) -> JsonObject:
-        """The result of a request."""
-        ...
-
-    async def tell(self, method: str, dialect: Dialect) -> None:
-        """Send a notification."""
-        ...
-
-
 async def negotiate(
-    speaker: Speaker,
+    speaker: Channel,
     choice: ProtocolChoice,
     capabilities: JsonObject,
     *,
@@ -96,7 +86,7 @@ async def negotiate(
     return found
 
 
-async def handshake(speaker: Speaker, version: str, capabilities: JsonObject) -> Agreement:
+async def handshake(speaker: Channel, version: str, capabilities: JsonObject) -> Agreement:
     """Agree with a server of the handshake era.
 
     Raises:
@@ -107,12 +97,12 @@ async def handshake(speaker: Speaker, version: str, capabilities: JsonObject) ->
     return agreement
 
 
-async def _confirm(speaker: Speaker, agreement: Agreement) -> None:
+async def _confirm(speaker: Channel, agreement: Agreement) -> None:
     """Tell a server of the handshake era that it may begin."""
     await speaker.tell("notifications/initialized", agreement.dialect)
 
 
-async def _greet(speaker: Speaker, version: str, capabilities: JsonObject, sent: str) -> Agreement:
+async def _greet(speaker: Channel, version: str, capabilities: JsonObject, sent: str) -> Agreement:
     """The agreement with a server of the handshake era, which is still to be told of it."""
     try:
         result = await _initialize(speaker, version, capabilities)
@@ -130,7 +120,7 @@ async def _greet(speaker: Speaker, version: str, capabilities: JsonObject, sent:
     )
 
 
-async def _initialize(speaker: Speaker, version: str, capabilities: JsonObject) -> JsonObject:
+async def _initialize(speaker: Channel, version: str, capabilities: JsonObject) -> JsonObject:
     params: JsonObject = {
         "protocolVersion": version,
         "capabilities": capabilities,
@@ -144,7 +134,7 @@ class _Race:
 
     def __init__(
         self,
-        speaker: Speaker,
+        speaker: Channel,
         greet: Callable[[], Awaitable[Agreement]],
         notice: Callable[[str, str], None],
     ) -> None:
@@ -217,7 +207,7 @@ class _Race:
         return await self._greet()
 
 
-async def _discover(speaker: Speaker, *, may_be_left: bool = False) -> Agreement | None:
+async def _discover(speaker: Channel, *, may_be_left: bool = False) -> Agreement | None:
     """The agreement with a stateless server, `None` where the server is of the handshake era.
 
     `may_be_left`: in a replay the question may be one that was left without an answer.
@@ -239,7 +229,7 @@ async def _discover(speaker: Speaker, *, may_be_left: bool = False) -> Agreement
     return None
 
 
-async def _ask_discover(speaker: Speaker, version: str, *, again: bool) -> Agreement | None:
+async def _ask_discover(speaker: Channel, version: str, *, again: bool) -> Agreement | None:
     """Ask in the dialect of a revision, and once more in one that the answer names."""
     capabilities: JsonObject = {}
     try:

@@ -3,8 +3,7 @@
 The twin in memory of the other transports: it ships, and costs next to nothing.
 """
 
-from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from aish.core.json import JsonObject
 from aish.mcp.protocol.convert import OLDER_OF, PARALLEL, UNLISTED
@@ -12,62 +11,9 @@ from aish.mcp.protocol.failures import INTERNAL_ERROR, INVALID_PARAMS, METHOD_NO
 from aish.mcp.protocol.messages import Answer, json_object
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing, hears_already
 
-
-class PackTool(Protocol):
-    """A tool of a pack, as `packs` builds it."""
-
-    @property
-    def name(self) -> str:
-        """Its name inside the pack."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """What it does."""
-        ...
-
-    @property
-    def input_schema(self) -> JsonObject:
-        """The schema of its arguments."""
-        ...
-
-    @property
-    def output_schema(self) -> JsonObject | None:
-        """The schema of its structured result."""
-        ...
-
-    @property
-    def annotations(self) -> JsonObject:
-        """Its annotations, spelled as in MCP."""
-        ...
-
-    @property
-    def parallel(self) -> bool:
-        """Whether it may run beside others (L16)."""
-        ...
-
-    @property
-    def unlisted(self) -> bool:
-        """Whether it is an older name that models are not shown (K2)."""
-        ...
-
-    @property
-    def older_of(self) -> str:
-        """The name that models are shown instead, empty where that is this one."""
-        ...
-
-
-class Pack(Protocol):
-    """An open pack: what this room needs of `packs`."""
-
-    @property
-    def tools(self) -> Mapping[str, PackTool]:
-        """The tools by name, unlisted ones included."""
-        ...
-
-    async def call(self, name: str, arguments: JsonObject) -> JsonObject:
-        """A `CallToolResult`."""
-        ...
+if TYPE_CHECKING:
+    from aish.packs.framework.pack import PackTool
+    from aish.packs.framework.server import Pack
 
 
 class InProcess:
@@ -77,7 +23,7 @@ class InProcess:
     has_session = False
     listen = staticmethod(hears_already)
 
-    def __init__(self, pack: Pack) -> None:
+    def __init__(self, pack: "Pack") -> None:
         self._pack = pack
 
     async def open(self, inbox: Inbox) -> None:
@@ -117,7 +63,7 @@ class InProcess:
             raise RpcError(INTERNAL_ERROR, f"the tool failed unexpectedly: {text}") from error
 
 
-def _listed(tool: PackTool) -> JsonObject:
+def _listed(tool: "PackTool") -> JsonObject:
     """A tool as `tools/list` has it, with marks that only a pack of ours may set."""
     listed: dict[str, Any] = {
         "name": tool.name,

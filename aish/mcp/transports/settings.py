@@ -5,7 +5,7 @@ How long one waits for a server's answer (M9).
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import field
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import urlsplit
 
 import anyio
@@ -13,7 +13,9 @@ import anyio
 from aish.config.model import ServerEntry
 from aish.core.frozen import frozen
 from aish.mcp.protocol.failures import LeftError, TransportError
-from aish.mcp.transports.inprocess import Pack
+
+if TYPE_CHECKING:
+    from aish.packs.framework.server import Pack
 
 
 @frozen
@@ -28,7 +30,7 @@ class ServerConnection:
     entry: ServerEntry
     token: str | None = None
     child_env: Mapping[str, str] = field(default_factory=dict)
-    pack: Pack | None = None
+    pack: "Pack | None" = None
     let_go: Callable[[], Awaitable[None]] | None = None
 
     @property

@@ -10,7 +10,7 @@ import pytest
 from aish.config.model import Attachment, ServerPrompt
 from aish.core.errors import AishError, StepFailedError, UnavailableError, UsageError
 from aish.core.messages import AssistantTurn, UserTurn
-from aish.core.tools import Capability, Media, Part, PromptMessage, Resource
+from aish.core.tools import Capability, Media, Part, PromptMessage, Resource, ServerPromptInfo
 from aish.engine.steps.attachments import Attached, attachment
 from aish.engine.steps.prompt_inputs import Turns, prompt_turns
 
@@ -42,6 +42,9 @@ class Desk:
         if isinstance(found, AishError):
             raise found
         return tuple(found)
+
+    async def prompts(self) -> tuple[ServerPromptInfo, ...]:
+        raise AssertionError("a step names its prompt")
 
     async def get_prompt(
         self, server: str, name: str, arguments: Mapping[str, str]

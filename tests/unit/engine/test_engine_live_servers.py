@@ -22,8 +22,8 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan, load_checked, make_plan
 from aish.engine.resources.resources import Toolbox, open_toolbox
 from aish.engine.resources.servers import LiveServers, open_live_servers
-from aish.engine.resources.toolbox import Servers
 from aish.engine.run_folder import RunFolder
+from aish.mcp.client.registry import Registry
 from aish.system.clock import SystemClock
 from aish.system.process.reaper import Reaper
 from aish.terminal.unattended import Unattended
@@ -66,7 +66,7 @@ async def session(plan: Plan, tmp_path: Path) -> AsyncGenerator[Session]:
     @asynccontextmanager
     async def servers(
         plan: Plan, environment: RunEnvironment, reaper: Reaper
-    ) -> AsyncGenerator[Servers]:
+    ) -> AsyncGenerator[Registry]:
         async with open_live_servers(plan, environment, reaper, None, heard.append) as live:
             opened.append(live)
             yield live.dynamic_registry.registry

@@ -1,17 +1,14 @@
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio
 import pytest
 from mcp_emulators import Legacy, McpEndpoint, Modern, event, events, result
-from mcp_scenes import Scene, command, http, play, registry, stdio
+from mcp_scenes import Scene, TwinPack, command, http, play, registry, stdio
 from model_endpoint import Gate, Recorded, Reply
 
 from aish.config.model import ServerEntry
 from aish.core.errors import UsageError
-from aish.core.json import JsonObject
 from aish.core.tools import ToolName
 from aish.mcp.protocol.naming import wire_name
 from aish.mcp.transports.settings import ServerConnection
@@ -311,37 +308,6 @@ def test_trust_comes_from_the_file_and_never_from_the_server() -> None:
             return [bool(one and one.trusted) for one in found]
 
     assert play(scene) == [False, True]
-
-
-@dataclass(frozen=True)
-class TwinTool:
-    """A pack's tool."""
-
-    name: str
-    description: str = "does it"
-    input_schema: JsonObject = field(default_factory=dict)
-    output_schema: JsonObject | None = None
-    annotations: JsonObject = field(default_factory=lambda: {"readOnlyHint": True})
-    parallel: bool = True
-    unlisted: bool = False
-    older_of: str = ""
-
-
-OLDER = TwinTool("old_read", unlisted=True, older_of="read")
-
-
-class TwinPack:
-    """A pack in memory."""
-
-    def __init__(self) -> None:
-        found = (TwinTool("read"), OLDER, TwinTool("bug"))
-        self.tools: Mapping[str, TwinTool] = {one.name: one for one in found}
-
-    async def call(self, name: str, arguments: JsonObject) -> JsonObject:
-        if name == "bug":
-            raise ZeroDivisionError("oops")
-        text = f"{name} {dict(arguments)}"
-        return {"content": [{"type": "text", "text": text}], "isError": name == "old_read"}
 
 
 @pytest.mark.requirement("K1", "M2")

@@ -20,6 +20,7 @@ from aish.core.events import ServerInfo
 from aish.core.tools import ToolName
 from aish.mcp.protocol.naming import wire_name
 from aish.mcp.transports.settings import ServerConnection
+from aish.packs.framework.server import Pack
 
 pytestmark = pytest.mark.requirement("M5")
 
@@ -530,15 +531,12 @@ def test_what_goes_wrong_in_a_session_is_raised_as_it_is() -> None:
         play(scene)
 
 
-class Closing:
+class Closing(Pack):
     """A pack that counts how often it was shut down."""
 
     def __init__(self) -> None:
-        self.tools: dict[str, Any] = {}
+        super().__init__({}, None)
         self.shut = 0
-
-    async def call(self, name: str, arguments: Any) -> Any:
-        raise AssertionError("it has no tools")
 
     async def shutdown(self) -> None:
         self.shut += 1

@@ -2,14 +2,12 @@
 
 import json
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
-from mcp_scenes import Scene, command, stdio
+from mcp_scenes import Scene, TwinPack, command, stdio
 from mcp_tapes import Reel
 
 from aish.cassettes.format.interaction import CassetteMissError
@@ -439,34 +437,6 @@ def test_an_extended_recording_asks_for_what_it_lacks_and_for_nothing_else(
     assert reel.replay(more, GONE).value == ["1", "1"]
 
 
-@dataclass(frozen=True)
-class TwinTool:
-    """A pack's tool."""
-
-    name: str
-    parallel: bool = True
-    unlisted: bool = False
-    older_of: str = ""
-    description: str = "does it"
-    input_schema: JsonObject = field(default_factory=dict)
-    output_schema: JsonObject | None = None
-    annotations: JsonObject = field(default_factory=lambda: {"readOnlyHint": True})
-
-
-class TwinPack:
-    """A pack in memory."""
-
-    def __init__(self) -> None:
-        found = (TwinTool("read"), TwinTool("old", older_of="read", unlisted=True), TwinTool("bug"))
-        self.tools: Mapping[str, TwinTool] = {one.name: one for one in found}
-
-    async def call(self, name: str, arguments: JsonObject) -> JsonObject:
-        if name == "bug":
-            raise ZeroDivisionError("oops")
-        text = f"{name} {dict(arguments)}"
-        return {"content": [{"type": "text", "text": text}], "isError": name == "old"}
-
-
 @pytest.mark.requirement("C1", "C6")
 def test_a_pack_is_played_without_being_opened(reel: Reel) -> None:
     entry = ServerEntry(alias="repo", pack=("fs",))
@@ -474,7 +444,7 @@ def test_a_pack_is_played_without_being_opened(reel: Reel) -> None:
     async def use(scene: Scene) -> list[Any]:
         return [
             await scene.call("repo__read", path="a"),
-            await scene.call("repo__old"),
+            await scene.call("repo__old_read"),
             await scene.call("repo__bug"),
         ]
 
