@@ -79,7 +79,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(
         "check",
         "aish.cli.commands.cassette_check",
-        "Check cassettes for damage, secrets and stale prompts.",
+        "Check cassettes for damage and secrets.",
         group="cassette",
     ),
     Command(
