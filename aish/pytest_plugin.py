@@ -97,7 +97,7 @@ class PipelineCase(pytest.Item):
         """What did not hold, as `aish test` tells it; of anything else the traceback."""
         if not isinstance(excinfo.value, CaseFailedError):
             return super().repr_failure(excinfo, style)
-        from aish.cli.testing_text import explanation
+        from aish.cli.case_report import explanation
         from aish.core.text import for_ci_log
 
         path, line, _ = self.reportinfo()

@@ -95,7 +95,7 @@ ALONE = {
     """,
     "loaded only by the runs that need it: a start pays for what it uses": """
         cassettes/replay/mismatch.py cassettes/format/file_reader.py cassettes/replay/renumber.py
-        cli/completion.py cli/resuming.py cli/spreading.py cli/typer_parser.py
+        cli/completion.py cli/resumption.py cli/cluster_options.py cli/typer_parser.py
         engine/execution/foreach.py engine/plan/validation/expectations.py
         engine/steps/prompt_inputs.py features/recording/command.py mcp/client/resource_list.py
         output/markdown/render.py output/progress_panel.py shell/bootstrap.py
@@ -111,7 +111,7 @@ ALONE = {
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
     """,
     "today's leftovers, to merge into the module that imports them": """
-        cli/journal_lost.py cli/reporting.py cli/staging.py features/cluster/leased_meter.py
+        features/cluster/leased_meter.py
         output/terminal/answer.py shell/columns.py shell/status_line.py terminal/form.py
     """,
 }
@@ -130,10 +130,10 @@ DENIED_ALONE = {"beside", "early", "known", "late", "looking", "taking", "told",
 TO_RENAME = """
     _Known _Losses _Purse _Taped _Told _Wanted alias_complaints annotation_complaints beneath
     beside carried CarriedItem circle_complaint complaint Deeds deeds deeds_of Desk
-    end_tape expect_complaints expression_complaints Film foreach_complaints glob_complaints
-    inner_complaints Keeper known Late limit_complaints LiveTeller locked_complaints looking
-    name_complaints Norris open_beneath open_keeper opening_complaints quiet_surroundings reel_of
-    row_complaints schema_complaints session_shelf stale_complaints taped taping Taping teller
+    end_tape expect_complaints expression_complaints foreach_complaints glob_complaints
+    inner_complaints Keeper known Late limit_complaints LiveTeller locked_complaints
+    name_complaints Norris open_beneath open_keeper opening_complaints
+    row_complaints schema_complaints session_shelf stale_complaints taped taping teller
     Teller template_complaints through_tape Told told tool_complaints wanted Wanted
     wildcard_complaints Workplace workplace
 """

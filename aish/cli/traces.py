@@ -7,14 +7,14 @@ import os
 from contextlib import suppress
 
 from aish.cli.boundary import say
-from aish.cli.option_groups import Reporting
+from aish.cli.options import ReportOptions
 from aish.core.errors import UsageError
 from aish.engine.plan.plan import Played
 from aish.reports.otel.export import Traces, credentials, open_exporter
 from aish.system.secrets.secrets import Secrets
 
 
-def check_traces(asked: Reporting, film: Played | None, secrets: Secrets) -> None:
+def check_traces(asked: ReportOptions, film: Played | None, secrets: Secrets) -> None:
     """Find out before the run whether it may be traced, and mask the collector's credentials.
 
     Raises:
@@ -32,7 +32,7 @@ def check_traces(asked: Reporting, film: Played | None, secrets: Secrets) -> Non
             secrets.add(name, value)
 
 
-def traces_of(asked: Reporting, run: str, secrets: Secrets) -> Traces:
+def traces_of(asked: ReportOptions, run: str, secrets: Secrets) -> Traces:
     """The sink for a run of this id."""
     return Traces(
         run,

@@ -21,7 +21,7 @@ from aish.cli.arguments import called, parameters
 from aish.cli.boundary import say
 from aish.cli.catalogue import COMMANDS, GROUPS, Command
 from aish.cli.options import Argument, Option
-from aish.cli.printing import print_text
+from aish.cli.printer import print_text
 from aish.core.errors import ExitCode, UsageError
 from aish.core.text_diff import hunks
 

@@ -9,8 +9,6 @@ import anyio
 from aish.agent.runtime import UsedCall
 from aish.agent.wording import NO_OUTPUT
 from aish.cli.boundary import say
-from aish.cli.loading import load, look_options
-from aish.cli.looking import quiet_surroundings, tools_plan
 from aish.cli.options import (
     AllowOption,
     Argument,
@@ -25,8 +23,10 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.outlets import manner_for
-from aish.cli.printing import print_json
+from aish.cli.output_setup import manner_for
+from aish.cli.pipeline_options import load, look_options
+from aish.cli.printer import print_json
+from aish.cli.tool_preview import quiet_environment, tools_plan
 from aish.core.json import JsonObject
 from aish.core.text import safe_utf8
 from aish.engine.steps.tool_call import MEANING, direct_call
@@ -61,7 +61,7 @@ def command(
     del verbose
     options = look_options(allow, deny, allow_broad_root=broad_root, lock=lock)
     plan = tools_plan(load(file, overrides), options)
-    environment = quiet_surroundings(plan)
+    environment = quiet_environment(plan)
     if ask:
         environment = replace(environment, approver=TerminalApprover(secrets=plan.secrets))
     used = anyio.run(direct_call, plan, tool, arguments or [], environment)

@@ -7,7 +7,7 @@ from typing import Annotated
 from aish.cassettes.format.file import load
 from aish.cassettes.inspect.trajectory import Comparison, compare, comparison_lines
 from aish.cli.options import Argument, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json, print_text
+from aish.cli.printer import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.features.recording.compare import sent
 

@@ -8,9 +8,9 @@ from typing import Annotated
 from aish.cassettes.format.file import content_of, require_cassette
 from aish.cassettes.scrub import Scrubbed, scrubbed
 from aish.cli.boundary import say
-from aish.cli.loading import read_stdin
 from aish.cli.options import CassetteArgument, Option, VerboseOption
-from aish.cli.printing import print_text
+from aish.cli.pipeline_options import read_stdin
+from aish.cli.printer import print_text
 from aish.core.errors import UsageError
 from aish.core.phrases import counted
 from aish.core.text import for_line

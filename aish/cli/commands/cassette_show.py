@@ -1,17 +1,177 @@
-"""`aish cassette show PATH`."""
+"""`aish cassette show PATH`: the conversation that a cassette holds.
 
+Every foreign word is made harmless (X2, X3).
+"""
+
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, assert_never
 
 from aish.cassettes.format.file import load
-from aish.cassettes.format.interaction import Cassette
-from aish.cassettes.inspect.conversation import Part, conversation
-from aish.cli.conversation_text import head_lines, part_lines
+from aish.cassettes.format.interaction import Cassette, Head
+from aish.cassettes.inspect.conversation import (
+    AskedCall,
+    Handshake,
+    LocalCommand,
+    Message,
+    ModelTurn,
+    OtherExchange,
+    Part,
+    ServerExchange,
+    conversation,
+)
 from aish.cli.options import CassetteArgument, Option, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json, print_text
-from aish.core.json import JsonObject
+from aish.cli.printer import folded, print_json, print_text
+from aish.core.json import JsonObject, JsonValue
+from aish.core.phrases import counted, shorten, shorten_counted
+from aish.core.text import for_ci_log, for_line
 from aish.features.recording.recorded_answer import read_answer
+
+_SHORT = 400
+_BODY = 600
+_LONGEST_NAME = 200
+
+
+def head_lines(name: str, head: Head | None, count: int) -> Iterator[str]:
+    """What a recording says of itself."""
+    yield for_ci_log(f"cassette {_name(name)}: {counted(count, 'exchange')}")
+    if head is None:
+        yield "recorded by another program: the run is unknown"
+        return
+    complete = "complete" if head.complete else "not complete: the run was interrupted"
+    clock, run = _name(head.clock), _name(head.run)
+    yield for_ci_log(f"recorded {clock} by run {run}, version {head.version}, {complete}")
+    for variable, value in head.env.items():
+        yield for_ci_log(f"  {_name(variable)}={_clipped(value)}")
+
+
+def part_lines(part: Part, *, full: bool) -> Iterator[str]:
+    """One part, the first line with its number."""
+    lines = _lines(part, full=full)
+    yield for_ci_log(f"{part.number:>3}  {next(lines)}")
+    for line in lines:
+        yield f"     {line}" if line else ""
+
+
+def _lines(part: Part, *, full: bool) -> Iterator[str]:
+    match part:
+        case ModelTurn():
+            return _turn(part, full=full)
+        case ServerExchange():
+            return _exchange(part, full=full)
+        case Handshake(server=server, events=events):
+            told = ", ".join(_clipped(event) for event in events)
+            return iter([f"{_name(server)} · session: {told}"])
+        case LocalCommand():
+            return _command(part, full=full)
+        case OtherExchange():
+            return _other(part, full=full)
+    assert_never(part)
+
+
+def _turn(turn: ModelTurn, *, full: bool) -> Iterator[str]:
+    after = f", continues {turn.follows}" if turn.follows is not None else ""
+    after = f", repeats the request of {turn.again}" if turn.again is not None else after
+    after += ", requested by a server" if turn.sampled else ""
+    yield f"model {_name(turn.model)} at {_name(turn.endpoint)}{after}"
+    if turn.tools and turn.follows is None and turn.again is None:
+        yield f"tools: {_clipped(', '.join(turn.tools))}"
+    for message in turn.news:
+        yield from _message(message, full=full)
+    answer = turn.answer
+    told = [answer.finish] if answer.finish else []
+    told += [_clipped(answer.trouble)] if answer.trouble is not None else []
+    counts = ((answer.usage.input, "tokens in"), (answer.usage.output, "out"))
+    told += [f"{count} {name}" for count, name in counts if count is not None]
+    told += _seconds(turn.seconds)
+    yield f"answer: {', '.join(told)}"
+    if answer.thoughts:
+        yield "  thinks"
+        yield from folded(answer.thoughts, full=full, indent="    ")
+    if answer.text:
+        yield from folded(answer.text, full=full)
+    yield from _calls(answer.calls, full=full)
+
+
+def _message(message: Message, *, full: bool) -> Iterator[str]:
+    reply = f" to {_clipped(message.call)}" if message.call else ""
+    yield f"{_name(message.role)}{reply}"
+    if message.text:
+        yield from folded(message.text, full=full)
+    yield from _calls(message.calls, full=full)
+
+
+def _calls(calls: Sequence[AskedCall], *, full: bool) -> Iterator[str]:
+    for call in calls:
+        named = f" ({_name(call.id)})" if call.id else ""
+        yield f"  → {_name(call.name)} {_clipped(call.arguments, full=full)}{named}"
+
+
+def _exchange(part: ServerExchange, *, full: bool) -> Iterator[str]:
+    name = f" {_name(part.name)}" if part.name else ""
+    arguments = _clipped(_json(part.arguments), full=full) if part.arguments not in ({}, "") else ""
+    took = f"  ({', '.join(_seconds(part.seconds))})" if part.seconds else ""
+    said = f"{_name(part.server)} · {_name(part.method)}{name} {arguments}".rstrip()
+    yield f"{said}{took}"
+    for told in part.beside:
+        yield f"  meanwhile: {_clipped(told)}"
+    if part.trouble is not None:
+        yield f"  {_clipped(part.trouble)}"
+    if part.failed:
+        yield "  failed:"
+    if part.text:
+        yield from folded(part.text, full=full)
+
+
+def _command(part: LocalCommand, *, full: bool) -> Iterator[str]:
+    command = part.command if isinstance(part.command, str) else " ".join(map(_word, part.command))
+    yield f"run {_name(part.step)} · {_clipped(command, full=full)}"
+    if part.trouble is not None:
+        yield f"  {_clipped(part.trouble)}"
+    if part.exit_code is not None:
+        yield f"  exit code {part.exit_code}"
+    if part.stdout:
+        yield from folded(part.stdout, full=full)
+    if part.stderr:
+        yield "  on stderr"
+        yield from folded(part.stderr, full=full, indent="    ")
+
+
+def _word(word: str) -> str:
+    """A word of a command, quoted where it is not one by itself."""
+    import shlex
+
+    return shlex.quote(word)
+
+
+def _other(part: OtherExchange, *, full: bool) -> Iterator[str]:
+    status = f"{part.status} {_name(part.reason)}".rstrip()
+    yield f"{_name(part.method)} {_clipped(part.uri)} → {status}"
+    if part.trouble is not None:
+        yield f"  {_clipped(part.trouble)}"
+    if part.body:
+        yield from folded(part.body if full else part.body[:_BODY], full=full)
+    if not full and len(part.body) > _BODY:
+        yield f"  … {len(part.body) - _BODY} more characters; `--full` shows all"
+
+
+def _seconds(seconds: float | None) -> list[str]:
+    return [] if seconds is None else [f"{seconds:.2f} s"]
+
+
+def _json(value: JsonValue) -> str:
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _name(text: str) -> str:
+    """A name, which nobody needs to be long."""
+    return for_line(shorten(text, _LONGEST_NAME))
+
+
+def _clipped(text: str, *, full: bool = False) -> str:
+    return for_line(text if full else shorten_counted(text, _SHORT))
 
 
 def command(

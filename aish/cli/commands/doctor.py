@@ -6,7 +6,7 @@ from typing import Annotated
 import anyio
 
 from aish.cli.options import Argument, VerboseOption
-from aish.cli.printing import print_text
+from aish.cli.printer import print_text
 from aish.core.errors import ExitCode
 from aish.core.text import for_line
 from aish.engine.preview.checkup import Finding, check_machine, check_pipeline

@@ -8,8 +8,6 @@ from typing import Annotated
 import anyio
 
 from aish.cli.boundary import report, say
-from aish.cli.loading import load
-from aish.cli.looking import quiet_surroundings, tools_plan
 from aish.cli.options import (
     BroadRootOption,
     FileArgument,
@@ -19,7 +17,9 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json, print_text
+from aish.cli.pipeline_options import load
+from aish.cli.printer import print_json, print_text
+from aish.cli.tool_preview import quiet_environment, tools_plan
 from aish.config.model import Pipeline
 from aish.core.errors import ExitCode, LockDiffersError, UsageError
 from aish.core.json import JsonObject
@@ -77,7 +77,7 @@ def command(
     path = lock_path(pipeline)
     older = _older(pipeline, path, way)
     plan = tools_plan(pipeline, _options(broad_root=broad_root))
-    taken = anyio.run(take_lock, plan, older, quiet_surroundings(plan))
+    taken = anyio.run(take_lock, plan, older, quiet_environment(plan))
     differs = bool(_held(taken, pipeline))
     writes = way is _Way.UPDATE or (way is _Way.WRITE and older is None)
     if writes and (taken.differences or older is None):

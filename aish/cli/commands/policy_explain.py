@@ -14,7 +14,7 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json, print_text
+from aish.cli.printer import print_json, print_text
 from aish.config.documents import parse_json
 from aish.core.errors import UsageError
 from aish.core.json import JsonObject

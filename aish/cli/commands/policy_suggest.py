@@ -6,7 +6,7 @@ from typing import Annotated
 
 from aish.cli.boundary import say
 from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json, print_text
+from aish.cli.printer import print_json, print_text
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject
 from aish.core.phrases import counted, shorten

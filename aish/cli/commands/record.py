@@ -3,19 +3,26 @@
 from pathlib import Path
 from typing import Annotated
 
-from aish.cli.loading import load
-from aish.cli.option_groups import Filling, Reporting, Ruling, Telling
-from aish.cli.options import FileArgument, KeepFailedOption, Option
-from aish.cli.running import Asked, run_pipeline
-from aish.cli.taping import recording_of
+from aish.cli.cassette_options import recording_of
+from aish.cli.options import (
+    FileArgument,
+    InputOptions,
+    KeepFailedOption,
+    Option,
+    OutputOptions,
+    PolicyOptions,
+    ReportOptions,
+)
+from aish.cli.pipeline_options import load
+from aish.cli.run_command import RunRequest, run_pipeline
 
 
 def command(
     file: FileArgument,
-    filling: Filling,
-    ruling: Ruling,
-    telling: Telling,
-    reporting: Reporting,
+    filling: InputOptions,
+    ruling: PolicyOptions,
+    telling: OutputOptions,
+    reporting: ReportOptions,
     *,
     cassette: Annotated[
         Path | None,
@@ -37,4 +44,6 @@ def command(
     """
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
     session = recording_of(pipeline, cassette, keep_failed=keep_failed)
-    return run_pipeline(pipeline, Asked(filling, ruling, telling, reporting=reporting), session)
+    return run_pipeline(
+        pipeline, RunRequest(filling, ruling, telling, reporting=reporting), session
+    )

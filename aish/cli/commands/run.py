@@ -2,20 +2,20 @@
 
 from typing import TYPE_CHECKING
 
-from aish.cli.loading import load
-from aish.cli.option_groups import (
-    Batching,
-    Filling,
-    Reporting,
-    Resuming,
-    Ruling,
-    Spreading,
-    Taping,
-    Telling,
-    Writing,
+from aish.cli.options import (
+    BatchOptions,
+    CassetteOptions,
+    ClusterOptions,
+    FileArgument,
+    InputOptions,
+    OutputOptions,
+    PolicyOptions,
+    ReportOptions,
+    ResultOptions,
+    ResumeOptions,
 )
-from aish.cli.options import FileArgument
-from aish.cli.running import Asked, run_pipeline
+from aish.cli.pipeline_options import load
+from aish.cli.run_command import RunRequest, run_pipeline
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 def command(
     file: FileArgument,
-    filling: Filling,
-    ruling: Ruling,
-    telling: Telling,
-    taping: Taping,
-    batching: Batching,
-    spreading: Spreading,
-    resuming: Resuming,
-    reporting: Reporting,
-    writing: Writing,
+    filling: InputOptions,
+    ruling: PolicyOptions,
+    telling: OutputOptions,
+    taping: CassetteOptions,
+    batching: BatchOptions,
+    spreading: ClusterOptions,
+    resuming: ResumeOptions,
+    reporting: ReportOptions,
+    writing: ResultOptions,
 ) -> int:
     """Execute a pipeline.
 
@@ -45,7 +45,7 @@ def command(
             hint="`--live-model ALIAS` is the model of every step already",
         )
     pipeline = load(file, filling.overrides, quiet=telling.quiet)
-    asked = Asked(
+    asked = RunRequest(
         filling,
         ruling,
         telling,
@@ -59,9 +59,9 @@ def command(
     return run_pipeline(pipeline, asked, _film(pipeline, taping))
 
 
-def _film(pipeline: Pipeline, taping: Taping) -> "CassetteSession | None":
-    if taping == Taping():
+def _film(pipeline: Pipeline, taping: CassetteOptions) -> "CassetteSession | None":
+    if taping == CassetteOptions():
         return None
-    from aish.cli.taping import reel_of
+    from aish.cli.cassette_options import session_of
 
-    return reel_of(pipeline, taping)
+    return session_of(pipeline, taping)

@@ -5,9 +5,9 @@ from contextlib import ExitStack
 from typing import Annotated
 
 from aish.cli.boundary import say
+from aish.cli.commands.runs_list import bytes_text
 from aish.cli.options import Option, PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json, print_text
-from aish.cli.runs_text import bytes_text
+from aish.cli.printer import print_json, print_text
 from aish.config.quantities import duration
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject

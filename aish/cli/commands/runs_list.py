@@ -1,15 +1,107 @@
-"""`aish runs list`."""
+"""`aish runs list`: past runs as text and as JSON.
+
+What a run called itself is foreign text (X2, X3).
+"""
 
 import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from shutil import get_terminal_size
 
 from aish.cli.boundary import say
 from aish.cli.options import PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_json, print_text
-from aish.cli.runs_text import row_of, table
+from aish.cli.printer import print_json, print_text
+from aish.core.events import plain, rfc3339
+from aish.core.json import JsonObject
+from aish.core.messages import Usage
+from aish.core.phrases import shorten
+from aish.core.text import for_ci_log, for_line
 from aish.features.history.run_store import open_stores, sessions_elsewhere
-from aish.features.history.summary import past_runs
+from aish.features.history.summary import PastRun, State, past_runs
+from aish.output.status import seconds_text
+
+STATES: Mapping[State, str] = {
+    "running": "running",
+    "no_end": "interrupted (no end)",
+    "unreadable": "unreadable",
+}
+
+_HEAD = ("id", "when (UTC)", "pipeline", "status", "exit", "steps", "tokens in / out", "took")
+_RIGHT = frozenset({"exit", "steps"})
+# When it began is in its id.
+_LEFT_OUT_FIRST = ("when (UTC)", "steps", "tokens in / out", "took")
+_LONGEST_NAME = 39
+
+
+def table(runs: Sequence[PastRun], width: int | None = None) -> Iterator[str]:
+    """A line for each run, below a head; on a narrow screen without what matters least."""
+    columns = {
+        head: (head, *column)
+        for head, column in zip(_HEAD, zip(*map(_cells, runs), strict=True), strict=True)
+    }
+    for name in _LEFT_OUT_FIRST:
+        if width is not None and _width(columns) > width:
+            del columns[name]
+    widths = {name: max(map(len, column)) for name, column in columns.items()}
+    for row in zip(*columns.values(), strict=True):
+        cells = (
+            cell.rjust(widths[name]) if name in _RIGHT else cell.ljust(widths[name])
+            for name, cell in zip(columns, row, strict=True)
+        )
+        yield for_ci_log("  ".join(cells).rstrip())
+
+
+def _width(columns: Mapping[str, Sequence[str]]) -> int:
+    return sum(max(map(len, column)) for column in columns.values()) + 2 * (len(columns) - 1)
+
+
+def row_of(run: PastRun) -> JsonObject:
+    """One run for `--format json`; what is unknown is null."""
+    end = run.finished
+    return {
+        "run": run.id,
+        "folder": str(run.folder),
+        "began": rfc3339(run.began),
+        "pipeline": run.pipeline,
+        "status": run.state if end is None else end.status,
+        "exit": None if end is None else plain(end.exit),
+        "steps": run.steps,
+        "usage": None if end is None else plain(end.usage),
+        "seconds": None if end is None else end.seconds,
+        "writer": run.writer,
+        "problem": run.problem,
+    }
+
+
+def _cells(run: PastRun) -> tuple[str, ...]:
+    end = run.finished
+    return (
+        run.id,
+        time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(run.began)),
+        shorten(for_line(run.pipeline or ""), _LONGEST_NAME),
+        STATES[run.state] if end is None else end.status,
+        "" if end is None else str(end.exit.code),
+        str(run.steps),
+        "" if end is None else _tokens(end.usage),
+        "" if end is None else seconds_text(end.seconds),
+    )
+
+
+def _tokens(usage: Usage) -> str:
+    """`412 / 96`, in and out; what is unknown is `?`."""
+    if usage.input is None and usage.output is None:
+        return ""
+    known = ("?" if count is None else f"{count:,}" for count in (usage.input, usage.output))
+    return " / ".join(known)
+
+
+def bytes_text(size: int) -> str:
+    """`412 B`, `1.4 MB`."""
+    number, units = float(size), ["B", "kB", "MB", "GB", "TB"]
+    while number >= 1000 and len(units) > 1:  # ruff: ignore[magic-value-comparison] - as the units say
+        number, units = number / 1000, units[1:]
+    return f"{size} B" if units[0] == "B" else f"{number:.1f} {units[0]}"
 
 
 def command(

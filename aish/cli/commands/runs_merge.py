@@ -16,9 +16,8 @@ from aish.cli.options import (
     TableStepOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json
-from aish.cli.tables import check_kind
-from aish.cli.writable import check_writable
+from aish.cli.output_setup import check_kind, check_writable
+from aish.cli.printer import print_json
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked, counted
 from aish.features.history.merge import merge

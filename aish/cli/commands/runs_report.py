@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Annotated
 
 from aish.cli.github import annotated_file
-from aish.cli.option_groups import Reporting
 from aish.cli.options import (
     Argument,
     CsvRawOption,
@@ -19,12 +18,12 @@ from aish.cli.options import (
     PastRunDirOption,
     Report,
     ReportOption,
+    ReportOptions,
     TableStepOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json, print_text
-from aish.cli.tables import check_kind
-from aish.cli.writable import check_reports, check_writable
+from aish.cli.output_setup import check_kind, check_reports, check_writable
+from aish.cli.printer import print_json, print_text
 from aish.core.errors import UsageError
 from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
@@ -87,7 +86,7 @@ def command(
     Example: aish runs report latest --junit junit.xml --html report.html
     """
     del verbose
-    asked = Reporting(junit, html, sarif, github, otel, otel_endpoint, otel_content)
+    asked = ReportOptions(junit, html, sarif, github, otel, otel_endpoint, otel_content)
     secrets = Secrets()
     check_reports(asked, None, secrets)
     _check_table(output, step, csv_raw=csv_raw)
@@ -115,7 +114,7 @@ def command(
 
 
 def _others(
-    asked: Reporting, run: str, secrets: Secrets, stack: ExitStack
+    asked: ReportOptions, run: str, secrets: Secrets, stack: ExitStack
 ) -> list[Callable[[Stamped], None]]:
     """What tells of the run elsewhere than in a file."""
     sinks: list[Sink] = []

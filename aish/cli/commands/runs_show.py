@@ -5,9 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing
 from typing import Annotated
 
-from aish.cli.folding import folded
 from aish.cli.options import Argument, Option, PastRunDirOption, Report, ReportOption, VerboseOption
-from aish.cli.printing import print_text, write_text
+from aish.cli.printer import folded, print_text, write_text
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.events import RunFinished, TurnFinished, TurnPurpose, TurnStarted
 from aish.core.json import JsonObject, JsonValue, json_text

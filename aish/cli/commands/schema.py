@@ -4,7 +4,7 @@ from enum import StrEnum
 from typing import Annotated
 
 from aish.cli.options import Argument
-from aish.cli.printing import write_text
+from aish.cli.printer import write_text
 from aish.system.files import schema_text
 
 

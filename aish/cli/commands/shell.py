@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated
 
 from aish.cli.boundary import say
-from aish.cli.loading import load
 from aish.cli.options import (
     AllowOption,
     Argument,
@@ -23,6 +22,7 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
+from aish.cli.pipeline_options import load
 from aish.core.frozen import frozen, slotted
 from aish.engine.plan.options import RunOptions
 from aish.output.event_log import Sink

@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from aish.cli.boundary import say
-from aish.cli.option_groups import LiveTesting
-from aish.cli.options import Argument, GitHubOption, Option, Report, ReportOption
-from aish.cli.printing import print_json
-from aish.cli.testing_report import session_json, tell_github, write_junit
-from aish.cli.testing_text import CaseLines, manners_for
-from aish.cli.writable import check_writable
+from aish.cli.case_report import CaseLines, manners_for, session_json, tell_github, write_junit
+from aish.cli.options import Argument, GitHubOption, LiveOptions, Option, Report, ReportOption
+from aish.cli.output_setup import check_writable
+from aish.cli.printer import print_json
 from aish.core.errors import ExitCode, UsageError
 from aish.features.testing.discovery import find_files
 from aish.features.testing.outcome import exit_code
@@ -66,7 +64,7 @@ VerboseOption = Annotated[
 
 
 def command(
-    live: LiveTesting,
+    live: LiveOptions,
     paths: PathsArgument = None,
     *,
     keyword: KeywordOption = "",
@@ -97,7 +95,7 @@ def command(
         for name, given in replayed.items():
             if given:
                 raise UsageError(f"`{name}` is for cassettes, and `--live` uses none")
-        from aish.cli.live_testing import LiveAsked, live_wish, test_live
+        from aish.cli.live_test import LiveAsked, live_wish, test_live
 
         width = None if processes is None else _number(processes)
         asked = LiveAsked(

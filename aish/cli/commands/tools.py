@@ -4,8 +4,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Annotated
 
 from aish.cli.boundary import report
-from aish.cli.loading import load, look_options
-from aish.cli.looking import looked_at, tools_plan
 from aish.cli.options import (
     AllowOption,
     BroadRootOption,
@@ -17,7 +15,9 @@ from aish.cli.options import (
     SetOption,
     VerboseOption,
 )
-from aish.cli.printing import print_json, print_text
+from aish.cli.pipeline_options import load, look_options
+from aish.cli.printer import print_json, print_text
+from aish.cli.tool_preview import looked_at, tools_plan
 from aish.core.errors import ExitCode
 from aish.core.json import JsonObject, JsonValue
 from aish.core.phrases import shorten

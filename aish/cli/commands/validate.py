@@ -8,7 +8,7 @@ from typing import Annotated
 
 from aish.cli.boundary import say
 from aish.cli.options import Argument, Report, ReportOption, SetOption, StrictOption, VerboseOption
-from aish.cli.printing import print_json, print_text
+from aish.cli.printer import print_json, print_text
 from aish.cli.problems import ProblemPrinter
 from aish.config.loader import lookup_position, read_pipeline
 from aish.config.model import Pipeline, PipelineStep

@@ -7,7 +7,7 @@ from e2e_project import REPO
 WAYS = {"print", "write_text", "sys.stdout.write"}
 COMMANDS = sorted((REPO / "aish" / "cli").rglob("*.py"))
 # What is printed elsewhere: our schemas, JSON in pieces.
-KNOWN = {"printing.py", "runs_show.py", "schema.py"}
+KNOWN = {"printer.py", "runs_show.py", "schema.py"}
 
 
 @pytest.mark.requirement("X2", "B13")

@@ -31,7 +31,7 @@ from aish.cassettes.inspect.conversation import (
     ServerExchange,
     conversation,
 )
-from aish.cli.conversation_text import head_lines, part_lines
+from aish.cli.commands.cassette_show import head_lines, part_lines
 from aish.core.events import NOWHERE, Asked, TurnFinished
 from aish.core.messages import Usage
 from aish.features.recording.compare import Following, asked_for, sent

@@ -1,11 +1,11 @@
-"""What the commands that only look share: surroundings that show nothing and ask nobody."""
+"""What the commands that only look share: an environment that shows nothing and asks nobody."""
 
 import os
 
 import anyio
 
 from aish.cli.boundary import say
-from aish.cli.masks import register_masks
+from aish.cli.printer import register_masks
 from aish.config.model import Pipeline
 from aish.core.events import Event, Notice
 from aish.core.protocols import Emit
@@ -19,7 +19,7 @@ from aish.system.secrets.secrets import Secrets
 from aish.terminal.unattended import Unattended
 
 
-def quiet_surroundings(plan: Plan) -> RunEnvironment:
+def quiet_environment(plan: Plan) -> RunEnvironment:
     """No folder, nobody to ask, notices to stderr."""
     register_masks(plan.secrets)
     return RunEnvironment(
@@ -33,7 +33,7 @@ def quiet_surroundings(plan: Plan) -> RunEnvironment:
 
 def looked_at(plan: Plan) -> Look:
     """The tools of a plan's servers; what failed is said."""
-    found = anyio.run(look, plan, quiet_surroundings(plan))
+    found = anyio.run(look, plan, quiet_environment(plan))
     for server in found.servers:
         if server.state == "failed":
             told = plan.secrets.mask(server.error or "")

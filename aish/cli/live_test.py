@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TextIO
 
 from aish.cli.boundary import say
-from aish.cli.loading import look_options, seconds_of
-from aish.cli.option_groups import LiveTesting
-from aish.cli.printing import print_json
-from aish.cli.testing_text import Manners, explanation, manners_for, rule
-from aish.cli.writable import check_writable
+from aish.cli.case_report import Manners, explanation, manners_for, rule
+from aish.cli.options import LiveOptions
+from aish.cli.output_setup import check_writable
+from aish.cli.pipeline_options import look_options, seconds_of
+from aish.cli.printer import print_json
 from aish.core.errors import ExitCode
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, json_text
@@ -101,7 +101,7 @@ class Told:
         return next((code for code in PRECEDENCE if code in codes), ExitCode.OK)
 
 
-def live_wish(given: LiveTesting, *, width: int | None, stop_first: bool) -> LiveWish:
+def live_wish(given: LiveOptions, *, width: int | None, stop_first: bool) -> LiveWish:
     """What is wanted of the runs.
 
     Raises:

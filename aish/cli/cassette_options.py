@@ -6,7 +6,7 @@ Imported only where there is such a flag: a plain run does not look at `cassette
 from pathlib import Path
 
 from aish.cli.arguments import FILES_OWN
-from aish.cli.option_groups import RecordMode, ReplayPace, Taping
+from aish.cli.options import CassetteOptions, RecordMode, ReplayPace
 from aish.config.model import CassetteSettings, Pipeline
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked
@@ -28,7 +28,7 @@ _IMPLIED: dict[str, Mode] = {"--record": "all", "--replay": "none", "--cassette"
 _OWN = "name one with `cassette: PATH` in the file"
 
 
-def reel_of(pipeline: Pipeline, flags: Taping) -> CassetteSession:
+def session_of(pipeline: Pipeline, flags: CassetteOptions) -> CassetteSession:
     """What `aish run` plays from or records to.
 
     Raises:
@@ -71,7 +71,7 @@ def recording_of(
     return CassetteSession(choice)
 
 
-def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
+def _place_and_mode(pipeline: Pipeline, flags: CassetteOptions) -> tuple[Path, Mode]:
     places = {"--record": flags.record, "--replay": flags.replay, "--cassette": flags.cassette}
     given = {flag: path for flag, path in places.items() if path is not None}
     for flag in [flag for flag, path in given.items() if str(path) == FILES_OWN]:
@@ -105,7 +105,7 @@ def _place_and_mode(pipeline: Pipeline, flags: Taping) -> tuple[Path, Mode]:
     return path, _IMPLIED[flag]
 
 
-def _check(flags: Taping, mode: Mode) -> None:
+def _check(flags: CassetteOptions, mode: Mode) -> None:
     if flags.live_tools and flags.live_model is not None:
         said = "`--live-tools` and `--live-model` exclude each other"
         raise UsageError(said, hint="without a cassette both are live: leave out all three")
@@ -126,7 +126,7 @@ def _check(flags: Taping, mode: Mode) -> None:
         )
 
 
-def _needy(flags: Taping) -> str:
+def _needy(flags: CassetteOptions) -> str:
     if flags.live_tools:
         return "--live-tools"
     if flags.live_model is not None:

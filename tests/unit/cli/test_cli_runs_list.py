@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from scripted_events import run_finished
 
-from aish.cli.runs_text import table
+from aish.cli.commands.runs_list import table
 from aish.features.history.summary import PastRun
 
 

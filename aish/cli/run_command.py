@@ -10,58 +10,96 @@ from typing import TYPE_CHECKING
 import anyio
 
 from aish.cli.boundary import say
-from aish.cli.loading import Given, run_options
-from aish.cli.masks import register_masks
-from aish.cli.option_groups import (
-    Batching,
-    Filling,
-    Reporting,
-    Resuming,
-    Ruling,
-    Spreading,
-    Telling,
-    Writing,
+from aish.cli.options import (
+    BatchOptions,
+    ClusterOptions,
+    InputOptions,
+    OutputOptions,
+    PolicyOptions,
+    ReportOptions,
+    ResultOptions,
+    ResumeOptions,
 )
-from aish.cli.outlets import Outlets, Shape
-from aish.cli.staging import book_of, check_staging, tell_of
-from aish.cli.tables import table_step
-from aish.cli.writable import check_reports, check_writable
+from aish.cli.output_setup import RunOutput, Shape, check_reports, check_writable, table_step
+from aish.cli.pipeline_options import Given, run_options
+from aish.cli.printer import register_masks
 from aish.config.model import Pipeline
-from aish.core.errors import AishError
+from aish.core.errors import AishError, UsageError
 from aish.core.events import Shard
 from aish.core.frozen import frozen
+from aish.core.phrases import counted
 from aish.core.protocols import Clock
 from aish.engine.environment import Recorder, RunEnvironment
 from aish.engine.execution.run import execute
 from aish.engine.plan.options import RunOptions
 from aish.engine.plan.order import require_stdin
-from aish.engine.plan.plan import Plan, make_plan
+from aish.engine.plan.plan import Plan, make_plan, stages_calls
 from aish.engine.plan.validation.validate import require_steps
 from aish.engine.run_folder import RunFolder, RunsPlace, open_folder, resume_words
 from aish.engine.steps.context import OpenCarrier
 from aish.system.clock import SystemClock
 
 if TYPE_CHECKING:
-    from aish.cli.resuming import Resumption
+    from aish.features.staging.queue import StagingQueue
+
+
+def check_staging(plan: Plan, wanted: Path | None, *, ephemeral: bool) -> None:
+    """Find out before the run whether staged calls have a place.
+
+    Raises:
+        UsageError: they have none.
+    """
+    if wanted is not None:
+        check_writable(wanted, "--staged")
+    elif ephemeral and stages_calls(plan):
+        raise UsageError(
+            "`mcp.stage` stores calls for review, and `--ephemeral` stores nothing",
+            hint="`--staged FILE` sets the file for them",
+        )
+
+
+def book_of(plan: Plan, folder: RunFolder, wanted: Path | None) -> "StagingQueue | None":
+    """Where the staged calls of a run go; `None` where no rule stages any.
+
+    Raises:
+        UsageError: the file has the calls of another run.
+    """
+    if wanted is None and not stages_calls(plan):
+        return None
+    from aish.features.staging.queue import open_queue
+
+    return open_queue(plan, folder, wanted)
+
+
+def tell_of(book: "StagingQueue") -> None:
+    """Say what waits for review, and what to do about it."""
+    if book.count:
+        verb = "waits" if book.count == 1 else "wait"
+        say(f"note: {counted(book.count, 'staged call')} {verb} for review: {book.shown}")
+        say(f"hint: `aish apply {book.shown} --dry-run` shows what would be executed")
+
+
+if TYPE_CHECKING:
+    from aish.cli.resumption import Resumption
     from aish.features.recording.session import CassetteSession
 
 
 @frozen
-class Asked:
+class RunRequest:
     """What the command line said of a run; `model` answers every prompt."""
 
-    filling: Filling
-    ruling: Ruling
-    telling: Telling
-    writing: Writing = Writing()
+    filling: InputOptions
+    ruling: PolicyOptions
+    telling: OutputOptions
+    writing: ResultOptions = ResultOptions()
     model: str | None = None
-    resuming: Resuming = Resuming()
-    reporting: Reporting = Reporting()
-    batching: Batching = Batching()
-    spreading: Spreading = Spreading()
+    resuming: ResumeOptions = ResumeOptions()
+    reporting: ReportOptions = ReportOptions()
+    batching: BatchOptions = BatchOptions()
+    spreading: ClusterOptions = ClusterOptions()
 
 
-def run_pipeline(pipeline: Pipeline, asked: Asked, film: "CassetteSession | None") -> int:
+def run_pipeline(pipeline: Pipeline, asked: RunRequest, film: "CassetteSession | None") -> int:
     """Run `pipeline`, on a cassette if there is one, and return the exit code."""
     require_steps(pipeline)
     telling = asked.telling
@@ -91,7 +129,7 @@ def run_pipeline(pipeline: Pipeline, asked: Asked, film: "CassetteSession | None
                     tape = stack.enter_context(film.opened(plan, options, folder, clock))
             book = book_of(plan, folder, telling.staged)
             before = None if resumed is None else resumed.go_on()
-            outlets = Outlets(plan, folder, shape, clock, book, before)
+            outlets = RunOutput(plan, folder, shape, clock, book, before)
         with outlets:
             environment = RunEnvironment(
                 emit=outlets.emit,
@@ -138,12 +176,12 @@ def _how_to_go_on(pipeline: Pipeline, plan: Plan, folder: RunFolder, path: Path)
 
 
 def _cluster(
-    asked: Asked, film: "CassetteSession | None"
+    asked: RunRequest, film: "CassetteSession | None"
 ) -> Callable[[RunFolder], OpenCarrier | None]:
     """What runs items elsewhere, if that is wanted: its room is imported only then."""
-    if asked.spreading == Spreading():
+    if asked.spreading == ClusterOptions():
         return lambda _: None
-    from aish.cli.spreading import cluster_of
+    from aish.cli.cluster_options import cluster_of
 
     return cluster_of(
         asked.spreading,
@@ -154,12 +192,12 @@ def _cluster(
 
 
 def _resumption(
-    pipeline: Pipeline, asked: Asked, film: "CassetteSession | None", stack: ExitStack
+    pipeline: Pipeline, asked: RunRequest, film: "CassetteSession | None", stack: ExitStack
 ) -> "Resumption | None":
     """The run that is gone on with, if one is: its room is imported only then."""
-    if asked.resuming == Resuming():
+    if asked.resuming == ResumeOptions():
         return None
-    from aish.cli.resuming import check_flags, resumption
+    from aish.cli.resumption import check_flags, resumption
 
     check_flags(asked.resuming, ephemeral=asked.telling.ephemeral, taped=film is not None)
     place = RunsPlace(pipeline.file.parent, asked.telling.run_dir)
@@ -167,7 +205,7 @@ def _resumption(
     return resumption(pipeline, asked.resuming, asked.filling, place, stack, shard)
 
 
-def _options(pipeline: Pipeline, asked: Asked, resumed: "Resumption | None") -> RunOptions:
+def _options(pipeline: Pipeline, asked: RunRequest, resumed: "Resumption | None") -> RunOptions:
     filling, ruling = asked.filling, asked.ruling
     given = Given(
         filling.inputs, filling.inputs_file, asked.model or filling.model, ruling.broad_root
@@ -200,7 +238,7 @@ def _shard(text: str | None) -> Shard | None:
     return parse_shard(text)
 
 
-def _shape(asked: Asked, plan: Plan) -> Shape:
+def _shape(asked: RunRequest, plan: Plan) -> Shape:
     telling = asked.telling
     return Shape(
         telling.format_,
@@ -214,7 +252,7 @@ def _shape(asked: Asked, plan: Plan) -> Shape:
     )
 
 
-def _folder(plan: Plan, options: RunOptions, clock: Clock, telling: Telling) -> RunFolder:
+def _folder(plan: Plan, options: RunOptions, clock: Clock, telling: OutputOptions) -> RunFolder:
     """The new run's folder, with the plan in it."""
     pipeline, mask = plan.pipeline, plan.secrets.mask
     place = RunsPlace(pipeline.file.parent, telling.run_dir)

@@ -8,10 +8,9 @@ from contextlib import ExitStack
 from dataclasses import replace
 
 from aish.cli.boundary import say
-from aish.cli.earlier import Before, Retold
-from aish.cli.loading import Given
-from aish.cli.option_groups import Filling, Resuming
-from aish.cli.outlets import Outlets, Shape
+from aish.cli.options import InputOptions, ResumeOptions
+from aish.cli.output_setup import Before, Retold, RunOutput, Shape
+from aish.cli.pipeline_options import Given
 from aish.config.model import Pipeline
 from aish.core.errors import UsageError
 from aish.core.events import Notice, Place, Shard, Stamped
@@ -32,7 +31,7 @@ from aish.journal.reader import torn_tail
 from aish.output.event_log import Sink
 
 
-def check_flags(flags: Resuming, *, ephemeral: bool, taped: bool) -> None:
+def check_flags(flags: ResumeOptions, *, ephemeral: bool, taped: bool) -> None:
     """See that the flags make sense together.
 
     Raises:
@@ -71,7 +70,7 @@ def _earlier_stdin(past: PastPart) -> str | None:
 class Resumption:
     """A run that is gone on with, held by this process."""
 
-    def __init__(self, past: PastPart, flags: Resuming) -> None:
+    def __init__(self, past: PastPart, flags: ResumeOptions) -> None:
         self._past = past
         self._flags = flags
         self._carried: ResumeState | None = None
@@ -134,7 +133,7 @@ class Resumption:
             say(f"note: run {self._past.id} is complete: nothing is left to do")
         assert self._carried is not None, "asked for first"
         before = _before(self._carried, None, 0, self._retold_whole)
-        with Outlets(plan, folder, replace(shape, quiet=True), clock, before=before):
+        with RunOutput(plan, folder, replace(shape, quiet=True), clock, before=before):
             return 0
 
     def _retold(self, kinds: frozenset[str] | None, known: int) -> Iterator[Stamped]:
@@ -157,8 +156,8 @@ def _before(done: ResumeState, journal: Sink | None, after: int, told: Retold) -
 
 def resumption(
     pipeline: Pipeline,
-    flags: Resuming,
-    filling: Filling,
+    flags: ResumeOptions,
+    filling: InputOptions,
     place: RunsPlace,
     stack: ExitStack,
     shard: Shard | None = None,

@@ -6,7 +6,7 @@ Imported only where it is asked for.
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 
-from aish.cli.option_groups import Spreading
+from aish.cli.options import ClusterOptions
 from aish.core.errors import UsageError
 from aish.engine.plan.plan import Plan, stages_calls
 from aish.engine.run_folder import RunFolder
@@ -19,7 +19,7 @@ from aish.policy.gate import Staging
 
 
 def cluster_of(
-    asked: Spreading, *, taped: bool, asks: bool, retry_unknown: bool
+    asked: ClusterOptions, *, taped: bool, asks: bool, retry_unknown: bool
 ) -> Callable[[RunFolder], OpenCarrier]:
     """What opens the cluster for a run, once its folder is there.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from aish.cli.testing_text import CaseLines, Manners, manners_for, summary
+from aish.cli.case_report import CaseLines, Manners, manners_for, summary
 from aish.core.errors import ExitCode
 from aish.engine.expectations.check import Checked
 from aish.features.testing.outcome import Outcome, Session, Tried, Verdict, exit_code

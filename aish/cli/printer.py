@@ -1,0 +1,79 @@
+"""What commands print to stdout; whatever a stranger wrote, it steers no terminal and no runner.
+
+Also: long texts cut to what a person reads at a glance, and secrets made known to GitHub's runner
+before anything else is printed (B13).
+"""
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+
+from aish.cli.boundary import say
+from aish.core.json import JsonValue, json_text
+from aish.core.text import for_ci_log, safe_utf8
+from aish.system.secrets.secrets import Secrets
+
+
+def print_json(value: JsonValue) -> None:
+    """Print `value`; it comes out whole."""
+    write_text(f"{json_text(value, indent=2)}\n")
+
+
+def print_text(text: str) -> None:
+    """Print whole lines (X2, B13)."""
+    write_text(f"{for_ci_log(text)}\n")
+
+
+def write_text(text: str) -> None:
+    """Write to stdout at once, as UTF-8 whatever the locale says."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(safe_utf8(text).encode())
+    sys.stdout.buffer.flush()
+
+
+_LINES = 12
+_LETTERS = 2_000
+
+
+def folded(text: str, *, full: bool, indent: str = "  ") -> Iterator[str]:
+    """The lines of a stranger's text, fit to be shown; with `full` all of them."""
+    text = text.removesuffix("\n")
+    shown = text if full else _beginning(text)
+    for line in shown.split("\n"):
+        yield for_ci_log(f"{indent}{line}").rstrip()
+    if len(shown) < len(text):
+        yield f"{indent}… {_left_out(text[len(shown) :])}; `--full` shows all"
+
+
+def _beginning(text: str) -> str:
+    lines = text[: _LETTERS + 1].split("\n")
+    if len(lines) > _LINES:
+        return "\n".join(lines[:_LINES])
+    return text[:_LETTERS]
+
+
+def _left_out(rest: str) -> str:
+    lines = rest.strip("\n").count("\n") + 1
+    letters = f"{len(rest)} more characters"
+    return f"{letters} in {lines} lines" if lines > 1 else letters
+
+
+def register_masks(secrets: Secrets, *, quiet: bool = False) -> None:
+    """In GitHub Actions, let the runner mask the secrets in whatever the job prints.
+
+    What we print ourselves has none of them in it; this is for all other steps. Where stderr may
+    be kept by something besides the runner nothing is registered: a mask is the secret itself.
+    """
+    if os.environ.get("GITHUB_ACTIONS") != "true" or not secrets:
+        return
+    from aish.reports.github.commands import goes_to_the_runner, mask_commands
+
+    if not goes_to_the_runner(sys.stderr):
+        if not quiet:
+            say("warning: stderr is redirected, so GitHub is not told what to mask")
+        return
+    # A runner that has gone reads nothing more.
+    with suppress(OSError):
+        sys.stderr.write("".join(f"{line}\n" for line in mask_commands(secrets)))
+        sys.stderr.flush()
