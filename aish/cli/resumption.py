@@ -22,8 +22,9 @@ from aish.engine.plan.options import RunOptions
 from aish.engine.plan.plan import Plan
 from aish.engine.resume_state import ResumeRefusedError, ResumeState
 from aish.engine.run_folder import RunFolder, RunsPlace, reopen_folder
+from aish.features.history.run_store import LATEST
 from aish.features.resume.differences import check_same, forced
-from aish.features.resume.find import LATEST, PastPart, hold_past
+from aish.features.resume.find import PastPart, hold_past
 from aish.features.resume.replay_events import retold, retold_whole
 from aish.features.resume.state import carried
 from aish.features.resume.unknown_calls import tags

@@ -17,8 +17,16 @@ from aish.core.messages import AssistantTurn, ToolTurn, Turn, Usage, UserTurn
 from aish.core.phrases import shorten
 from aish.core.rules import RuleEntry
 from aish.engine.resume_state import ResumeState
-from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder, tame_name
-from aish.features.history.run_store import RunStore, newest_first, open_project, open_store
+from aish.engine.run_folder import RunFolder, RunsPlace, kept_file, reopen_folder
+from aish.features.history.run_store import (
+    LATEST,
+    RunStore,
+    find_id,
+    newest_first,
+    newest_of,
+    open_project,
+    open_store,
+)
 from aish.features.history.summary import began
 from aish.features.resume.scan import Spending
 from aish.journal.reader import JournalReading, event_of, read_journal, torn_tail
@@ -29,7 +37,6 @@ from aish.shell.session import Session
 from aish.system.file_lock import BeingWrittenError
 
 _SHORT = 59
-LATEST = "latest"
 _OF_ITSELF = frozenset({"run.started", "model.chosen", "notice", "run.finished"})
 """What a session tells in which nobody did anything."""
 ANEW = "`aish shell` without `--resume` begins one; `:sessions` lists what there is"
@@ -76,26 +83,17 @@ def find_session(
         UsageError: there is none, or more than one.
     """
     shelf = session_shelf(place, stack)
-    ids = [] if shelf is None else [id for id, _ in newest_first([shelf])]
-    if name == LATEST:
-        ids = [id for id in ids if is_named(id, pipeline)]
+    stores = [] if shelf is None else [shelf]
+    found = newest_of(stores, pipeline) if name == LATEST else newest_first(stores)
+    ids = [id for id, _ in found]
     if shelf is None or not ids:
         raise UsageError("there are no sessions to go on with", hint=ANEW)
     if name == LATEST:
-        ids = [next((id for id in ids if not _is_empty(shelf, id)), ids[0])]
-    fitting = ids if name == LATEST else [id for id in ids if id == name]
-    fitting = fitting or [id for id in ids if name and id.endswith(name)]
-    if len(fitting) > 1:
-        said = f"`{name}` may be any of {len(fitting)} sessions"
-        raise UsageError(said, hint="give the whole id; `:sessions` lists them")
-    if not fitting:
+        return shelf, next((id for id in ids if not _is_empty(shelf, id)), ids[0])
+    id = find_id(ids, name, "session")
+    if id is None:
         raise UsageError(f"there is no session `{name}`", hint=did_you_mean(name, ids) or ANEW)
-    return shelf, fitting[0]
-
-
-def is_named(id: str, pipeline: str) -> bool:
-    """Whether an id is that of a session on a pipeline."""
-    return id.partition("-")[2].rpartition("-")[0] == tame_name(pipeline)
+    return shelf, id
 
 
 def past_sessions(place: RunsPlace, stack: ExitStack) -> list[PastSession]:

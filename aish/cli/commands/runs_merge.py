@@ -21,8 +21,7 @@ from aish.cli.printer import print_json
 from aish.core.errors import UsageError
 from aish.core.phrases import backticked, counted
 from aish.features.history.merge import merge
-from aish.features.history.run_store import JOURNAL, RunStore, open_store, open_stores
-from aish.features.history.summary import find
+from aish.features.history.run_store import JOURNAL, RunStore, find_run, open_store, open_stores
 from aish.output.items.results import open_items_file
 from aish.output.items.table import ALL_RAW, WRITERS, write_table
 
@@ -83,4 +82,4 @@ def _find(name: str, run_dir: Path | None, stack: ExitStack) -> tuple[RunStore, 
         within = any(folder.glob(f"*/{JOURNAL}"))
         hint = f"runs are in it: `{name.rstrip('/')}/*` names them" if within else None
         raise UsageError("the folder has no journal of a run", where=name, hint=hint)
-    return find(open_stores(run_dir, stack), name)
+    return find_run(open_stores(run_dir, stack), name)

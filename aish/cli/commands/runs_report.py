@@ -29,8 +29,8 @@ from aish.core.events import ItemFinished, ItemStarted, Stamped, StepStarted
 from aish.core.json import JsonObject
 from aish.core.phrases import backticked
 from aish.core.text import for_line
-from aish.features.history.run_store import RunStore, open_stores
-from aish.features.history.summary import PastJournal, events, find, open_past
+from aish.features.history.run_store import RunStore, find_run, open_stores
+from aish.features.history.summary import PastJournal, events, open_past
 from aish.output.event_log import Sink
 from aish.output.items.results import ItemsFile, open_items_file
 from aish.output.items.table import ALL_RAW, WRITERS, step_of, write_table
@@ -91,7 +91,7 @@ def command(
     check_reports(asked, None, secrets)
     _check_table(output, step, csv_raw=csv_raw)
     with ExitStack() as stack:
-        store, found = find(open_stores(run_dir, stack), id)
+        store, found = find_run(open_stores(run_dir, stack), id)
         journal = _journal(store, found, stack)
         in_folder = not (asked.at_end or asked.traced or output is not None)
         if in_folder:

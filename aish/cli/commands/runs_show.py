@@ -14,8 +14,8 @@ from aish.core.phrases import backticked, counted
 from aish.core.text import for_ci_log, for_line
 from aish.engine.run_folder import kept_file
 from aish.features.history.messages import Answered, Wanted, requests
-from aish.features.history.run_store import RunStore, open_stores
-from aish.features.history.summary import events, find, open_past
+from aish.features.history.run_store import RunStore, find_run, open_stores
+from aish.features.history.summary import events, open_past
 from aish.journal.history import Request
 from aish.output.formats.plain import Plain
 from aish.output.items.results import open_items_file
@@ -62,7 +62,7 @@ def command(
         named = "--step" if step is not None else "--item"
         raise UsageError(f"`{named}` chooses messages", hint="add `--messages`")
     with ExitStack() as stack:
-        store, found = find(open_stores(run_dir, stack), id)
+        store, found = find_run(open_stores(run_dir, stack), id)
         if messages:
             _print_messages(store, found, Wanted(step, item), format_, stack)
         elif format_ is Report.JSON:

@@ -5,16 +5,19 @@ import os
 import re
 import shutil
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from operator import itemgetter
 from pathlib import Path
 from typing import Self
 
-from aish.core.errors import UsageError
+from aish.core.errors import UsageError, did_you_mean
+from aish.engine.run_folder import tame_name
 from aish.system.files import open_own
 
 JOURNAL = Path("events.jsonl")
+LATEST = "latest"
+"""The name of the newest run."""
 
 _ID = re.compile(r"[0-9]{8}T[0-9]{6}Z-[a-z0-9-]{1,40}-[a-z0-9]{4}\Z")
 # Where a project's pipelines stand.
@@ -148,6 +151,52 @@ def newest_first(stores: Sequence[RunStore]) -> list[tuple[str, RunStore]]:
     """Every run and the store that has it."""
     found = [(store.order(id), id, store) for store in stores for id in store.ids()]
     return [(id, store) for _, id, store in sorted(found, key=itemgetter(0), reverse=True)]
+
+
+def find_run(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
+    """The run of this id, or of an id that ends so; `latest` is the newest.
+
+    Raises:
+        UsageError: there is none, or more than one.
+    """
+    found = dict(newest_first(stores))
+    if not found:
+        hint = sessions_elsewhere(stores) or "`--run-dir DIR` looks in another place"
+        raise UsageError("there are no runs", where=places_of(stores), hint=hint)
+    id = next(iter(found)) if name == LATEST else find_id(found, name, "run")
+    if id is not None:
+        return found[id], id
+    near = sessions_elsewhere(stores, name) or did_you_mean(name, found)
+    hint = near or "`aish runs list` shows what there is"
+    raise UsageError(f"there is no run `{name}`", where=places_of(stores), hint=hint)
+
+
+def find_id(ids: Collection[str], name: str, noun: str) -> str | None:
+    """The id that is `name`, or the only one that ends so.
+
+    Raises:
+        UsageError: more than one does.
+    """
+    fitting = [name] if name in ids else [id for id in ids if name and id.endswith(name)]
+    if len(fitting) > 1:
+        said = f"`{name}` may be any of {len(fitting)} {noun}s"
+        raise UsageError(said, hint="give the whole id")
+    return fitting[0] if fitting else None
+
+
+def newest_of(stores: Sequence[RunStore], pipeline: str) -> list[tuple[str, RunStore]]:
+    """The runs whose ids name a pipeline, each with its store."""
+    name = tame_name(pipeline)
+    return [
+        (id, store)
+        for id, store in newest_first(stores)
+        if id.partition("-")[2].rpartition("-")[0] == name
+    ]
+
+
+def places_of(stores: Sequence[RunStore]) -> str | None:
+    """The folders, as a person would say them."""
+    return ", ".join(str(store.path) for store in stores) or None
 
 
 def open_project(project: Path, store: str = "runs") -> RunStore:

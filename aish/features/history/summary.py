@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from aish.core.errors import UsageError, did_you_mean
+from aish.core.errors import UsageError
 from aish.core.events import RunFinished, RunStarted, Stamped, StepFinished
 from aish.core.frozen import frozen
-from aish.features.history.run_store import JOURNAL, RunStore, newest_first, sessions_elsewhere
+from aish.features.history.run_store import JOURNAL, RunStore, newest_first
 from aish.journal.reader import JournalReading, event_of
 from aish.journal.writer import JournalError
 from aish.system.file_lock import is_written, writer
@@ -121,32 +121,6 @@ def events(reading: JournalReading) -> Iterator[Stamped]:
             raise JournalError(said, where=reading.where) from error
         if event is not None:
             yield event
-
-
-def find(stores: Sequence[RunStore], name: str) -> tuple[RunStore, str]:
-    """The run of this id, or of an id that ends so; `latest` is the newest.
-
-    Raises:
-        UsageError: there is none, or more than one.
-    """
-    found = dict(newest_first(stores))
-    if not found:
-        hint = sessions_elsewhere(stores) or "`--run-dir DIR` looks in another place"
-        raise UsageError("there are no runs", where=_places(stores), hint=hint)
-    if name == "latest":
-        name = next(iter(found))
-    fitting = [name] if name in found else [id for id in found if name and id.endswith(name)]
-    if len(fitting) == 1:
-        return found[fitting[0]], fitting[0]
-    if fitting:
-        raise UsageError(f"`{name}` may be any of {len(fitting)} runs", hint="give the whole id")
-    near = sessions_elsewhere(stores, name) or did_you_mean(name, found)
-    hint = near or "`aish runs list` shows what there is"
-    raise UsageError(f"there is no run `{name}`", where=_places(stores), hint=hint)
-
-
-def _places(stores: Sequence[RunStore]) -> str | None:
-    return ", ".join(str(store.path) for store in stores) or None
 
 
 def _fold(stream: Iterator[Stamped]) -> tuple[str | None, int, RunFinished | None]:

@@ -5,7 +5,7 @@ Nobody else may resume it meanwhile.
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,9 +16,16 @@ from aish.core.events import Shard
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject
 from aish.engine.resume_state import ResumeRefusedError
-from aish.engine.run_folder import STDIN, RunsPlace, kept_file, tame_name
-from aish.features.history.run_store import RunStore, newest_first, open_project, open_stores
-from aish.features.history.summary import find
+from aish.engine.run_folder import STDIN, RunsPlace, kept_file
+from aish.features.history.run_store import (
+    LATEST,
+    RunStore,
+    find_run,
+    newest_of,
+    open_project,
+    open_stores,
+    places_of,
+)
 from aish.journal.reader import JournalReading, read_journal
 from aish.journal.writer import HeldJournal, JournalError, hold_journal, opened
 from aish.system.files import open_own
@@ -61,7 +68,6 @@ def _no_journal(path: Path) -> JournalError:
     return JournalError(said, where=f"{path}:1")
 
 
-LATEST = "latest"
 _ANEW = "`aish run` without `--resume` begins one; `aish runs list` shows what there is"
 
 
@@ -124,7 +130,7 @@ def hold_past(
     if name == LATEST:
         store, id = _newest(pipeline, stores, shard)
     else:
-        store, id = find(stores, name)
+        store, id = find_run(stores, name)
     path = (store.path / id).resolve()
     journal = stack.enter_context(hold_journal(path))
     begun = starts(journal.path)
@@ -148,25 +154,18 @@ def _newest(
     pipeline: Pipeline, stores: Sequence[RunStore], shard: Shard | None
 ) -> tuple[RunStore, str]:
     """The newest run of this pipeline that began at all."""
-    for id, store in _of_this_name(pipeline, stores):
+    for id, store in newest_of(stores, pipeline.name):
         begun = starts(store.path.resolve() / id / "events.jsonl")
         of_this = begun and begun[-1].get("pipeline") == pipeline.name
         if of_this and shard in {None, _shard_of(begun[-1])}:
             return store, id
-    where = ", ".join(str(store.path) for store in stores)
-    raise UsageError(f"there is no run of `{pipeline.name}`", where=where, hint=_ANEW)
+    said = f"there is no run of `{pipeline.name}`"
+    raise UsageError(said, where=places_of(stores), hint=_ANEW)
 
 
 def _shard_of(started: JsonObject) -> Shard | None:
     told: Any = started.get("shard")
     return None if told is None else Shard(told["index"], told["of"])
-
-
-def _of_this_name(pipeline: Pipeline, stores: Sequence[RunStore]) -> Iterator[tuple[str, RunStore]]:
-    for id, store in newest_first(stores):
-        _, _, rest = id.partition("-")
-        if rest.rpartition("-")[0] == tame_name(pipeline.name):
-            yield id, store
 
 
 def _check_pipeline(started: JsonObject, pipeline: Pipeline, id: str) -> None:

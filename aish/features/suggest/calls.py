@@ -32,8 +32,8 @@ from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
 from aish.core.text import for_line
 from aish.core.tools import ToolName
-from aish.features.history.run_store import JOURNAL, RunStore, open_project, open_stores
-from aish.features.history.summary import events, find, open_past
+from aish.features.history.run_store import JOURNAL, RunStore, find_run, open_project, open_stores
+from aish.features.history.summary import events, open_past
 from aish.features.recording.lint import named_in
 from aish.features.recording.recorded_answer import read_answer
 from aish.features.yaml_files import SUFFIXES, is_pipeline
@@ -109,7 +109,7 @@ def calls_of(wanted: str, run_dir: Path | None, pipeline: Pipeline | None) -> Ca
         stores = [*open_stores(run_dir, stack)]
         if run_dir is None:
             stores += _sessions(stack)
-        store, id = find(stores, wanted)
+        store, id = find_run(stores, wanted)
         try:
             reading = open_past(store, id, stack).reading
         except FileNotFoundError:
