@@ -293,8 +293,7 @@ class Presenter:
         self._quiet()
         self._step, self._last_call = place.step, None
         look = self._look
-        label = look.fit(for_line(f"{look.glyphs.step} {place.step}"), look.width)
-        self._lines(("", look.paint("bold", label)))
+        self._lines(("", look.row(f"{look.glyphs.step} {place.step}", "bold")))
 
     def _named(self, place: Place) -> None:
         """Name the step of a line that does not name it itself, where that could be another."""
@@ -373,7 +372,7 @@ class Presenter:
             cost = dollars(event.cost_usd) if event.cost_usd else ""
             parts = [event.model, tokens_text(event.usage), cost, seconds_text(event.seconds)]
             said = "".join(f" {look.glyphs.dot} {part}" for part in filter(None, parts))
-            self._lines((look.paint("dim", look.fit(for_line(said.lstrip()), look.width)),))
+            self._screen.line(look.row(said.lstrip(), "dim"))
 
     def _withdrawn(self, event: TextWithdrawn) -> None:
         if self._lock.speaking == event.place and self._answer is not None:
@@ -396,7 +395,7 @@ class Presenter:
         else:
             yield call_line(look, event.tool, event.arguments)
         if said := (_RULES if is_command else _PERSONS).get(event.verdict):
-            yield look.paint("dim", look.fit(for_line(f"    {said} {event.rule}"), look.width))
+            yield look.row(f"    {said} {event.rule}", "dim")
 
     def _tool_finished(self, event: ToolFinished) -> None:
         place = event.place
@@ -409,8 +408,7 @@ class Presenter:
             look = self._look
             if self._last_call != place:
                 self._header(place)
-                again = f"{_INDENT}{look.glyphs.answer} {event.tool}"
-                self._lines((look.paint("dim", look.fit(for_line(again), look.width)),))
+                self._screen.line(look.row(f"{_INDENT}{look.glyphs.answer} {event.tool}", "dim"))
             self._lines(_result_lines(look, event))
             self._framed_end = place.step if is_framed else self._framed_end
         self._last_call, self._below_frame = None, True
@@ -479,14 +477,13 @@ class Presenter:
         if event.status == "skipped":
             if names_steps:
                 why = f": {event.error.message}" if event.error else ""
-                mark = for_line(f"{look.glyphs.skipped} {step}skipped{why}")
-                yield look.paint("dim", look.fit(mark, look.width))
+                yield look.row(f"{look.glyphs.skipped} {step}skipped{why}", "dim")
             return
         said = event.error.message if event.error else event.status
         # What does not hold has been said in full; the error is the first of it in short.
         for first, *rest in [message.split("\n") for message in self._unmet] or [[said]]:
             yield from _said(look, f"{look.glyphs.no} {step}{first}", "red")
-            yield from (look.fit(for_line(line), look.width) for line in rest)
+            yield from map(look.row, rest)
         if event.error and event.error.hint:
             if event.error.code not in OF_ITEMS:
                 self._account.hint = event.error.hint
@@ -515,7 +512,7 @@ def _opening_lines(look: Look, event: RunStarted) -> Iterator[str]:
     room = max(0, look.width - cells(title))
     yield look.paint("bold", title) + look.paint("dim", look.fit(rest, room))
     if event.cassette is not None:
-        yield look.paint("dim", look.fit(for_line(cassette_text(event.cassette)), look.width))
+        yield look.row(cassette_text(event.cassette), "dim")
 
 
 def _closing_of_run(account: Account, event: RunFinished, look: Look) -> Iterator[str]:
@@ -596,8 +593,7 @@ def _result_lines(look: Look, finished: ToolFinished) -> Iterator[str]:
     """
     if finished.kind == "denied":
         said = finished.content.removeprefix("[aish] ")
-        shown = look.fit(for_line(f"{_INDENT}{look.glyphs.no} {said}"), look.width)
-        yield look.paint("yellow", shown)
+        yield look.row(f"{_INDENT}{look.glyphs.no} {said}", "yellow")
         return
     lines = finished.content.strip("\n").split("\n")
     shown_lines = lines if len(lines) <= SHOWN_LINES + 1 else lines[:SHOWN_LINES]
@@ -619,7 +615,7 @@ def _end_rule(look: Look, label: str, *, failed: bool) -> str:
     """The last line of a frame; a rule that names a failure."""
     rule = look.glyphs.rule
     if not failed:
-        return look.paint("dim", look.fit(f"{_INDENT}{look.glyphs.end} {label}", look.width))
+        return look.row(f"{_INDENT}{look.glyphs.end} {label}", "dim")
     head = look.fit(f"{_INDENT}{look.glyphs.end}{rule} {label} ", look.width)
     return look.paint("red", head + rule * max(0, min(look.width, _LONGEST_RULE) - len(head)))
 
@@ -758,20 +754,17 @@ class ItemDisplay:
 
     def take(self, event: Event) -> None:
         """Something happens to an item, or in it."""
-        match event:
-            case ItemStarted():
-                self._item_started(event)
-            case ItemFinished():
-                batch = self._batches.of(event.place)
-                if batch is not None and batch.step == event.place.step:
-                    now = self._screen.now()
-                    failure = batch.finish(event, now)
-                    if self._log is not None:
-                        self._lines(self._log.finished(batch, failure, now))
-            case _:
-                batch = self._batches.of(event.place)
-                if batch is not None and self._batches.counted(batch, event):
-                    self._notice(event)
+        was_idle, now = not self._batches.running, self._screen.now()
+        found = self._batches.take(event, now)
+        if found is None:
+            return
+        if was_idle:
+            self._screen.pin(self._drawn)
+        if not isinstance(event, ItemStarted | ItemFinished):
+            self._notice(event)
+        elif self._log is not None:
+            for line in self._log.lines(*found, now):
+                self._screen.line(for_line(line))
 
     def step_finished(self, event: StepFinished) -> None:
         """The step is over: its summary stays."""
@@ -781,37 +774,24 @@ class ItemDisplay:
         if not self._batches.running:
             self._screen.pin(None)
         self._screen.line()
-        name = self._look.fit(for_line(f"{self._look.glyphs.step} {batch.step}"), self._look.width)
-        self._screen.line(self._look.paint("bold", name))
+        self._screen.line(self._look.row(f"{self._look.glyphs.step} {batch.step}", "bold"))
         parts = closing_parts(batch, event.seconds)
         for row in parts_in_rows(parts, self._look.glyphs.dot, self._look.width, "  "):
-            self._screen.line(self._look.fit(row, self._look.width))
+            self._screen.line(self._look.row(row))
         if self._log is None:
             self._failures(batch)
         for code, count in self._batches.untold(batch):
             if code != "throttled":
-                self._screen.line(
-                    self._look.paint("dim", for_line(f"  {count:,} more of `{code}`"))
-                )
+                self._screen.line(self._look.row(f"  {count:,} more of `{code}`", "dim"))
 
     def _failures(self, batch: Batch) -> None:
         for message, cause in batch.causes.items():
             others = "" if cause.count == 1 else f" and {cause.count - 1:,} more"
-            mark = for_line(f"  {self._look.glyphs.no} {cause.first}{others}: {message}")
-            self._screen.line(self._look.paint("red", self._look.fit(mark, self._look.width)))
+            mark = f"  {self._look.glyphs.no} {cause.first}{others}: {message}"
+            self._screen.line(self._look.row(mark, "red"))
         more = batch.failed - sum(cause.count for cause in batch.causes.values())
         if more > 0:
             self._screen.line(f"  {self._look.glyphs.cut} and {more:,} more failed")
-
-    def _item_started(self, event: ItemStarted) -> None:
-        is_first = not self._batches.running
-        batch = self._batches.item_started(event, self._screen.now())
-        if batch is None:
-            return
-        if is_first:
-            self._screen.pin(self._drawn)
-        if self._log is not None:
-            self._lines(self._log.began(batch, self._screen.now()))
 
     def _drawn(self, width: int, height: int) -> Sequence[str]:
         # By the thread that draws: to import rich takes as long as some requests do.
@@ -823,9 +803,5 @@ class ItemDisplay:
     def _notice(self, event: Event) -> None:
         if isinstance(event, Notice) and (self._log is not None or event.code != "throttled"):
             where = f"{event.place.step} {event.place.item}"
-            said = for_line(f"{self._look.glyphs.warning} {where}: {event.text}")
-            self._screen.line(self._look.paint("yellow", self._look.fit(said, self._look.width)))
-
-    def _lines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self._screen.line(for_line(line))
+            said = f"{self._look.glyphs.warning} {where}: {event.text}"
+            self._screen.line(self._look.row(said, "yellow"))

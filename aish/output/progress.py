@@ -243,24 +243,32 @@ class Batches:
         if event.place.item is None and event.place.step is not None:
             self._known[event.place.step] = (event.count, now, event.done)
 
-    def item_started(self, event: ItemStarted, now: float) -> Batch | None:
-        """The batch of an item that begins; none where the item is part of another one."""
-        step = event.place.step or ""
-        batch = self.of(event.place)
-        if batch is None:
+    def take(self, event: Event, now: float) -> tuple[Batch, ItemFailure | None] | None:
+        """Count what happens to an item or in it; its batch, where there is something to say.
+
+        An item begins the batch of its step, unless it is part of another item.
+        """
+        batch, step = self.of(event.place), event.place.step or ""
+        if batch is None and isinstance(event, ItemStarted):
             total, began, before = self._known.get(step, (None, now, 0))
             batch = self.running[step] = Batch(step, total, began, before)
-        elif batch.step != step:
+        if batch is None:
             return None
+        if not isinstance(event, ItemStarted | ItemFinished):
+            return (batch, None) if self._counted(batch, event) else None
+        if batch.step != step:
+            return None
+        if isinstance(event, ItemFinished):
+            return batch, batch.finish(event, now)
         batch.start(event, now)
-        return batch
+        return batch, None
 
     def ended(self, step: str | None) -> Batch | None:
         """The batch of a step that is over, if it was one."""
         self._known.pop(step or "", None)
         return self.running.pop(step or "", None)
 
-    def counted(self, batch: Batch, event: Event) -> bool:
+    def _counted(self, batch: Batch, event: Event) -> bool:
         """Count what happened inside an item; whether it is worth a line all the same."""
         if isinstance(event, Retry):
             batch.retries += 1
@@ -294,17 +302,14 @@ class ItemLog:
     _told: dict[str, tuple[float, int]] = field(default_factory=dict)
     _failures: dict[str, int] = field(default_factory=dict)
 
-    def began(self, batch: Batch, now: float) -> Iterator[str]:
-        """The first item of a batch begins."""
+    def lines(self, batch: Batch, failure: ItemFailure | None, now: float) -> Iterator[str]:
+        """An item of the batch has begun, or is over."""
         if batch.step not in self._told:
             self._told[batch.step] = (now, 0)
             of = "items" if batch.total is None else f"{batch.total:,} items"
             of = "1 item" if batch.total == 1 else of
             before = f", {batch.before:,} done before" if batch.before else ""
             yield f"{batch.step}: {of}{before}"
-
-    def finished(self, batch: Batch, failure: ItemFailure | None, now: float) -> Iterator[str]:
-        """An item is over."""
         if failure is not None:
             count = self._failures[batch.step] = self._failures.get(batch.step, 0) + 1
             if count <= TOLD_FAILURES:

@@ -7,6 +7,7 @@ from functools import lru_cache
 from typing import Literal, TextIO
 
 from aish.core.frozen import frozen
+from aish.core.text import for_line
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
 
@@ -67,6 +68,11 @@ class Look:
     def paint(self, style: Style, text: str) -> str:
         """The text in a style, where there is colour."""
         return f"\x1b[{_SGR[style]}m{text}\x1b[0m" if self.color else text
+
+    def row(self, text: str, style: Style | None = None) -> str:
+        """Any text on one line that is as wide as the terminal at most."""
+        shown = self.fit(for_line(text), self.width)
+        return self.paint(style, shown) if style else shown
 
     def fit(self, text: str, width: int) -> str:
         """One line cut to `width` cells, which it says by an ellipsis."""

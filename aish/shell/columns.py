@@ -1,9 +1,9 @@
 """Text folded, and rows in columns, at the width of a terminal; nothing is cut off. Pure."""
 
 from collections.abc import Iterator, Sequence
-from textwrap import wrap
 
-from aish.terminal.visible_text import cells
+from aish.output.rows import spans
+from aish.output.style import cells
 
 _GAP = "  "
 _INDENT = "    "
@@ -13,35 +13,13 @@ _OTHER = 16
 _LEAST = 8
 
 
-def width_of(text: str) -> int:
-    """How many cells of a terminal it takes."""
-    return len(text) if text.isascii() else sum(map(cells, text))
-
-
 def fold(text: str, room: int) -> list[str]:
     """Rows that fit into `room` cells, folded between words; they begin where the text does."""
-    if width_of(text) <= room:
+    if cells(text) <= room:
         return [text]
     bare = text.lstrip(" ")
     indent = text[: min(len(text) - len(bare), max(room - _LEAST, 0))]
-    rows = wrap(bare, room - len(indent), break_on_hyphens=False, drop_whitespace=True, tabsize=1)
-    return [indent + part for row in rows for part in _by_cells(row, room - len(indent))]
-
-
-def _by_cells(row: str, room: int) -> Iterator[str]:
-    """`row` in pieces, where it has characters that take two cells."""
-    if width_of(row) <= room:
-        yield row
-        return
-    piece, used = "", 0
-    for character in row:
-        size = cells(character)
-        if used + size > room and piece:
-            yield piece
-            piece, used = "", 0
-        piece += character
-        used += size
-    yield piece
+    return [indent + bare[start:end] for start, end in spans(bare, room - len(indent))]
 
 
 def columns(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
@@ -52,7 +30,7 @@ def columns(rows: Sequence[Sequence[str]], width: int | None) -> Iterator[str]:
     """
     if not rows:
         return
-    natural = [max(map(width_of, cells_of)) for cells_of in zip(*rows, strict=True)]
+    natural = [max(map(cells, column)) for column in zip(*rows, strict=True)]
     widths = natural if width is None else _fitted(natural, width)
     for row in rows:
         yield from _flowing(row, width or 0) if widths is None else _in_columns(row, widths)
@@ -77,7 +55,7 @@ def _in_columns(row: Sequence[str], widths: Sequence[int]) -> Iterator[str]:
     for at in range(max(map(len, folded))):
         parts = (cell[at] if at < len(cell) else "" for cell in folded)
         padded = (
-            part + " " * (width - width_of(part)) for part, width in zip(parts, widths, strict=True)
+            part + " " * (width - cells(part)) for part, width in zip(parts, widths, strict=True)
         )
         yield _GAP.join(padded).rstrip()
 
@@ -86,7 +64,7 @@ def _flowing(row: Sequence[str], width: int) -> Iterator[str]:
     """The cells one after the other; one that has no room begins a line."""
     line = row[0]
     for cell in row[1:]:
-        if width_of(line) + len(_GAP) + width_of(cell) <= width:
+        if cells(line) + len(_GAP) + cells(cell) <= width:
             line += _GAP + cell
             continue
         yield from fold(line, width)

@@ -151,19 +151,11 @@ class Plain:
                 assert_never(event)
 
     def _in_item(self, stamped: Stamped) -> Iterator[str]:
-        event, now = stamped.event, stamped.time
-        match event:
-            case ItemStarted():
-                if started := self._batches.item_started(event, now):
-                    yield from self._items.began(started, now)
-            case ItemFinished():
-                batch = self._batches.of(event.place)
-                if batch is not None and batch.step == event.place.step:
-                    yield from self._items.finished(batch, batch.finish(event, now), now)
-            case _:
-                batch = self._batches.of(event.place)
-                if batch is not None and self._batches.counted(batch, event):
-                    yield from self._lines(stamped)
+        found = self._batches.take(stamped.event, stamped.time)
+        if found is not None and isinstance(stamped.event, ItemStarted | ItemFinished):
+            yield from self._items.lines(*found, stamped.time)
+        elif found is not None:
+            yield from self._lines(stamped)
 
     def _batch_finished(self, event: StepFinished) -> Iterator[str]:
         batch = self._batches.ended(event.place.step)

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.shell.columns import columns, fold, width_of
+from aish.output.style import cells
+from aish.shell.columns import columns, fold
 from aish.shell.loop import CommandLine, LocalLine, Question, Route, route
 
 WORDS = st.text("abcdefg xyz-/中é", min_size=0, max_size=60)
@@ -41,7 +42,7 @@ def test_the_first_character_says_where_a_line_goes(line: str, wanted: Route | N
 def test_rows_fit_the_width_and_lose_nothing(rows: list[tuple[str, ...]], width: int) -> None:
     lines = list(columns(rows, width))
 
-    assert all(width_of(line) <= width for line in lines)
+    assert all(cells(line) <= width for line in lines)
     shown = sorted("".join(lines).replace(" ", ""))
     assert shown == sorted("".join(cell for row in rows for cell in row).replace(" ", ""))
 
@@ -51,7 +52,7 @@ def test_rows_fit_the_width_and_lose_nothing(rows: list[tuple[str, ...]], width:
 def test_folded_text_fits_and_keeps_its_indent(text: str, room: int) -> None:
     rows = fold(f"  {text}", room)
 
-    assert all(width_of(row) <= room for row in rows)
+    assert all(cells(row) <= room for row in rows)
     assert "".join(rows).replace(" ", "") == text.replace(" ", "")
     assert len(rows) == 1 or all(row.startswith("  ") for row in rows)
 
