@@ -9,7 +9,7 @@ a step that is tried again. Whoever gathers them lets the last one count.
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from typing import assert_never
+from typing import assert_never, cast
 
 from aish.core.events import (
     AnnotationAdded,
@@ -330,8 +330,8 @@ class _OpenUnit:
         return self.within if self.started is None else self.seq
 
     def unit(self, finished: Finished | None) -> Unit:
-        # Whatever is open was closed before.
-        entries = tuple([one for one in self.entries if not isinstance(one, _OpenCall)])
+        # Calls that were open were closed before.
+        entries = cast("tuple[Entry, ...]", tuple(self.entries))
         return Unit(
             self.seq,
             self.step,
@@ -463,13 +463,12 @@ class History:
     def _outer(self, key: Key) -> int | None:
         """The number of what a step or an item is a part of, where that was begun."""
         step, item = key
+        unit = None if item is None else self._open.get((step, None))
+        if unit is not None and unit.started is not None:
+            return unit.seq
         outer, slash, _ = step.rpartition("/")
-        for around in (
-            (step, None) if item is not None else None,
-            (outer, item) if slash else None,
-            (outer, None) if slash else None,
-        ):
-            unit = None if around is None else self._open.get(around)
+        for around in ((outer, item), (outer, None)) if slash else ():
+            unit = self._open.get(around)
             if unit is not None and unit.started is not None:
                 return unit.seq
         return None

@@ -14,7 +14,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from datetime import datetime
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, BinaryIO, Literal, Self, Union, get_args, get_origin
@@ -194,10 +194,21 @@ def event_of(record: JsonObject) -> Stamped | None:
     kind = _KINDS.get(str(record.get("type")))
     if kind is None:
         return None
-    place = Place(*[read(record.get(key), key) for key, read in _PLACE])
+    values = [record.get(key) for key, _ in _PLACE]
+    try:
+        place = _place(*values)
+    except TypeError:
+        # A list or an object, which no cache can look up; the reader says which it is.
+        place = _place.__wrapped__(*values)
     event = _made(kind, _event_slots(kind), record, {"place": place})
     seq: int = _SEQ(record.get("seq"), "seq")
     return Stamped(seq, _seconds(_TIME(record.get("time"), "time")), event)
+
+
+@lru_cache(maxsize=64, typed=True)
+def _place(*values: Any) -> Place:
+    """Several records in a row are of one place."""
+    return Place(*[read(value, key) for value, (key, read) in zip(values, _PLACE, strict=True)])
 
 
 def _made(kind: Any, slots: Sequence[_Slot], given: Mapping[str, Any], values: Any) -> Any:

@@ -60,11 +60,14 @@ class _Suite:
 
 
 class JUnitReport:
-    """Takes the events of a run, in order; `xml` when there are no more. Use it in a `with`."""
+    """Takes the events of a run, and what ended with each in its `history`; then `xml`.
 
-    def __init__(self) -> None:
+    Use it in a `with`.
+    """
+
+    def __init__(self, history: History) -> None:
         self._stack = ExitStack()
-        self._history = History()
+        self._history = history
         self._suites: dict[str, _Suite] = {}
         spool = tempfile.SpooledTemporaryFile(max_size=_SPOOLED)  # ruff: ignore[open-file-with-context-handler] - closed by the stack
         self._file: IO[bytes] = self._stack.enter_context(spool)
@@ -75,16 +78,15 @@ class JUnitReport:
     def __exit__(self, *details: object) -> None:
         self._stack.close()
 
-    def take(self, stamped: Stamped) -> None:
-        """Fold one event in."""
+    def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
+        """One more event, and what ended with it."""
         step = stamped.event.place.step
         if step is not None and step not in self._suites:
             self._suites[step] = _Suite(stamped.time)
-        self._add(self._history.take(stamped))
+        self.add(ended)
 
     def xml(self) -> Iterator[bytes]:
         """The whole file, piece by piece."""
-        self._add(self._history.rest())
         segments = self._history.segments
         name = segments[0].started.pipeline if segments else "aish run"
         places = [place for suite in self._suites.values() for place in suite.places.values()]
@@ -107,7 +109,8 @@ class JUnitReport:
             yield self._file.read(place.size)
         yield b"  </testsuite>\n"
 
-    def _add(self, ended: Iterable[Ended]) -> None:
+    def add(self, ended: Iterable[Ended]) -> None:
+        """Write the cases of the units among what has ended."""
         for unit in ended:
             if not isinstance(unit, Unit):
                 continue

@@ -1,4 +1,4 @@
-"""Reports made: the events of a run are read once for all that are wanted."""
+"""Reports made: the events of a run are read and folded once for all that are wanted."""
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack
@@ -6,6 +6,7 @@ from pathlib import Path
 
 from aish.core.events import Stamped
 from aish.core.frozen import frozen
+from aish.journal.history import History
 from aish.reports.html.contents import Gathering
 from aish.reports.html.page import page
 from aish.reports.junit import JUnitReport
@@ -41,18 +42,24 @@ def make_reports(
         OSError: a file cannot be written; the others are.
     """
     with ExitStack() as stack:
-        cases = stack.enter_context(JUnitReport()) if files.junit is not None else None
-        gathering = Gathering() if files.html is not None else None
-        sarif = SarifReport(run, name) if files.sarif is not None else None
-        takers = [*others, *(one.take for one in (cases, gathering, sarif) if one is not None)]
+        history = History()
+        cases = stack.enter_context(JUnitReport(history)) if files.junit is not None else None
+        gathering = Gathering(history) if files.html is not None else None
+        sarif = SarifReport(history, run, name) if files.sarif is not None else None
+        wanted = [one for one in (cases, gathering, sarif) if one is not None]
         for stamped in events:
-            for take in takers:
-                take(stamped)
+            ended = history.take(stamped) if wanted else ()
+            for report in wanted:
+                report.take(stamped, ended)
+            for tell in others:
+                tell(stamped)
+        rest = history.rest()
+        for report in wanted:
+            report.add(rest)
         failed: list[OSError] = []
         if cases is not None and files.junit is not None:
             failed += _written(files.junit, cases.xml(), shared=files.shared)
         if gathering is not None and files.html is not None:
-            gathering.finish()
             failed += _written(files.html, page(gathering, run), shared=files.shared)
         if sarif is not None and files.sarif is not None:
             failed += _written(files.sarif, sarif.json(), shared=files.shared)

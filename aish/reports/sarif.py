@@ -5,14 +5,14 @@ pipeline's name; what the run itself failed by is told of its invocation.
 """
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from urllib.parse import quote
 
 from aish.core.events import AnnotationAdded, AnnotationLevel, Notice, Stamped
 from aish.core.json import JsonObject, JsonValue, json_text
 from aish.core.phrases import counted
 from aish.core.text import for_terminal
-from aish.journal.history import History, Key, Unit
+from aish.journal.history import Ended, History, Key, Unit
 from aish.reports.figures import iso_text
 from aish.reports.outcome import reason_of, state_of
 
@@ -29,25 +29,29 @@ _BRACKET = re.compile(r"(\\*)([\[\]])")
 
 
 class SarifReport:
-    """Takes the events of a run, in order; `json` when there are no more.
+    """Takes the events of a run, and what ended with each in its `history`; then `json`.
 
     `name` gives a file as the repository names it.
     """
 
-    def __init__(self, run: str, name: Callable[[str], str] = str) -> None:
+    def __init__(self, history: History, run: str, name: Callable[[str], str] = str) -> None:
         self._run = run
         self._name = name
-        self._history = History()
+        self._history = history
         self._bad: dict[Key, str] = {}
         self._notices: list[Notice] = []
 
-    def take(self, stamped: Stamped) -> None:
-        """Fold one event in."""
+    def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
+        """One more event, and what ended with it."""
         event = stamped.event
         if isinstance(event, Notice) and event.level != "info":
             self._notices.append(event)
             del self._notices[_MOST_NOTICES:]
-        for unit in self._history.take(stamped):
+        self.add(ended)
+
+    def add(self, ended: Iterable[Ended]) -> None:
+        """Note which units among what has ended did not go well."""
+        for unit in ended:
             if not isinstance(unit, Unit):
                 continue
             self._bad.pop(unit.key, None)

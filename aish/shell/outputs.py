@@ -7,13 +7,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import BinaryIO, TextIO
 
 from aish.core.errors import AishError
-from aish.core.events import Event, RunFinished, Stamped, StepFinished, StepStarted
+from aish.core.events import Event, RunFinished, Stamped
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
 from aish.core.protocols import Clock, Emit
 from aish.core.text import for_ci_log, for_line, for_terminal
 from aish.engine.plan.plan import Plan
 from aish.engine.run_folder import RunFolder
+from aish.journal.history import History, Unit
 from aish.output.event_log import EventLog, Sink
 from aish.output.formats.text import DATA, FinalText, Manner, manner_of
 from aish.output.style import look_of
@@ -83,22 +84,19 @@ class Answers:
     def __init__(self, out: BinaryIO, manner: Manner) -> None:
         self._out = out
         self._manner = manner
-        self._kinds: dict[str | None, str] = {}
+        self._history = History()
         self.gone = False
         """Whether nobody takes them any more."""
 
     def __call__(self, stamped: Stamped) -> None:
         """Write the text of a line that was answered."""
-        event = stamped.event
-        match event:
-            case StepStarted(kind=kind):
-                self._kinds[event.place.step] = kind
-            case StepFinished() if self._kinds.pop(event.place.step, "") == "run":
-                self._printed(event.output)
-            case StepFinished(status="ok" | "budget", text=text) if text:
-                self.write(text)
-            case _:
-                pass
+        for one in self._history.take(stamped):
+            if not isinstance(one, Unit) or one.finished is None:
+                continue
+            if one.kind == "run":
+                self._printed(one.finished.output)
+            elif one.finished.status in {"ok", "budget"} and one.finished.text:
+                self.write(one.finished.text)
 
     def _printed(self, output: JsonValue) -> None:
         """What a local command has printed is shown (S1)."""

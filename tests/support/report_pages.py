@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from scripted_events import START, decided, run_finished, run_started, turn_finished
 
@@ -29,6 +29,7 @@ from aish.core.events import (
     TurnStarted,
 )
 from aish.core.messages import Usage
+from aish.journal.history import Ended, History
 from aish.reports.html.contents import Budget, Gathering
 from aish.reports.html.page import page
 
@@ -187,12 +188,23 @@ class Page(HTMLParser):
         return [Page(text) for given, text in self.scripts if given.get("type") == "text/html"]
 
 
+class Report(Protocol):
+    def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None: ...
+    def add(self, ended: Iterable[Ended]) -> None: ...
+
+
+def feed(report: Report, history: History, events: Iterable[Stamped]) -> None:
+    """Hand a report the events of a run, and what ended with each."""
+    for stamped in events:
+        report.take(stamped, history.take(stamped))
+    report.add(history.rest())
+
+
 def page_of(events: Iterable[Stamped], budget: Budget | None = None) -> Page:
     """The HTML report of a run."""
-    gathering = Gathering(budget)
-    for stamped in events:
-        gathering.take(stamped)
-    gathering.finish()
+    history = History()
+    gathering = Gathering(history, budget)
+    feed(gathering, history, events)
     return Page(b"".join(page(gathering, RUN)).decode())
 
 

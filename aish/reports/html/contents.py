@@ -67,12 +67,12 @@ class StepPart:
 
 
 class Gathering:
-    """Takes the events of a run, in order; `finish` when there are no more."""
+    """Takes the events of a run, and what ended with each in its `history`."""
 
-    def __init__(self, budget: Budget | None = None) -> None:
+    def __init__(self, history: History, budget: Budget | None = None) -> None:
         self.budget = budget or Budget()
         self.steps: dict[str, StepPart] = {}
-        self._history = History()
+        self._history = history
         self._spent = {"well": 0, "badly": 0, "brief": 0}
         self._empty: set[str] = set()
 
@@ -91,19 +91,15 @@ class Gathering:
         """What the run has to say of files."""
         return self._history.annotations
 
-    def take(self, stamped: Stamped) -> None:
-        """Fold one event in."""
-        event = stamped.event
-        if event.place.step is not None:
+    def take(self, stamped: Stamped, ended: Iterable[Ended]) -> None:
+        """One more event, and what ended with it."""
+        step = stamped.event.place.step
+        if step is not None:
             # In the order in which they began, not in that in which they ended.
-            self._part(event.place.step)
-        self._add(self._history.take(stamped))
+            self._part(step)
+        self.add(ended)
 
-    def finish(self) -> None:
-        """What was begun and never ended is shown as that."""
-        self._add(self._history.rest())
-
-    def _add(self, ended: Iterable[Ended]) -> None:
+    def add(self, ended: Iterable[Ended]) -> None:
         """Keep units; the last end of each counts."""
         for unit in ended:
             if not isinstance(unit, Unit):

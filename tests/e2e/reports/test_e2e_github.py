@@ -165,7 +165,7 @@ def test_a_log_that_is_kept_has_no_secret_in_it(job: Project, line: str) -> None
 
     log = (job.folder / "log.txt").read_text("utf-8")
     assert KEY not in log
-    assert "stderr goes elsewhere" in log
+    assert "stderr is redirected" in log
 
 
 @pytest.mark.requirement("B11")

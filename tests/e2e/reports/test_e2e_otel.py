@@ -111,7 +111,7 @@ def test_a_replay_sends_nothing_and_says_so(traced: Project, flags: Sequence[str
         done = traced.run(*flags, "--otel-endpoint", told.url)
 
     assert done.code == 2
-    assert "a replay reaches nothing" in done.stderr
+    assert "a replay has no network" in done.stderr
     assert told.paths == []
     assert set(traced.run_folders) == before
 

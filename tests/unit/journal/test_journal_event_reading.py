@@ -73,6 +73,7 @@ def test_keys_that_were_added_later_may_be_missing() -> None:
         ({"seq": True}, "seq"),
         ({"time": "yesterday"}, "yesterday"),
         ({"turn": "first"}, "turn"),
+        ({"step": ["read"]}, "step"),
         ({"cassette": {"path": "a", "mode": "often"}}, "cassette"),
     ],
 )

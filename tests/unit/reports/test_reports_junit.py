@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from report_pages import (
     MARKUP,
     batch_run,
+    feed,
     item_finished,
     item_started,
     timed,
@@ -42,6 +43,7 @@ from aish.core.events import (
 )
 from aish.core.messages import Usage
 from aish.core.text import for_xml
+from aish.journal.history import History
 from aish.reports.junit import JUnitReport
 
 # What the schema that most readers go by (Jenkins, `junit-10.xsd`) allows, of what we write.
@@ -63,9 +65,9 @@ SECONDS = re.compile(r"[0-9]*(\.[0-9]*)?")
 
 
 def written(events: Iterable[Stamped]) -> bytes:
-    with JUnitReport() as report:
-        for stamped in events:
-            report.take(stamped)
+    history = History()
+    with JUnitReport(history) as report:
+        feed(report, history, events)
         return b"".join(report.xml())
 
 
@@ -311,10 +313,10 @@ def test_the_texts_of_many_items_are_not_held_in_memory() -> None:
             bad = item_finished(f"row-{n}", n, status="failed", error=error)
             yield Stamped(2 + n, 1.8e9, bad)
 
-    with JUnitReport() as report:
+    history = History()
+    with JUnitReport(history) as report:
         tracemalloc.start()
-        for stamped in events():
-            report.take(stamped)
+        feed(report, history, events())
         size = sum(len(piece) for piece in report.xml())
         _, peak = tracemalloc.get_traced_memory()
         tracemalloc.stop()
