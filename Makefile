@@ -19,6 +19,9 @@ help: ## Say what each target does
 run: $(VENV)/.runtime ## Run the quickstart pipeline on the embedded model
 	$(VENV)/bin/aish run pipelines/quickstart.yaml
 
+# What tests are compiled to is kept: otherwise each worker does it again, which takes 8 s of CPU.
+test test-all: export PYTHONDONTWRITEBYTECODE =
+
 test: $(VENV)/.development node ## Run the tests, real MCP servers and the embedded model included
 	$(PY) -m pytest -n $(WORKERS) --dist worksteal
 

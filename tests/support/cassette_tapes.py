@@ -67,12 +67,14 @@ class Endpoint:
     url: str = ""
     port: int = 0
     heard: list[bytes] = field(default_factory=list)
+    asked: anyio.Event = field(default_factory=anyio.Event)
 
     async def serve(self, stream: SocketStream) -> None:
         """Answer one connection by the next script, the last one again and again."""
         script = self.scripts[0] if len(self.scripts) == 1 else self.scripts.pop(0)
         async with stream:
             self.heard.append(await _request(stream))
+            self.asked.set()
             for step in script:
                 if isinstance(step, anyio.Event):
                     await step.wait()

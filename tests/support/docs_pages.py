@@ -240,15 +240,20 @@ class Reader:
         if self.sitting is None:
             self.sitting = Sitting(self.folder, self._plain)
             self.stack.callback(self.sitting.close)
-        url = self._endpoint().base_url
-        model = f"{{base_url: {url}, model: smollm2, price: {{input: 0, output: 0}}}}"
-        instead = ["--set", f"models.local={model}"]
         try:
-            self.sitting.follow(block.lines, self.env, instead)
+            self.sitting.follow(block.lines, self.env, self._instead())
         except AssertionError as error:
             raise AssertionError(f"{block.where}: {error}") from error
 
+    def _instead(self) -> tuple[str, str]:
+        """What makes a session ask the page's endpoint, and not the small model."""
+        url = self._endpoint().base_url
+        model = f"{{base_url: {url}, model: smollm2, price: {{input: 0, output: 0}}}}"
+        return "--set", f"models.local={model}"
+
     def _shell(self, command: str) -> tuple[int, str]:
+        if self.sitting is not None:
+            command = command.replace("aish shell ", f"aish shell {shlex.join(self._instead())} ")
         words = [] if _OF_THE_SHELL.search(command) else shlex.split(command)
         if words[:1] == ["aish"] and self.warm is not None:
             return self._forked(self.warm, words[1:])

@@ -1,6 +1,7 @@
 """Real MCP servers from the registries, as tests drive them; what is missing skips, aloud."""
 
 import os
+import random
 import shutil
 import socket
 import subprocess
@@ -8,7 +9,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -73,10 +74,13 @@ def listening(
 
 
 def free_port() -> int:
-    """A port nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as found:
-        port: int = found.getsockname()[1]
-        return port
+    """A port nobody listens on, and that the kernel gives to nobody who asks for any."""
+    given = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii")
+    lowest = int(given.split()[0])
+    while True:
+        port = random.randrange(lowest // 2, lowest)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
 
 
 def _wait_for(port: int, process: "subprocess.Popen[bytes]") -> None:

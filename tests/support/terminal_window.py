@@ -21,6 +21,7 @@ import ptyprocess
 import pyte
 from cli_process import forked_arguments
 from fork_server import ForkServer
+from wcwidth import wcwidth
 
 PATIENCE = 30.0
 _PIECE = 1 << 16
@@ -45,6 +46,7 @@ class Window:
         """Whether what comes is drawn, which takes a second for a few hundred KiB."""
         self._screen: Any = pyte.Screen(columns, rows)
         self._stream: Any = pyte.ByteStream(self._screen)
+        self._drawn: list[str] = []
         self._since: Any = None
         self._since_stream: Any = None
         arguments = forked_arguments(argv, env, warm)
@@ -64,7 +66,14 @@ class Window:
     @property
     def lines(self) -> list[str]:
         """What stands on the screen, without the empty end."""
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip().split("\n")
+        screen = self._screen
+        # Only rows that changed are read again. A combining character may go to the row above.
+        changed = {*screen.dirty, *(y - 1 for y in screen.dirty)}
+        screen.dirty.clear()
+        self._drawn[screen.lines :] = [""] * (screen.lines - len(self._drawn))
+        for y in changed & set(range(screen.lines)):
+            self._drawn[y] = _row(screen.buffer[y], screen.columns)
+        return "\n".join(self._drawn).rstrip().split("\n")
 
     def mark(self) -> None:
         """Begin anew with what is in `since`."""
@@ -107,11 +116,13 @@ class Window:
             (lambda: wanted in self.text) if isinstance(wanted, str) else wanted
         )
         until = time.monotonic() + PATIENCE
+        alive = True
         while not seen():
-            alive = self._read(until - time.monotonic())
-            assert seen() or (alive and time.monotonic() < until), (
+            is_late = not alive or time.monotonic() >= until
+            assert not is_late, (
                 f"{wanted!r} did not come:\n{self.text}\nraw end: {self.raw[-2000:]!r}"
             )
+            alive = self._read(until - time.monotonic())
         return self.text
 
     def wait_for_raw(self, wanted: bytes, *, times: int = 1) -> None:
@@ -181,6 +192,17 @@ class Window:
             if self._since is not None:
                 self._since_stream.feed(piece)
         return True
+
+
+def _row(cells: Mapping[int, Any], columns: int) -> str:
+    """What stands in a row; a wide character takes its own cell and the next."""
+    text = []
+    x = 0
+    last = max(cells, default=-1)
+    while x <= min(last, columns - 1):
+        text.append(cells[x].data)
+        x += 2 if text[-1] and wcwidth(text[-1][0]) == 2 else 1
+    return "".join(text).rstrip()
 
 
 def _spawn_of(warm: ForkServer, arguments: Sequence[str], cwd: Path, env: Mapping[str, str]) -> Any:

@@ -223,7 +223,7 @@ steps:
     found = staged(project, steps)
     first = found["calls"][0]["id"]
     with project.aish.start("apply", "staged.json") as running:
-        wait_file(project.folder / "ledger.txt")
+        wait_file(project.folder / "ledger.txt", whole=True)
         os.kill(running.pid, signal.SIGKILL)
         running.finish()
     assert ledger(project) == ["first"]
@@ -263,7 +263,7 @@ def test_what_may_be_called_again_by_rule_is(project: Project) -> None:
     )
     for _ in range(2):
         with project.aish.start("apply", "staged.json") as running:
-            wait_file(project.folder / "ledger.txt")
+            wait_file(project.folder / "ledger.txt", whole=True)
             os.kill(running.pid, signal.SIGKILL)
             running.finish()
         (project.folder / "ledger.txt").unlink()
@@ -511,7 +511,7 @@ steps:
     staged(project, steps)
     os.mkfifo(project.folder / "gate")
     with project.aish.start("apply", "staged.json") as running:
-        wait_file(project.folder / "ledger.txt")
+        wait_file(project.folder / "ledger.txt", whole=True)
         running.interrupt()
         (project.folder / "gate").write_text("go", encoding="utf-8")
         done = running.finish()
@@ -526,7 +526,7 @@ steps:
 def test_the_second_ctrl_c_waits_for_nothing(project: Project) -> None:
     staged(project, "steps: [{id: one, call: led__hang, with: {text: first}}]")
     with project.aish.start("apply", "staged.json") as running:
-        wait_file(project.folder / "ledger.txt")
+        wait_file(project.folder / "ledger.txt", whole=True)
         running.interrupt()
         running.interrupt(signal.SIGTERM)
         assert running.finish().code in {130, 143}
@@ -586,7 +586,7 @@ steps:
     write(project, steps, rules="stage: [led__write]\n  idempotent: [led__wait]")
     os.mkfifo(project.folder / "gate")
     with project.aish.start("run", "p.yaml") as running:
-        wait_file(project.folder / "ledger.txt")
+        wait_file(project.folder / "ledger.txt", whole=True)
         os.kill(running.pid, signal.SIGKILL)
         running.finish()
     (folder,) = project.run_folders
@@ -598,7 +598,7 @@ steps:
 
     (project.folder / "ledger.txt").unlink()
     with project.aish.start("run", "p.yaml", "--resume") as running:
-        wait_file(project.folder / "ledger.txt")
+        wait_file(project.folder / "ledger.txt", whole=True)
         (project.folder / "gate").write_text("go", encoding="utf-8")
         done = running.finish()
 

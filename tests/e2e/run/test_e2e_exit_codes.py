@@ -3,6 +3,7 @@
 import shlex
 import socket
 import subprocess
+from collections.abc import Iterator
 
 import pytest
 from e2e_project import ModelEndpoints, Project, of_type, stdio
@@ -15,12 +16,12 @@ mcp:
 """
 
 
-def refused_port() -> int:
-    """A port of this machine at which nobody listens."""
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
+@pytest.fixture
+def refused_port() -> Iterator[int]:
+    """A port of this machine at which nobody listens, and that nobody else can have."""
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 @pytest.mark.requirement("exit-1", "M8")
@@ -283,13 +284,12 @@ def test_a_run_that_takes_too_long_is_4(
 
 
 @pytest.mark.requirement("exit-5", "L8")
-def test_an_endpoint_that_is_down_is_5_after_retries(project: Project) -> None:
-    port = refused_port()
+def test_an_endpoint_that_is_down_is_5_after_retries(project: Project, refused_port: int) -> None:
     project.pipeline(
         f"""
         models:
           m:
-            base_url: "http://127.0.0.1:{port}/v1"
+            base_url: "http://127.0.0.1:{refused_port}/v1"
             model: x
             retry: {{attempts: 2, max_delay: 1s}}
         prompt: Say hello
@@ -300,7 +300,7 @@ def test_an_endpoint_that_is_down_is_5_after_retries(project: Project) -> None:
 
     assert (done.code, done.stdout) == (5, "")
     assert "exit 5 (unavailable)" in done.stderr
-    assert str(port) in done.stderr
+    assert str(refused_port) in done.stderr
     assert "`m`" in done.stderr
     assert len(of_type(project.journal, "retry")) == 1
 

@@ -187,7 +187,8 @@ def test_the_last_question_is_edited_and_asked_in_its_place(
         window.wait_for("what is this>")
         window.wait_for(at_prompt(window))
         window.type(":edit\r")
-        window.wait_for("edit: what is this")
+        # The line that was edited before is still on the screen.
+        window.wait_for(lambda: window.text.count("edit: what is this") == 2)
         window.type(CTRL_C)
         window.wait_for("nothing was changed")
         do(window, "next")

@@ -212,8 +212,10 @@ async def test_who_leaves_before_the_head_does_so_again() -> None:
     recording = tape("record")
     async with endpoint([anyio.Event()]) as served:
         transport = taped(recording, "model", httpx.AsyncHTTPTransport)
-        with anyio.move_on_after(0.05):
-            await send(transport, served.url)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(send, transport, served.url)
+            await served.asked.wait()
+            tasks.cancel_scope.cancel()
         await transport.aclose()
     (kept,) = recording.finish(HEAD)
 

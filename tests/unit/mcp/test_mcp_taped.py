@@ -320,12 +320,18 @@ def test_a_call_that_took_too_long_fails_at_once_in_replay(reel: Reel) -> None:
 
 @pytest.mark.requirement("C3")
 def test_a_call_that_a_limit_of_the_run_cut_off_is_cut_off_by_it_again(reel: Reel) -> None:
+    async def cut_off(scene: Scene) -> None:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: scene.call("kid__sleep", ms=60_000))
+            await anyio.wait_all_tasks_blocked()  # it is sent, and waits for its answer
+            tasks.cancel_scope.cancel()
+
     async def limited(scene: Scene) -> bool:
         with anyio.move_on_after(0.3) as limit:
             await scene.call("kid__sleep", ms=60_000)
         return limit.cancelled_caught
 
-    assert reel.record(limited, stdio()).value
+    reel.record(cut_off, stdio())
     assert reel.replay(limited, GONE).value
 
 

@@ -328,10 +328,10 @@ async def test_a_consumer_that_takes_its_time_is_not_interrupted() -> None:
     rest = sse([delta(content=" two"), delta("stop")])
     with ModelEndpoint([stream_reply(first, rest)]) as endpoint:
         said: list[Delta] = []
-        async with a_model(once(endpoint.base_url, timeout=hurried(idle=0.1))) as model:
+        async with a_model(once(endpoint.base_url, timeout=hurried(idle=0.4))) as model:
             async for batch in model.stream(a_request()):
                 said.extend(batch)
-                await anyio.sleep(0.25)
+                await anyio.sleep(0.5)
     assert text_of(said) == "one two"
 
 
