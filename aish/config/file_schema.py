@@ -117,9 +117,8 @@ def shape_problems(root: MappingNode) -> list[Problem]:
 
     What does not fit, or is missing, is a `BrokenNode` in the tree from now on.
     """
-    found = [
-        one for one in check(pipeline_schema(), to_data(root)) if not _is_known(root, one.path)
-    ]
+    wrong = check(pipeline_schema(), to_data(root), is_ours=True)
+    found = [one for one in wrong if not _is_known(root, one.path)]
     # What a pattern says of a text includes how long it may be.
     patterns = {one.path for one in found if one.keyword == "pattern"}
     found = [one for one in found if one.keyword != "maxLength" or one.path not in patterns]

@@ -2,7 +2,8 @@
 
 The standard decorator compiles six methods for each class, half a millisecond; a run imports over
 a hundred of them before its first request, which was a fifth of its start (docs/decisions/0003).
-`frozen` compiles `__init__` alone, when it is first called, and shares the rest. The result is a
+`frozen` makes `__init__` alone, when it is first called, of code that is compiled once for each
+number of fields, and shares the rest. The result is a
 dataclass to everybody who asks: `fields`, `replace`, `is_dataclass`, pattern matching and type
 checkers. `slotted` does the same for `dataclasses.dataclass(slots=True)`, for what changes while a
 run goes on.
@@ -10,6 +11,8 @@ run goes on.
 
 import dataclasses
 from dataclasses import MISSING, Field, FrozenInstanceError, field
+from functools import cache
+from types import CodeType, FunctionType
 from typing import Any, NoReturn, TypeVar, dataclass_transform
 
 Kind = TypeVar("Kind")
@@ -29,16 +32,16 @@ def frozen(cls: type[Kind]) -> type[Kind]:
         "__setstate__": _set_state,
         "__hash__": _hash,
     }
-    return _made_again(cls, methods, "_set_{0}(self, {1})")
+    return _made_again(cls, methods)
 
 
 @dataclass_transform(field_specifiers=(field,))
 def slotted(cls: type[Kind]) -> type[Kind]:
     """Make `cls` a dataclass with slots that may change; what `frozen` cannot do, this cannot."""
-    return _made_again(cls, {"__hash__": None}, "self.{0} = {1}")
+    return _made_again(cls, {"__hash__": None})
 
 
-def _made_again(cls: type[Kind], methods: dict[str, Any], setting: str) -> type[Kind]:
+def _made_again(cls: type[Kind], methods: dict[str, Any]) -> type[Kind]:
     namespace = dict(cls.__dict__)
     made = {
         name: _field(name, note, namespace.pop(name, MISSING))
@@ -52,7 +55,7 @@ def _made_again(cls: type[Kind], methods: dict[str, Any], setting: str) -> type[
         namespace.setdefault(name, method)
     kind: Any = type(cls)
     new: Any = kind(cls.__name__, cls.__bases__, namespace)
-    new.__init__ = _initializer(new, made, setting)
+    new.__init__ = _initializer(new, made)
     result: type[Kind] = new
     return result
 
@@ -66,36 +69,50 @@ def _field(name: str, note: Any, given: Any) -> "Field[Any]":
     return made  # type: ignore[no-any-return]  # a `Field`, by both branches
 
 
-def _initializer(cls: Any, made: "dict[str, Field[Any]]", setting: str) -> Any:
+def _initializer(cls: Any, made: "dict[str, Field[Any]]") -> Any:
     """Makes way for the real one when the first instance is made: a run needs half of them."""
 
     def make_first(self: Any, *values: Any, **named: Any) -> None:
-        cls.__init__ = _compiled(cls, made, setting)
+        cls.__init__ = _real(cls, made)
         cls.__init__(self, *values, **named)
 
     return make_first
 
 
-def _compiled(cls: Any, made: "dict[str, Field[Any]]", setting: str) -> Any:
-    """The one method that is compiled: each field goes straight into its slot."""
+def _real(cls: Any, made: "dict[str, Field[Any]]") -> Any:
+    """The one method that is made: each field goes straight into its slot."""
+    is_made = tuple(one.default_factory is not MISSING for one in made.values())
     scope: dict[str, Any] = {"_missing": MISSING}
-    parameters, body = [], []
-    for name, one in made.items():
-        scope[f"_set_{name}"] = cls.__dict__[name].__set__
-        value = name
-        if one.default_factory is not MISSING:
-            scope[f"_make_{name}"] = one.default_factory
-            parameters.append(f"{name}=_missing")
-            value = f"_make_{name}() if {name} is _missing else {name}"
+    defaults = []
+    for number, (name, one) in enumerate(made.items()):
+        scope[f"_set_{number}"] = cls.__dict__[name].__set__
+        if is_made[number]:
+            scope[f"_make_{number}"] = one.default_factory
+            defaults.append(MISSING)
         elif one.default is not MISSING:
-            scope[f"_default_{name}"] = one.default
-            parameters.append(f"{name}=_default_{name}")
-        else:
-            parameters.append(name)
-        body.append(f" {setting.format(name, value)}")
+            defaults.append(one.default)
+        elif defaults:
+            raise TypeError(f"the field {name!r} without a default follows one that has one")
+    code = _compiled(is_made).replace(co_varnames=("self", *made))
+    return FunctionType(code, scope, "__init__", tuple(defaults))
+
+
+@cache
+def _compiled(is_made: tuple[bool, ...]) -> CodeType:
+    """An initializer for as many fields, some of which have a factory.
+
+    Compiling takes thirty times as long as giving its parameters the names of the fields.
+    """
+    body = [
+        f" _set_{n}(self, {f'_make_{n}() if v{n} is _missing else v{n}' if one else f'v{n}'})"
+        for n, one in enumerate(is_made)
+    ]
+    names = "".join(f", v{number}" for number in range(len(is_made)))
     lines = "\n".join(body) or " pass"
-    exec(f"def __init__(self, {', '.join(parameters)}):\n{lines}", scope)  # ruff: ignore[exec-builtin] - as `dataclasses` does, on names of our own classes
-    return scope["__init__"]
+    scope: dict[str, Any] = {}
+    exec(f"def __init__(self{names}):\n{lines}", scope)  # ruff: ignore[exec-builtin] - as `dataclasses` does, on no text but ours
+    code: CodeType = scope["__init__"].__code__
+    return code
 
 
 def _refuse(self: Any, name: str, *_: Any) -> NoReturn:

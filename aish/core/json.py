@@ -7,7 +7,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from functools import cache
 
 from aish.core.text import for_terminal
 
@@ -87,9 +87,13 @@ _DECODER = json.JSONDecoder(
 )
 
 
+# `json.dumps` makes an encoder for each value where it is not told the usual.
+_canonical = json.JSONEncoder(sort_keys=True, separators=(",", ":"), default=writable).encode
+
+
 def canonical(value: JsonValue) -> str:
     """JSON with sorted keys and without spaces, ASCII only, so that equal values are equal text."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), default=writable)
+    return _canonical(value)
 
 
 # As in `for_ci_log`; no line of JSON begins with a colon.
@@ -142,18 +146,19 @@ def safe_json(text: str, wide: Callable[[str], str] | None = None) -> str:
 
 
 def _dumps(value: JsonValue, indent: int | None, *, spaced: bool) -> str:
-    separators = None if spaced or indent is not None else (",", ":")
-    options: dict[str, Any] = {
-        "ensure_ascii": False,
-        "allow_nan": False,
-        "separators": separators,
-        "indent": indent,
-        "default": dict,
-    }
+    encode = _encoder(indent, spaced=spaced).encode
     try:
-        return json.dumps(value, **options)
+        return encode(value)
     except (ValueError, RecursionError):
-        return json.dumps(_tame(value, 0), **options)
+        return encode(_tame(value, 0))
+
+
+@cache
+def _encoder(indent: int | None, *, spaced: bool) -> json.JSONEncoder:
+    separators = None if spaced or indent is not None else (",", ":")
+    return json.JSONEncoder(
+        ensure_ascii=False, allow_nan=False, separators=separators, indent=indent, default=dict
+    )
 
 
 def _tame(value: JsonValue, depth: int) -> JsonValue:

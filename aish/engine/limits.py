@@ -107,8 +107,10 @@ class _Units:
     tool_calls: int = 0
 
     def add(self, other: "_Units", sign: int = 1) -> None:
-        for one in _KINDS:
-            setattr(self, one, getattr(self, one) + sign * getattr(other, one))
+        self.turns += sign * other.turns
+        self.tokens += sign * other.tokens
+        self.cost_usd += sign * other.cost_usd
+        self.tool_calls += sign * other.tool_calls
 
 
 _KINDS: tuple[Kind, ...] = tuple(one.name for one in fields(_Units))  # type: ignore[misc]  # the names are those of `Kind`
@@ -303,7 +305,8 @@ def _limited(limits: Limits) -> Mapping[Kind, int]:
 
 
 def _units_of(amount: Amount) -> _Units:
-    return _Units(*(_units(kind, getattr(amount, kind), up=True) or 0 for kind in _KINDS))
+    cost = _units("cost_usd", amount.cost_usd, up=True)
+    return _Units(amount.turns, amount.tokens or 0, cost or 0, amount.tool_calls)
 
 
 def _units(kind: Kind, value: float | None, *, up: bool) -> int | None:

@@ -18,6 +18,7 @@ import os
 import re
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Self
 from zlib import crc32
@@ -103,7 +104,7 @@ def open_journal(folder: Path, disk: Disk = THE_DISK) -> Journal:
     except (OSError, UsageError):
         os.close(descriptor)
         raise
-    return Journal(DurableFile(descriptor, disk))
+    return _journal(path, descriptor, disk)
 
 
 class HeldJournal:
@@ -128,7 +129,7 @@ class HeldJournal:
         """The journal, to be appended to; a torn tail is cut off."""
         assert self._descriptor is not None, "it is handed on once"
         _prepare(self._descriptor, self.path)
-        journal = Journal(DurableFile(self._descriptor, disk))
+        journal = _journal(self.path, self._descriptor, disk)
         self._descriptor = None
         return journal
 
@@ -162,8 +163,12 @@ def _prepare(descriptor: int, path: Path) -> None:
     _check_linked(descriptor, path)
     if os.fstat(descriptor).st_size:
         cut_torn_tail(path)
-    else:
-        _sync_names(path.parent)
+
+
+def _journal(path: Path, descriptor: int, disk: Disk) -> Journal:
+    # Not at once: two folders to sync are milliseconds, and what was not synced needs no name.
+    names = partial(_sync_names, path.parent)
+    return Journal(DurableFile(descriptor, disk, before_first_sync=names))
 
 
 def _sync_names(folder: Path) -> None:

@@ -105,6 +105,11 @@ class BodyBuffer:
         """Whether everything that came was taken."""
         return not self._chunks
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will come."""
+        return self._ended
+
     def put(self, chunk: bytes) -> bool:
         """Take in a chunk; whether there is room for another right away.
 
@@ -346,11 +351,8 @@ class Exchange:
         """
         while data := await self._take(reader):
             batch = reader.feed(data)
-            if reader.progress != self._progress:
-                self._progress = reader.progress
-                self._watch.progressed()
-            if reader.done:
-                self._watch.end_within(TRAILER_SECONDS)
+            if not self._intake.has_ended:
+                self._keep_watch(reader)
             if batch:
                 return batch
         if self._over:
@@ -360,9 +362,18 @@ class Exchange:
 
     async def aclose(self) -> None:
         """Hang up if the answer is not over, and wait for that."""
+        if self._intake.has_ended:
+            return
         self._scope.cancel()
         with anyio.CancelScope(shield=True):
             await self._intake.ended()
+
+    def _keep_watch(self, reader: "ChatDecoder") -> None:
+        if reader.progress != self._progress:
+            self._progress = reader.progress
+            self._watch.progressed()
+        if reader.done:
+            self._watch.end_within(TRAILER_SECONDS)
 
     async def _talk(self, request: httpx.Request, check: Check) -> None:
         # For a cassette: which deadline passed, if one did, and how to let it pass again.

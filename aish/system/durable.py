@@ -46,7 +46,9 @@ class DurableFile:
         descriptor: int,
         disk: Disk = THE_DISK,
         monotonic: Callable[[], float] = time.monotonic,
+        before_first_sync: Callable[[], None] | None = None,
     ) -> None:
+        self._before_first_sync = before_first_sync
         self._descriptor = descriptor
         self._disk = disk
         self._monotonic = monotonic
@@ -79,7 +81,7 @@ class DurableFile:
             self._stop()
             self._check()
             if self._unsynced:
-                self._disk.sync(self._descriptor)
+                self._to_disk()
         finally:
             os.close(self._descriptor)
 
@@ -107,14 +109,22 @@ class DurableFile:
         # What is written while the disk syncs is for the next one.
         self._unsynced = False
         begun = self._monotonic()
-        self._disk.sync(self._descriptor)
+        self._to_disk()
         ended = self._monotonic()
         self._wait_until = ended + max(WINDOW, SHARE * (ended - begun))
 
+    def _to_disk(self) -> None:
+        before, self._before_first_sync = self._before_first_sync, None
+        if before is not None:
+            before()
+        self._disk.sync(self._descriptor)
+
     def _sync_soon(self) -> None:
         with self._changed:
-            self._owed = True
-            self._changed.notify()
+            if not self._owed:
+                # The thread is woken once for all that gather until it syncs.
+                self._owed = True
+                self._changed.notify()
         if self._thread is None:
             self._thread = threading.Thread(target=self._work, name="aish-sync", daemon=True)
             self._thread.start()
@@ -151,7 +161,7 @@ class DurableFile:
         """Keep what can be kept of what was written before, and let go."""
         try:
             self._stop()
-            self._disk.sync(self._descriptor)
+            self._to_disk()
         except OSError:
             # The first error is the one that is told.
             pass

@@ -86,7 +86,7 @@ def parsed_object(text: str) -> dict[str, Any] | None:
 
 def dump(value: Any) -> str:
     """Compact JSON that can always be encoded as UTF-8 with `replace`."""
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=_plain)
+    return _dump(value)
 
 
 def excerpt(text: str, mask: Mask, length: int = SHOWN) -> str:
@@ -110,3 +110,7 @@ def _refuse(constant: str) -> None:
 def _plain(value: Any) -> Any:
     """A `Mapping` or `Sequence` that is no `dict` or `list`, as one."""
     return dict(value) if hasattr(value, "keys") else list(value)
+
+
+# `json.dumps` makes an encoder for each value where it is not told the usual.
+_dump: Final = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), default=_plain).encode

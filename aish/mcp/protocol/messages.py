@@ -21,6 +21,7 @@ LISTINGS = frozenset({"tools", "resources", "resourceTemplates", "prompts"})
 # Above this a message is not parsed as a whole: its values take many times its size.
 _LARGE = 1 << 20
 _SPACE = re.compile(r"[ \t\n\r]*")
+_ENCODER = json.JSONEncoder(separators=(",", ":"))
 
 
 class NotAMessageError(ValueError):
@@ -58,7 +59,7 @@ Incoming = Answer | Asked | Noted
 
 def encode(message: JsonObject) -> bytes:
     """One message on one line; ASCII, so that lone surrogates and U+2028 cannot harm."""
-    return json.dumps(message, separators=(",", ":")).encode()
+    return _ENCODER.encode(message).encode()
 
 
 def request(number: int, method: str, params: JsonObject) -> bytes:

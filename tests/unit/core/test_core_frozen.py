@@ -5,6 +5,7 @@ import pickle  # ruff: ignore[suspicious-pickle-import] - our own bytes
 from dataclasses import FrozenInstanceError, dataclass, field, fields, is_dataclass, replace
 
 import pytest
+from work import work_of
 
 from aish.core.frozen import frozen, slotted
 
@@ -99,3 +100,27 @@ def test_one_that_may_change_is_like_the_standard_one() -> None:
         hash(one)
     with pytest.raises(AttributeError):
         one.other = 1  # type: ignore[attr-defined]  # that it is refused is the point
+
+
+def test_classes_with_as_many_fields_are_compiled_once() -> None:
+    def made(number: int) -> type:
+        notes = dict.fromkeys((f"one{number}", f"two{number}", f"three{number}"), int)
+        return frozen(type(f"C{number}", (), {"__annotations__": notes}))
+
+    classes = [made(number) for number in range(50)]
+
+    work = work_of(lambda: [kind(1, 2, three) for three, kind in enumerate(classes)])
+
+    assert work.calls["exec"] <= 1
+    assert [f.name for f in fields(classes[7])] == ["one7", "two7", "three7"]
+    assert repr(classes[7](1, two7=2, three7=3)).endswith("C7(one7=1, two7=2, three7=3)")
+
+
+def test_a_field_without_a_default_behind_one_with_a_default_is_refused() -> None:
+    @frozen
+    class Wrong:
+        first: int = 1
+        second: int  # type: ignore[misc]  # what is looked at
+
+    with pytest.raises(TypeError, match="'second'"):
+        Wrong(1, 2)

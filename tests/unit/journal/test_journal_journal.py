@@ -123,6 +123,33 @@ def test_what_is_over_is_synced_before_the_run_goes_on(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("X9")
+@pytest.mark.requirement("B2")
+def test_the_names_of_a_journal_are_synced_before_its_first_record_that_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    real = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        synced.append(Path(f"/proc/self/fd/{descriptor}").readlink().name)
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    journal = open_journal(folder, Disk(sync=lambda _: synced.append("record")))
+
+    first, *_, last = journaled()
+    journal(first)
+    assert synced == []
+    for _ in range(2):
+        journal(last)
+    journal.close()
+
+    assert synced[:3] == ["run", tmp_path.name, "record"]
+    assert set(synced[3:]) == {"record"}
+
+
 def test_a_link_in_the_place_of_the_journal_is_not_followed(tmp_path: Path) -> None:
     target = tmp_path / "target"
     (tmp_path / "events.jsonl").symlink_to(target)
