@@ -302,8 +302,9 @@ class Presenter:
 
     def _said(self, place: Place, text: str) -> None:
         """More of an answer."""
-        answer = self._answer
-        if answer is None or self._kind != "answer" or self._lock.speaking != place:
+        answer, speaking = self._answer, self._lock.speaking
+        speaks = place is speaking or place == speaking
+        if answer is None or self._kind != "answer" or not speaks:
             self._waits.over(place)
             crowd = self._presentation.names_steps and not self._is_elsewhere(place)
             if crowd and not self._lock.may_speak(place, crowded=self._is_crowded):
