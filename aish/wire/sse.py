@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in, a list of events out (L4).
+"""Server-sent events of models and of MCP servers: bytes in, a list of events out (L4, M2).
 
 Lines end at CRLF, LF or CR and at nothing else, so bytes are split and text is decoded per event.
 Line ends are made LF first; what then has no complete event in it waits, at a cost that does not
@@ -20,33 +20,55 @@ _IGNORED_FIELDS: Final = frozenset({b"id", b"retry"})
 UNFRAMED: Final = b"\n"
 """Stands for the event name of a line that is no field: no real name contains a line end."""
 
+LONGEST_PAUSE: Final = 9
+"""Digits; what has more is no pause that anybody waits for."""
+
+
+@frozen
+class Caps:
+    """The most bytes of a line, of the data of an event, and of the whole body."""
+
+    line: int
+    event: int
+    response: int
+
+
+CAPS: Final = Caps(MAX_LINE, MAX_EVENT, MAX_RESPONSE)
+
 Frame = tuple[bytes, bytes | None]
 """The data of an event and its name, where it has one; or a line and `UNFRAMED`."""
 
 
 @frozen
 class SseEvent:
-    """One event; bytes that are not UTF-8 are replaced."""
+    """One event; bytes that are not UTF-8 are replaced.
+
+    `id` and `retry` (milliseconds), to continue from, as far as it brings them.
+    """
 
     data: str
     event: str | None = None
+    id: str | None = None
+    retry: int | None = None
 
 
 class SseReader:
     """Takes the body of a response in pieces of any size.
 
-    The last event needs no blank line after it: `close` gives it (quirk 12).
+    The last event needs no blank line after it: `close` gives it (quirk 12). `frames` and those
+    after it are the same for many small events per second, without ids and pauses.
     """
 
-    __slots__ = ("_between", "_check_at", "_cr", "_head", "_started", "_total", "_waiting")
+    __slots__ = ("_between", "_caps", "_check_at", "_cr", "_head", "_started", "_total", "_waiting")
 
-    def __init__(self) -> None:
+    def __init__(self, caps: Caps = CAPS) -> None:
+        self._caps = caps
         self._head = b""
         self._started = False
         self._cr = False
         self._between = False
         self._waiting = bytearray()
-        self._check_at = MAX_LINE
+        self._check_at = caps.line
         self._total = 0
 
     def feed(self, chunk: bytes) -> list[SseEvent]:
@@ -55,7 +77,8 @@ class SseReader:
         Raises:
             LimitError: a line, an event or the response is over its cap.
         """
-        return _events(self.frames(chunk))
+        self._count(chunk)
+        return self._events(self._whole_events(chunk))
 
     def close(self) -> list[SseEvent]:
         """The event that the end of the body completes.
@@ -63,13 +86,13 @@ class SseReader:
         Raises:
             LimitError: as with `feed`.
         """
-        return _events(self.settled_frames() + self.last_frames())
+        settled = self._take_whole(b"\n") if self._cr else b""
+        self._cr = False
+        return self._events(settled + self._rest())
 
     def frames(self, chunk: bytes) -> list[Frame]:
         """The same as `feed` without decoding, and with the lines that are no fields."""
-        self._total += len(chunk)
-        if self._total > MAX_RESPONSE:
-            raise LimitError(f"the response is over {MAX_RESPONSE >> 20} MiB")
+        self._count(chunk)
         lines = chunk.replace(b"\r\n", b"\n") if b"\r" in chunk else chunk
         if self._between and lines.endswith(b"\n\n") and b"\r" not in lines:
             return _blocks(lines)  # whole events and nothing before them: nearly always
@@ -84,10 +107,23 @@ class SseReader:
 
     def last_frames(self) -> list[Frame]:
         """The event that the end of the body cut short, as far as it came."""
+        rest = self._rest()
+        return _block(rest) if rest else []
+
+    def _count(self, chunk: bytes) -> None:
+        self._total += len(chunk)
+        if self._total > self._caps.response:
+            raise LimitError(f"the response is over {self._caps.response >> 20} MiB")
+
+    def _rest(self) -> bytes:
         rest = self._head + bytes(self._waiting)
         self._waiting.clear()
         self._head = b""
-        return _block(rest) if rest else []
+        return rest
+
+    def _events(self, text: bytes) -> list[SseEvent]:
+        found = [_event(block, self._caps) for block in text.split(b"\n\n") if block]
+        return [event for event in found if event is not None]
 
     def _whole_events(self, chunk: bytes) -> bytes:
         """The events that are complete now, with LF for every line end; the rest waits."""
@@ -110,7 +146,7 @@ class SseReader:
         end = waiting.rfind(b"\n\n") + 2
         whole = bytes(waiting[:end])
         del waiting[:end]
-        self._check_at = MAX_LINE
+        self._check_at = self._caps.line
         return whole
 
     def _after_bom(self, chunk: bytes) -> bytes:
@@ -136,10 +172,10 @@ class SseReader:
     def _check_waiting(self) -> None:
         """Apply the caps to an event that is still incomplete, and drop its comments."""
         *whole, partial = bytes(self._waiting).split(b"\n")
-        _check_caps([*whole, partial])
+        _check_caps([*whole, partial], self._caps)
         kept = [line for line in whole if not line.startswith(b":")]
         self._waiting[:] = b"\n".join([*kept, partial])
-        self._check_at = len(self._waiting) + MAX_LINE // 4
+        self._check_at = len(self._waiting) + self._caps.line // 4
 
 
 def _blocks(chunk: bytes) -> list[Frame]:
@@ -158,7 +194,7 @@ def _block(block: bytes) -> list[Frame]:
     frames: list[Frame] = []
     lines = block.split(b"\n")
     if len(block) > MAX_LINE:
-        _check_caps(lines)
+        _check_caps(lines, CAPS)
     data: list[bytes] = []
     event: bytes | None = None
     for line in lines:
@@ -181,19 +217,30 @@ def _dispatch(frames: list[Frame], data: list[bytes], event: bytes | None) -> No
         frames.append((b"\n".join(data), event))
 
 
-def _check_caps(lines: list[bytes]) -> None:
+def _check_caps(lines: list[bytes], caps: Caps) -> None:
     """Hold one event's lines against the caps."""
-    if max(map(len, lines)) > MAX_LINE:
-        raise LimitError(f"a line of the stream is over {MAX_LINE >> 20} MiB")
-    if sum(len(line) for line in lines if line.startswith(b"data")) > MAX_EVENT:
-        raise LimitError(f"an event of the stream is over {MAX_EVENT >> 20} MiB")
+    if max(map(len, lines)) > caps.line:
+        raise LimitError(f"a line of the stream is over {caps.line >> 20} MiB")
+    if sum(len(line) for line in lines if line.startswith(b"data")) > caps.event:
+        raise LimitError(f"an event of the stream is over {caps.event >> 20} MiB")
 
 
-def _events(frames: list[Frame]) -> list[SseEvent]:
-    return [
-        SseEvent(
-            data.decode("utf-8", "replace"), event.decode("utf-8", "replace") if event else None
-        )
-        for data, event in frames
-        if event is not UNFRAMED
-    ]
+def _event(block: bytes, caps: Caps) -> SseEvent | None:
+    """The event whose lines these are, if it brings anything."""
+    lines = block.split(b"\n")
+    if len(block) > caps.line:
+        _check_caps(lines, caps)
+    fields: dict[bytes, list[bytes]] = {}
+    for line in lines:
+        name, _, value = line.partition(b":")
+        fields.setdefault(name, []).append(value.removeprefix(b" "))
+
+    def last(name: bytes) -> str:
+        return fields[name][-1].decode("utf-8", "replace") if name in fields else ""
+
+    pause, id = last(b"retry"), last(b"id")
+    plain = pause.isascii() and pause.isdigit() and len(pause) <= LONGEST_PAUSE
+    if b"data" not in fields and not plain and not id:
+        return None
+    data = b"\n".join(fields.get(b"data", ())).decode("utf-8", "replace")
+    return SseEvent(data, last(b"event") or None, id or None, int(pause) if plain else None)

@@ -6,15 +6,14 @@ MAX_LINE = 32 * 1024 * 1024
 class Lines:
     """Collects pieces until a line is whole; a line over the cap is dropped and counted."""
 
-    def __init__(self, limit: int = MAX_LINE, *, keep_empty: bool = False) -> None:
+    def __init__(self, limit: int = MAX_LINE) -> None:
         self._limit = limit
-        self._keep_empty = keep_empty
         self._parts: list[bytes] = []
         self._size = 0
         self.dropped = 0
 
     def feed(self, chunk: bytes) -> list[bytes]:
-        """The lines that a piece completes, without their ends; empty ones if they are wanted."""
+        """The lines that a piece completes, without their ends; empty ones are none."""
         *whole, rest = chunk.split(b"\n")
         found = []
         for line in whole:
@@ -22,7 +21,7 @@ class Lines:
             full = b"".join(self._parts)
             if self._size > self._limit:
                 self.dropped += 1
-            elif self._keep_empty or full.strip():
+            elif full.strip():
                 found.append(full)
             self._parts, self._size = [], 0
         self._keep(rest)

@@ -15,16 +15,21 @@ from aish.mcp.protocol.failures import (
     SessionLostError,
     TransportError,
 )
+from aish.mcp.protocol.lines import MAX_LINE
 from aish.mcp.protocol.messages import Answer, Asked, NotAMessageError
 from aish.mcp.protocol.mirrored_headers import is_header_value
-from aish.mcp.protocol.server_events import EventReader, ServerEvent
 from aish.mcp.transports.http import HttpOrigin, Reply
 from aish.mcp.transports.transport import Headers, Inbox, Outgoing
+from aish.wire.errors import LimitError
+from aish.wire.sse import Caps, SseEvent, SseReader
 
 SESSION = "mcp-session-id"
 NOT_FOUND = 404
 FAILED = 400
 NO_CONTENT = frozenset({202, 204})
+MAX_STREAM = 256 * 1024 * 1024
+CAPS = Caps(MAX_LINE, MAX_STREAM, MAX_STREAM)
+"""More than of a model: one picture in the result of a tool is a long line."""
 MAX_RECONNECTS = 5
 """Streams in a row that end without an event; then we stop asking."""
 DEFAULT_RETRY = 1.0
@@ -38,7 +43,7 @@ class Cursor:
         self.last: str | None = None
         self.retry = DEFAULT_RETRY
 
-    def see(self, event: ServerEvent) -> None:
+    def see(self, event: SseEvent) -> None:
         """Remember the id and the pause an event brings."""
         if event.id and is_header_value(event.id):
             self.last = event.id
@@ -166,7 +171,7 @@ class StreamableHttp:
         return None
 
     def _pass_on(
-        self, event: ServerEvent, number: int | None, *, is_resumed: bool = False
+        self, event: SseEvent, number: int | None, *, is_resumed: bool = False
     ) -> Answer | None:
         """Hand on what an event holds; returns our answer if that is in it."""
         if not event.data or event.event not in {None, "message"}:
@@ -211,11 +216,11 @@ class Events:
 
     def __init__(self, reply: Reply) -> None:
         self._reply = reply
-        self._reader = EventReader()
-        self._waiting: list[ServerEvent] = []
+        self._reader = SseReader(CAPS)
+        self._waiting: list[SseEvent] = []
         self._ended = False
 
-    async def next(self) -> ServerEvent | None:
+    async def next(self) -> SseEvent | None:
         """The next event, `None` at the end of the stream.
 
         Raises:
@@ -224,10 +229,11 @@ class Events:
         while not self._waiting and not self._ended:
             chunk = await self._reply.next_chunk()
             self._ended = chunk is None
-            found = self._reader.close() if chunk is None else self._reader.feed(chunk)
+            try:
+                found = self._reader.close() if chunk is None else self._reader.feed(chunk)
+            except LimitError as error:
+                raise TransportError("the stream of events is larger than is allowed") from error
             self._waiting = found[::-1]
-            if self._reader.overrun:
-                raise TransportError("the stream of events is larger than is allowed")
         return self._waiting.pop() if self._waiting else None
 
 

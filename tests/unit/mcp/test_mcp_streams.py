@@ -3,7 +3,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aish.mcp.protocol.lines import Lines
-from aish.mcp.protocol.server_events import EventReader, ServerEvent
+from aish.mcp.transports.streamable import CAPS
+from aish.wire.errors import LimitError
+from aish.wire.sse import SseEvent, SseReader
 
 STREAM = (
     b"\xef\xbb\xbf: hello\r\n\r\nid: 1\nretry: 500\ndata: \n\n"
@@ -11,16 +13,16 @@ STREAM = (
     b"data:x\n\nevent: y\n\nretry: soon\n\nid: 2\n\ndata: end"
 )
 EVENTS = [
-    ServerEvent("", None, "1", 500),
-    ServerEvent('{"a":\n1}', "message"),
-    ServerEvent("x"),
-    ServerEvent("", None, "2"),
-    ServerEvent("end"),
+    SseEvent("", None, "1", 500),
+    SseEvent('{"a":\n1}', "message"),
+    SseEvent("x"),
+    SseEvent("", None, "2"),
+    SseEvent("end"),
 ]
 
 
-def read(pieces: list[bytes]) -> list[ServerEvent]:
-    reader = EventReader()
+def read(pieces: list[bytes]) -> list[SseEvent]:
+    reader = SseReader(CAPS)
     found = [event for piece in pieces for event in reader.feed(piece)]
     return found + reader.close()
 
@@ -63,6 +65,6 @@ def test_a_stream_without_line_ends_does_not_grow() -> None:
 
 @pytest.mark.requirement("M2")
 def test_an_event_over_the_cap_is_an_overrun() -> None:
-    reader = EventReader()
-    reader.feed(b"data: " + b"x" * (33 * 1024 * 1024) + b"\n")
-    assert reader.overrun
+    reader = SseReader(CAPS)
+    with pytest.raises(LimitError):
+        reader.feed(b"data: " + b"x" * (33 * 1024 * 1024) + b"\n")

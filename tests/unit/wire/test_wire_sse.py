@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from work import work_of
 
 from aish.wire.errors import LimitError
-from aish.wire.sse import MAX_EVENT, MAX_LINE, MAX_RESPONSE, SseEvent, SseReader
+from aish.wire.sse import (
+    MAX_EVENT,
+    MAX_LINE,
+    MAX_RESPONSE,
+    UNFRAMED,
+    SseEvent,
+    SseReader,
+)
 
 pytestmark = pytest.mark.requirement("L4")
 
@@ -21,6 +28,9 @@ WORDS = [
     b"\xef\xbb\xbf", b"\xe2\x80\xa8", b"\xc2\x85", b"\x0b", b"\x00",
 ]  # fmt: skip
 
+bodies_without_ids = st.lists(
+    st.sampled_from([word for word in WORDS if not word.startswith((b"id", b"retry"))]), max_size=12
+).map(b"".join)
 bodies = st.lists(st.sampled_from(WORDS), max_size=12).map(b"".join) | st.binary(max_size=40)
 
 
@@ -28,20 +38,34 @@ def simple(body: bytes) -> list[SseEvent]:
     """The standard's algorithm over the whole body, with the last event kept (quirk 12)."""
     events: list[SseEvent] = []
     data: list[bytes] = []
-    name = b""
+    name = number = b""
+    pause: int | None = None
     for line in [*re.split(rb"\r\n|\n|\r", body.removeprefix(b"\xef\xbb\xbf")), b""]:
         field, _, value = line.partition(b":")
         value = value.removeprefix(b" ")
         if not line:
-            if data:
+            if data or number or pause is not None:
                 text = b"\n".join(data).decode("utf-8", "replace")
-                events.append(SseEvent(text, name.decode("utf-8", "replace") or None))
-            data, name = [], b""
+                kind, id = (one.decode("utf-8", "replace") or None for one in (name, number))
+                events.append(SseEvent(text, kind, id, pause))
+            data, name, number, pause = [], b"", b"", None
         elif field == b"data":
             data.append(value)
         elif field == b"event":
             name = value
+        elif field == b"id":
+            number = value
+        elif field == b"retry":
+            pause = int(value) if re.fullmatch(rb"[0-9]{1,9}", value) else None
     return events
+
+
+def framed(*chunks: bytes) -> list[tuple[bytes, bytes | None]]:
+    """The same by the way of models: events with data only, and their bytes."""
+    reader = SseReader()
+    found = [frame for chunk in chunks for frame in reader.frames(chunk)]
+    found += [*reader.settled_frames(), *reader.last_frames()]
+    return [(data, name) for data, name in found if name is not UNFRAMED]
 
 
 def read(*chunks: bytes) -> list[SseEvent]:
@@ -57,6 +81,16 @@ def test_events_are_those_of_the_simple_reader_for_every_cut(body: bytes) -> Non
     assert read(*[body[at : at + 1] for at in range(len(body))]) == expected
     for at in range(len(body)):
         assert read(body[:at], body[at:]) == expected
+
+
+@settings(deadline=None)
+@given(bodies_without_ids)
+def test_the_way_of_models_gives_the_same_events(body: bytes) -> None:
+    expected = [(event.data, event.event) for event in simple(body)]
+    for at in range(len(body) + 1):
+        found = framed(body[:at], body[at:])
+        shown = [(d.decode("utf-8", "replace"), n) for d, n in found]
+        assert [(d, n.decode("utf-8", "replace") if n else None) for d, n in shown] == expected
 
 
 @settings(deadline=None)
