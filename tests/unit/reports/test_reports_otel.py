@@ -31,6 +31,7 @@ from aish.core.events import (
     ItemFinished,
     ItemStarted,
     Place,
+    Retry,
     RunFinished,
     Stamped,
     StepStarted,
@@ -149,6 +150,30 @@ def test_a_run_that_was_resumed_is_one_trace() -> None:
     assert [span.error for span in roots] == ["it has no end", None]
     assert len({span.trace for span in spans}) == 1
     assert max(span.end - span.start for span in spans) < 60
+
+
+@pytest.mark.requirement("F13")
+def test_a_request_that_failed_before_the_next_attempt_has_its_span() -> None:
+    ask, first = Place("ask"), Place("ask", turn=1)
+    failed = Retry(first, "http://127.0.0.1:9", 1, 0.1, "no answer")
+    run = stamped(
+        run_started(),
+        StepStarted(ask, "prompt"),
+        TurnStarted(first, "local", 1),
+        failed,
+        Retry(ask, "step ask", 2, 0.1, "no answer"),
+        TurnStarted(first, "local", 1),
+        turn_finished(first),
+        step_finished("ask"),
+        run_finished(),
+    )
+    lost, answered = [one for one in spans_of(run) if one.name.startswith("chat ")]
+
+    assert (lost.error, answered.error) == ("it has no end", None)
+    assert (lost.start, lost.end) == (run[2].time, run[4].time)
+    assert [event.name for event in lost.events] == ["aish.retry"]
+    assert lost.id != answered.id
+    assert lost.parent == answered.parent
 
 
 def test_names_are_those_of_the_conventions() -> None:
