@@ -20,9 +20,9 @@ from typing import Any, Literal, Self, TypedDict, Unpack, cast
 import anyio
 from anyio import to_thread
 
+from aish.config.fields import duration
 from aish.config.inputs import complete_inputs
 from aish.config.model import Pipeline
-from aish.config.quantities import duration
 from aish.core.errors import AishError, ExitCode, PipelineError, UsageError
 from aish.core.events import Exit, RunFinished, Stamped, to_object
 from aish.core.frozen import frozen

@@ -81,12 +81,11 @@ TO_PART = frozenset({"answer", "errors", "matching", "reading", "results"})
 ALONE = {
     "a row of the table that imports it": """
         cli/importing/goose.py cli/importing/promptfoo.py mcp/transports/inprocess.py
-        mcp/transports/sse_2024.py mcp/transports/stdio.py
-        packs/edit.py packs/fs.py packs/git.py packs/shell.py
-        reports/junit.py reports/sarif.py shell/commands/approvals.py shell/commands/attach.py
-        shell/commands/conversation.py shell/commands/export.py shell/commands/guide.py
-        shell/commands/mcp.py shell/commands/model.py shell/commands/past.py
-        shell/commands/pipelines.py shell/commands/turns.py
+        mcp/transports/sse_2024.py mcp/transports/stdio.py packs/edit.py packs/fs.py packs/git.py
+        packs/shell.py reports/junit.py reports/sarif.py shell/commands/approvals.py
+        shell/commands/attach.py shell/commands/conversation.py shell/commands/export.py
+        shell/commands/guide.py shell/commands/mcp.py shell/commands/model.py
+        shell/commands/past.py shell/commands/pipelines.py shell/commands/turns.py
     """,
     "the table itself, and nothing else": "cli/catalogue.py",
     "a program that is started as a process of its own": """
@@ -111,7 +110,6 @@ ALONE = {
         shell/input/keyboard.py shell/local/proposals.py features/cluster/local_workers.py
     """,
     "today's leftovers, to merge into the module that imports them": """
-        features/cluster/leased_meter.py
         output/terminal/answer.py shell/columns.py shell/status_line.py terminal/form.py
     """,
 }

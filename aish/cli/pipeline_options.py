@@ -8,9 +8,9 @@ from pathlib import Path
 
 from aish.cli.boundary import say
 from aish.cli.options import LockUse
+from aish.config.fields import duration
 from aish.config.inputs import collect_inputs
 from aish.config.model import Pipeline
-from aish.config.quantities import duration
 from aish.core.errors import PipelineError, Problem, UsageError
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue

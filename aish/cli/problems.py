@@ -68,7 +68,7 @@ class ProblemPrinter:
 
 def _read(path: Path) -> tuple[str, ...]:
     """The lines of a file, as YAML counts them; none of what is no file, such as `--set`."""
-    from aish.config.text_file import UnreadableError, read_text
+    from aish.config.documents import UnreadableError, read_text
 
     try:
         return tuple(_BREAK.split(read_text(path)))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal, TypeVar, cast
 
 from aish.config.documents import Documents
+from aish.config.fields import Table
 from aish.config.model import (
     EMBEDDED_TOKENS,
     FIELDS,
@@ -54,7 +55,6 @@ from aish.config.model import (
     StepRetry,
     ToolMatch,
 )
-from aish.config.reading import Table
 from aish.config.yaml_tree import (
     UNREADABLE,
     BrokenNode,

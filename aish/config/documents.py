@@ -1,16 +1,261 @@
-"""The other files a pipeline names: prompts and schemas, read when it is loaded (F8)."""
+"""The files that a pipeline is made of, read when it is loaded (F8, F10).
 
+`extends` merges files into one tree in which each value keeps its place; prompts and schemas may
+be files of their own. Every way in which a file cannot be read as text is a problem with a place.
+"""
+
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import field
 from hashlib import sha256
 from json import JSONDecodeError
+from pathlib import Path
 
-from aish.config.merge import parse_mapping
-from aish.config.reading import Table
-from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
-from aish.config.yaml_tree import to_data
+from aish.config.fields import Table
+from aish.config.yaml_tree import (
+    UNREADABLE,
+    BrokenNode,
+    ListNode,
+    MappingNode,
+    Node,
+    ScalarNode,
+    at,
+    parse_yaml,
+    to_data,
+)
+from aish.core.errors import Position, Problem, UsageError
 from aish.core.frozen import slotted
 from aish.core.json import JsonObject, JsonValue, strict_json
+from aish.system.files import read_capped
+
+PIPELINE_LIMIT = 5_000_000
+REFERENCED_LIMIT = 4 * 1024 * 1024
+
+
+class UnreadableError(Exception):
+    """A file that is no text of a fit size; `problem` says why."""
+
+    def __init__(self, problem: Problem) -> None:
+        super().__init__(problem.message)
+        self.problem = problem
+
+
+def read_text(path: Path, limit: int = PIPELINE_LIMIT) -> str:
+    """The text of a file.
+
+    Raises:
+        UnreadableError: it is missing, a folder, too large, binary, or not UTF-8.
+    """
+    try:
+        data = _bytes(path, limit)
+    except FileNotFoundError as error:
+        raise UnreadableError(_problem(path, "no such file")) from error
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UnreadableError(_problem(path, f"cannot be read: {reason}")) from error
+    except ValueError as error:
+        raise UnreadableError(_problem(path, "is not the name of a file")) from error
+    except UsageError as error:
+        raise UnreadableError(_problem(path, _too_large(limit))) from error
+    return as_text(data, str(path), limit)
+
+
+def reason(error: UnreadableError) -> str:
+    """Why, as the end of a sentence that begins with the file."""
+    message = error.problem.message
+    return "is not there" if message == "no such file" else message
+
+
+def _bytes(path: Path, limit: int) -> bytes:
+    status = path.stat()
+    if stat.S_ISDIR(status.st_mode):
+        raise UnreadableError(_problem(path, "is a folder, not a file"))
+    if not stat.S_ISREG(status.st_mode):
+        raise UnreadableError(_problem(path, "is not a plain file"))
+    if status.st_size > limit:
+        raise UnreadableError(_problem(path, _too_large(limit)))
+    return read_capped(path, limit)
+
+
+def as_text(data: bytes, file: str, limit: int = PIPELINE_LIMIT) -> str:
+    """Bytes as text, a BOM left out.
+
+    Raises:
+        UnreadableError: they are too many, binary, or not UTF-8.
+    """
+    if len(data) > limit:
+        raise UnreadableError(Problem(Position(file, 1, 1), "", _too_large(limit)))
+    if data.startswith((b"\xff\xfe", b"\xfe\xff")):
+        raise _unreadable(data, 0, file, "is UTF-16, not UTF-8", "save it as UTF-8")
+    nul = data.find(b"\0")
+    if nul >= 0:
+        raise _unreadable(data, nul, file, "a NUL byte: this is a binary file, not text", None)
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        start = error.start + (3 if data.startswith(b"\xef\xbb\xbf") else 0)
+        message = f"not UTF-8: byte 0x{data[start]:02x}"
+        raise _unreadable(data, start, file, message, "save it as UTF-8") from error
+    return text
+
+
+def _too_large(limit: int) -> str:
+    size = f"{limit // 1_000_000} MB" if limit % 1_000_000 == 0 else f"{limit // 1024**2} MiB"
+    return f"is larger than {size}"
+
+
+def _problem(path: Path, message: str) -> Problem:
+    return Problem(Position(str(path), 1, 1), "", message)
+
+
+def _unreadable(
+    data: bytes, offset: int, file: str, message: str, hint: str | None
+) -> UnreadableError:
+    before = data[:offset]
+    line = before.count(b"\n") + 1
+    column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8", "replace")) + 1
+    return UnreadableError(Problem(Position(file, line, column), "", message, hint))
+
+
+MAX_FILES = 64
+
+
+@slotted
+class Gathered:
+    """The merged tree of a file and its bases, and everything that was wrong on the way."""
+
+    root: MappingNode | None
+    problems: list[Problem] = field(default_factory=list)
+
+
+def read_with_bases(path: Path) -> Gathered:
+    """The tree of `path`, its bases merged in."""
+    reader = _Reader()
+    try:
+        root = reader.read(path, ())
+    except UnreadableError as error:
+        return Gathered(None, [error.problem])
+    return Gathered(root, reader.problems)
+
+
+def parse_mapping(text: str, file: str) -> tuple[MappingNode | None, list[Problem]]:
+    """The mapping that a text holds, as far as it can be read, and what is wrong with it."""
+    parsed = parse_yaml(text, file)
+    root = parsed.root
+    if isinstance(root, MappingNode):
+        return root, list(parsed.problems)
+    if parsed.problems:
+        return None, list(parsed.problems)
+    if root is None or (isinstance(root, ScalarNode) and root.value is None):
+        message, hint = "the file is empty", "`aish init` writes a first pipeline"
+        return None, [Problem(Position(file, 1, 1), "", message, hint)]
+    kind = "a list" if isinstance(root, ListNode) else "a single value"
+    return None, [Problem(root.position, "", f"a mapping is expected here, and this is {kind}")]
+
+
+@slotted
+class _Reader:
+    """Reads each file once, however many name it."""
+
+    problems: list[Problem] = field(default_factory=list)
+    known: dict[str, MappingNode | None] = field(default_factory=dict)
+
+    def read(self, path: Path, above: tuple[str, ...]) -> MappingNode | None:
+        """The tree of a file with its bases.
+
+        Raises:
+            UnreadableError: there is no text at `path`.
+        """
+        key = _identity(path)
+        if key in self.known:
+            return self.known[key]
+        self.known[key] = None
+        root, problems = parse_mapping(read_text(path), str(path))
+        self.problems += problems
+        if root is not None:
+            self.known[key] = self._with_bases(root, path, (*above, key))
+        return self.known[key]
+
+    def _with_bases(self, root: MappingNode, path: Path, above: tuple[str, ...]) -> MappingNode:
+        whole: MappingNode | None = None
+        bases, complete = self._bases(root)
+        for named, place in bases:
+            base = self._base(path.parent / str(named.value), named, place, above)
+            if base is None:
+                complete = False
+            else:
+                whole = base if whole is None else merged(whole, base)
+        own = MappingNode(root.position, dict(root.entries), dict(root.keys))
+        own.entries.pop("extends", None)
+        own.keys.pop("extends", None)
+        whole = own if whole is None else merged(whole, own)
+        if not complete:
+            # Whatever is missing may stand in the base that could not be read.
+            whole.put(UNREADABLE, BrokenNode(root.position, None), root.position)
+        return whole
+
+    def _base(
+        self, path: Path, named: ScalarNode, place: str, above: tuple[str, ...]
+    ) -> MappingNode | None:
+        key = _identity(path)
+        if key in above:
+            chain = " → ".join(f"`{Path(name).name}`" for name in (*above[above.index(key) :], key))
+            self._problem(named, place, f"circular `extends`: {chain}")
+            return None
+        if len(self.known) >= MAX_FILES:
+            self._problem(named, place, f"more than {MAX_FILES} files in one pipeline")
+            return None
+        try:
+            return self.read(path, above)
+        except UnreadableError as error:
+            if error.problem.position.line > 1 or error.problem.position.column > 1:
+                self.problems.append(error.problem)
+            else:
+                self._problem(named, place, f"the file `{named.value}` {reason(error)}")
+            return None
+
+    def _bases(self, root: MappingNode) -> tuple[list[tuple[ScalarNode, str]], bool]:
+        """The names under `extends`, with the path of each; and whether all can be read."""
+        value = root.entries.get("extends")
+        if value is None:
+            return [], True
+        listed = (
+            [(item, at("extends", index)) for index, item in enumerate(value.items)]
+            if isinstance(value, ListNode)
+            else [(value, "extends")]
+        )
+        names: list[tuple[ScalarNode, str]] = []
+        for node, place in listed:
+            if isinstance(node, ScalarNode) and isinstance(node.value, str) and node.value:
+                names.append((node, place))
+            elif not isinstance(node, BrokenNode):
+                self._problem(node, place, "the name of a file is expected here")
+        return names, len(names) == len(listed)
+
+    def _problem(self, node: Node, place: str, message: str) -> None:
+        self.problems.append(Problem(node.position, place, message))
+
+
+def merged(below: MappingNode, over: MappingNode) -> MappingNode:
+    """Mappings deeply merged; lists and scalars of `over` replace those of `below`."""
+    whole = MappingNode(over.position, dict(below.entries), dict(below.keys))
+    for key, value in over.entries.items():
+        under = below.entries.get(key)
+        if isinstance(under, MappingNode) and isinstance(value, MappingNode):
+            whole.put(key, merged(under, value), over.keys[key])
+        else:
+            whole.put(key, value, over.keys[key])
+    return whole
+
+
+def _identity(path: Path) -> str:
+    """The same for all names of one file."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):
+        return str(path)
+
 
 MAX_DEPTH = 64
 

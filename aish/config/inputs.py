@@ -4,9 +4,8 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from aish.config.documents import parse_document, parse_json
+from aish.config.documents import UnreadableError, parse_document, parse_json, read_text
 from aish.config.model import Pipeline
-from aish.config.text_file import UnreadableError, read_text
 from aish.config.yaml_tree import parse_yaml, to_data
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.json import JsonObject, JsonValue

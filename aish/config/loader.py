@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aish.config.decode import decode
+from aish.config.documents import read_with_bases
 from aish.config.file_schema import SchemaPlace, pipeline_schema, shape_problems
-from aish.config.merge import read_with_bases
 from aish.config.model import Pipeline
 from aish.config.yaml_tree import (
     ListNode,

@@ -19,9 +19,19 @@ from aish.config.model import ModelEntry
 from aish.core.messages import Delta, Finish, Retrying, StreamNotice, Withdrawn
 from aish.core.protocols import Hold, Meter, ModelRequest
 from aish.models import smollm2
-from aish.models.failure import AttemptError, malformed, origin_of, refuses_schema_beside_tools
 from aish.models.headers import check_base_url, headers_of
-from aish.models.retry import MAX_HINT, Advice, RetryTiming, delay_before, is_malformed, judge_code
+from aish.models.retry import (
+    MAX_HINT,
+    Advice,
+    AttemptError,
+    RetryTiming,
+    delay_before,
+    is_malformed,
+    judge_code,
+    malformed,
+    origin_of,
+    refuses_schema_beside_tools,
+)
 from aish.models.throttle import Slot, Throttles
 from aish.models.transport import MakeClient, Transport, open_client
 from aish.system.secrets.secrets import Secrets

@@ -2,8 +2,8 @@
 
 from aish.config.model import ModelEntry
 from aish.core.errors import UnavailableError
-from aish.models.failure import AttemptError, hint_for, origin_of
 from aish.models.headers import check_base_url, headers_of
+from aish.models.retry import AttemptError, hint_for, origin_of
 from aish.models.transport import ask_for
 from aish.system.secrets.secrets import Secrets
 

@@ -17,8 +17,17 @@ from anyio.abc import TaskGroup
 
 from aish.config.model import ModelEntry, ModelTimeout
 from aish.core.messages import Delta
-from aish.models.failure import AttemptError, hint_for, malformed, not_connected, too_late
-from aish.models.retry import BROKEN, MALFORMED, REFUSED, judge_status
+from aish.models.retry import (
+    BROKEN,
+    MALFORMED,
+    REFUSED,
+    AttemptError,
+    hint_for,
+    judge_status,
+    malformed,
+    not_connected,
+    too_late,
+)
 from aish.net.http import DirectTransport, remember_absence, tls_context
 
 if TYPE_CHECKING:

@@ -1,16 +1,17 @@
-"""What the rules say of one call: pure, and closed where in doubt (P1, P4, P5, B16, X1, X12).
+"""The decision of the rules on one call: pure, closed where in doubt (P1, P4, P5, B16, X1, X12).
 
-Also what an "always" would store: the narrowest rule for calls like the one asked about.
+Also why, rule by rule (P7), with the file's own `policy_tests`; and what an "always" would store:
+the narrowest rule for calls like the one asked about.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Literal
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
-from aish.core.rules import RuleEntry
-from aish.core.tools import Tool
+from aish.core.rules import PolicyTest, RuleEntry
+from aish.core.tools import Tool, ToolName
 from aish.policy.rules import (
     MEANT,
     Command,
@@ -156,3 +157,70 @@ def _has_wildcard(value: JsonValue) -> bool:
     if isinstance(value, str):
         return not _WILDCARDS.isdisjoint(value)
     return isinstance(value, (tuple, list)) and any(map(_has_wildcard, value))
+
+
+@frozen
+class Explanation:
+    """The verdict on a call and every rule that was looked at, the strictest list first.
+
+    `known` is false where no connected server was asked about the tool: its annotations, which
+    may tighten the verdict (P5), are not known then.
+    """
+
+    tool: ToolName
+    arguments: JsonObject
+    ruling: Ruling
+    looked_at: tuple[Judgement, ...]
+    known: bool
+
+
+@frozen
+class FailedPolicyTest:
+    """A row of `policy_tests` that does not hold; `path` is where it stands in the file."""
+
+    path: str
+    message: str
+    hint: str
+
+
+def tool_name(text: str) -> ToolName:
+    """The pair that `alias__tool` names; a text without `__` is a `UsageError`."""
+    server, name = split_glob(text)
+    return ToolName(server, name)
+
+
+def explain(
+    policy: Policy, name: ToolName, arguments: JsonObject, tool: Tool | None = None
+) -> Explanation:
+    """Which rule decides a call, and why each of the others does not."""
+    subject = tool or _unknown(name)
+    rules = policy.deciding()
+    looked_at = tuple(judge(rule, subject, arguments, simple_fit) for rule in rules)
+    ruling = decide(policy, subject, arguments)
+    return Explanation(name, arguments, ruling, looked_at, known=tool is not None)
+
+
+def check_policy_tests(
+    tests: Sequence[PolicyTest], policy: Policy, known: Iterable[Tool] = ()
+) -> tuple[FailedPolicyTest, ...]:
+    """The rows of `policy_tests` that do not get the verdict they expect, in order."""
+    tools = {tool.name: tool for tool in known}
+    failed = (_failure(test, policy, tools) for test in tests)
+    return tuple(failure for failure in failed if failure is not None)
+
+
+def _failure(
+    test: PolicyTest, policy: Policy, tools: dict[ToolName, Tool]
+) -> FailedPolicyTest | None:
+    name = tool_name(test.tool)
+    found = explain(policy, name, test.arguments, tools.get(name))
+    verdict = found.ruling.verdict
+    if verdict == test.expect:
+        return None
+    message = f"`{test.tool}` is expected to be `{test.expect}` and is `{verdict}`"
+    return FailedPolicyTest(test.path, message, found.ruling.reason)
+
+
+def _unknown(name: ToolName) -> Tool:
+    """A tool of which only the name is known; nothing in it loosens a verdict."""
+    return Tool(name=name, wire=str(name), description="", input_schema={})

@@ -23,7 +23,7 @@ from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.lock import lock_of, locked_tool_named
 from aish.engine.plan.plan import load_checked
 from aish.engine.plan.validation.tools import locked_misfits
-from aish.policy.explain import Explanation, explain, tool_name
+from aish.policy.decide import Explanation, explain, tool_name
 from aish.policy.rules import compile_policy
 
 

@@ -8,7 +8,7 @@ from aish.cli.boundary import say
 from aish.cli.commands.runs_list import bytes_text
 from aish.cli.options import Option, PastRunDirOption, Report, ReportOption, VerboseOption
 from aish.cli.printer import print_json, print_text
-from aish.config.quantities import duration
+from aish.config.fields import duration
 from aish.core.errors import ExitCode, UsageError
 from aish.core.json import JsonObject
 from aish.core.phrases import counted

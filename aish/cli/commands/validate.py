@@ -25,7 +25,7 @@ from aish.engine.plan.validation.validate import (
     row_check,
     wildcard_check,
 )
-from aish.policy.explain import check_policy_tests, tool_name
+from aish.policy.decide import check_policy_tests, tool_name
 from aish.policy.rules import compile_policy
 
 _OF_POLICY_TESTS = (

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from aish.config.text_file import UnreadableError, read_text
+from aish.config.documents import UnreadableError, read_text
 from aish.config.yaml_tree import MAX_DEPTH, ListNode, MappingNode, Node, ScalarNode, parse_yaml
 from aish.core.errors import PipelineError, Position, Problem
 

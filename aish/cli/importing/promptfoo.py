@@ -12,7 +12,7 @@ from aish.cli.importing.draft import Draft, Section, as_section, slug
 from aish.cli.importing.endpoints import DEFAULT, is_known, model_entry
 from aish.cli.importing.servers import literal
 from aish.cli.importing.templates import free_names, renamed
-from aish.config.text_file import UnreadableError, read_text, reason
+from aish.config.documents import UnreadableError, read_text, reason
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode
 from aish.core.errors import Position, UsageError
 from aish.core.frozen import frozen, slotted

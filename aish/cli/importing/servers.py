@@ -12,7 +12,7 @@ from typing import Final
 
 from aish.cassettes.record.secret_scan import scan_text
 from aish.cli.importing.draft import Draft, Section, as_section, as_text, variable_name
-from aish.config.environment import variables
+from aish.config.fields import variables
 from aish.config.yaml_tree import ListNode, MappingNode, Node, ScalarNode, to_data
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue

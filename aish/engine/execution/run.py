@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import anyio
 
 from aish import __version__
-from aish.config.environment import variables
+from aish.config.fields import variables
 from aish.config.model import Limits, LoopLimits, ModelEntry
 from aish.core.errors import AishError, BudgetError, ExitCode, InternalError
 from aish.core.events import (

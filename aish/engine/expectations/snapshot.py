@@ -8,8 +8,8 @@ import json
 import os
 from pathlib import Path
 
+from aish.config.documents import REFERENCED_LIMIT, UnreadableError, read_text, reason
 from aish.config.model import Expectation
-from aish.config.text_file import REFERENCED_LIMIT, UnreadableError, read_text, reason
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
 from aish.core.text import safe_utf8

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from aish.config.environment import expand, variables
+from aish.config.fields import expand, variables
 from aish.config.loader import lookup_position
 from aish.config.model import ModelEntry, Pipeline, ServerEntry
 from aish.config.yaml_tree import in_file_order

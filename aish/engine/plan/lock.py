@@ -11,9 +11,8 @@ from hashlib import sha256
 from json import JSONDecodeError
 from pathlib import Path
 
-from aish.config.documents import parse_json
+from aish.config.documents import UnreadableError, parse_json, read_text
 from aish.config.model import Pipeline, Prompt, PromptStep, ServerEntry, ServerPrompt
-from aish.config.text_file import UnreadableError, read_text
 from aish.core.errors import Position, Problem, UsageError
 from aish.core.json import JsonValue, canonical
 from aish.core.phrases import first_of, shorten

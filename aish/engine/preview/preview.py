@@ -29,8 +29,7 @@ from aish.engine.plan.template_context import template_context
 from aish.engine.preview.tool_listing import Look, view
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.prompt import visible_tools
-from aish.policy.decide import decide
-from aish.policy.explain import tool_name
+from aish.policy.decide import decide, tool_name
 from aish.policy.rules import LOCAL_COMMAND
 from aish.templates.render import references, render
 from aish.templates.values import is_template

@@ -20,7 +20,7 @@ from aish.engine.records import StepRecord
 from aish.engine.resources.resources import Toolbox, open_toolbox, require_lock, require_servers
 from aish.engine.resources.toolbox import SHELL_RUN, command_arguments
 from aish.engine.steps.context import StepContext
-from aish.policy.explain import tool_name
+from aish.policy.decide import tool_name
 from aish.templates.render import render, render_tree
 
 MEANING: Mapping[ResultKind, tuple[StepStatus, ExitCode]] = {

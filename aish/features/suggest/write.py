@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from aish.config.documents import parse_mapping
 from aish.config.inserting import with_items
 from aish.config.loader import lookup_position
-from aish.config.merge import parse_mapping
 from aish.config.model import Pipeline
 from aish.config.yaml_tree import MappingNode, to_data
 from aish.core.errors import PipelineError, Position, Problem, UsageError
@@ -21,8 +21,7 @@ from aish.core.rules import RuleEntry
 from aish.core.tools import Tool
 from aish.engine.plan.builtin_tools import presumed_tool
 from aish.engine.plan.plan import load_checked
-from aish.policy.decide import Ruling, decide
-from aish.policy.explain import check_policy_tests, tool_name
+from aish.policy.decide import Ruling, check_policy_tests, decide, tool_name
 from aish.policy.rule_yaml import rule_data, rule_flow, rules_yaml
 from aish.policy.rules import Policy, compile_policy
 from aish.policy.suggest import LeftOut, Made, Suggestion

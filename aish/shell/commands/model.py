@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from aish.config.environment import expand, variables
+from aish.config.fields import expand, variables
 from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
 from aish.core.events import Notice

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.environment import expand, malformed, variables
+from aish.config.fields import expand, malformed, variables
 
 
 @pytest.mark.requirement("F7")

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aish.config.documents import parse_mapping
 from aish.config.inserting import with_items
-from aish.config.merge import parse_mapping
 from aish.config.yaml_tree import MappingNode, to_data
 from aish.core.errors import UsageError
 

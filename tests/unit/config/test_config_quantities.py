@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.quantities import duration, size
+from aish.config.fields import duration, size
 
 
 @pytest.mark.requirement("F13")

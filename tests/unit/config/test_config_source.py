@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aish.config.documents import UnreadableError, as_text
 from aish.config.loader import load_pipeline
-from aish.config.text_file import UnreadableError, as_text
 from aish.config.yaml_tree import MappingNode, parse_yaml, positions_of, to_data
 from aish.core.errors import PipelineError
 from aish.core.json import JsonValue

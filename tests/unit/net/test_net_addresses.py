@@ -5,7 +5,7 @@ import socket
 import pytest
 
 from aish.config.model import ModelEntry
-from aish.models.failure import not_connected
+from aish.models.retry import not_connected
 from aish.net.http import unknown_host
 
 ORIGIN = "http://nohost.localhost:1"

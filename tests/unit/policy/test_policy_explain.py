@@ -5,7 +5,7 @@ from aish.core.errors import UsageError
 from aish.core.json import JsonObject
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.policy.explain import check_policy_tests, explain, tool_name
+from aish.policy.decide import check_policy_tests, explain, tool_name
 from aish.policy.rules import Fit, compile_policy
 
 POLICY = compile_policy(

@@ -11,8 +11,7 @@ from aish.core.events import Place, RuleInfo
 from aish.core.json import JsonObject
 from aish.core.rules import PolicyTest, RuleEntry, RuleLists
 from aish.core.tools import Annotations, Tool, ToolName
-from aish.policy.decide import decide, forbidden
-from aish.policy.explain import check_policy_tests, explain
+from aish.policy.decide import check_policy_tests, decide, explain, forbidden
 from aish.policy.gate import STAGED, ApprovalError, Decision, Gate, Proposal
 from aish.policy.rules import compile_policy, unmatched_rules
 from aish.terminal.unattended import Unattended

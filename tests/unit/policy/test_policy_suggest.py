@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aish.config.merge import parse_mapping
+from aish.config.documents import parse_mapping
 from aish.config.yaml_tree import to_data
 from aish.core.json import JsonObject, JsonValue
 from aish.core.rules import RuleEntry, RuleLists

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
-from aish.config.environment import malformed, variables
+from aish.config.fields import malformed, variables
 from aish.config.model import ModelEntry, Pipeline, PromptStep
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.phrases import backticked

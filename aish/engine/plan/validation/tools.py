@@ -6,7 +6,7 @@
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from aish.config.environment import variables
+from aish.config.fields import variables
 from aish.config.model import CallStep, Limits, ModelEntry, Pipeline, PromptStep, ServerEntry, Step
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen

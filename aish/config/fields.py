@@ -1,15 +1,17 @@
 """Typed access to a mapping of the file that is known to fit the schema.
 
 `decode` works with this: each getter has the default of the design, and what only a closer look
-shows (a duration that is none) becomes a problem with its place.
+shows becomes a problem with its place. Durations and sizes are as people write them, `1h30m` and
+`32KiB` (F13); `${VAR}` and `${VAR:-default}` stand where a file may use them (F7): what the
+environment holds is given, and as in a shell, `:-` also replaces an empty value.
 """
 
+import re
 from collections.abc import Iterator, Mapping
+from itertools import pairwise
 from pathlib import Path
 
-from aish.config.environment import malformed
 from aish.config.file_schema import is_unknown_key
-from aish.config.quantities import duration, size
 from aish.config.yaml_tree import (
     UNREADABLE,
     BrokenNode,
@@ -24,6 +26,99 @@ from aish.config.yaml_tree import (
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+
+_REFERENCE = re.compile(
+    r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
+)
+
+
+def variables(text: str) -> tuple[tuple[str, str | None], ...]:
+    """The names that `text` refers to, each with its default or `None`."""
+    if "${" not in text:
+        return ()
+    return tuple(
+        (found["name"], found["default"])
+        for found in _REFERENCE.finditer(text)
+        if found["name"] is not None
+    )
+
+
+def malformed(text: str) -> str | None:
+    """The beginning of the first `${` that is no reference, if there is one."""
+    for found in _REFERENCE.finditer(text):
+        if found[0] == "${":
+            return text[found.start() : found.start() + 20]
+    return None
+
+
+def expand(text: str, environ: Mapping[str, str]) -> str:
+    """`text` with its variables replaced once, and `$${` made `${`.
+
+    Raises:
+        KeyError: a variable is not set and has no default.
+    """
+
+    def replace(found: re.Match[str]) -> str:
+        if found[0] == "$${":
+            return "${"
+        name, default = found["name"], found["default"]
+        if name is None:
+            return found[0]
+        value = environ.get(name)
+        if default is not None:
+            return value or default
+        if value is None:
+            raise KeyError(name)
+        return value
+
+    return _REFERENCE.sub(replace, text) if "${" in text else text
+
+
+_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|[dhms])){1,5}\Z")
+_PART = re.compile(r"([0-9.]+)(ms|[dhms])")
+_SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_SIZE = re.compile(r"([0-9]{1,12}) ?(B|kB|MB|GB|KiB|MiB|GiB)\Z")
+_BYTES = {
+    "B": 1,
+    "kB": 1000,
+    "MB": 1000**2,
+    "GB": 1000**3,
+    "KiB": 1024,
+    "MiB": 1024**2,
+    "GiB": 1024**3,
+}
+
+
+def duration(text: str) -> float:
+    """Seconds of `90s`, `10m`, `1h30m`, `500ms`.
+
+    Raises:
+        ValueError: it is none: no unit, an unknown one, one twice, or a smaller before a larger.
+    """
+    if _DURATION.match(text):
+        parts = _PART.findall(text)
+        sizes = [_SECONDS[unit] for _, unit in parts]
+        if all(one > two for one, two in pairwise(sizes)):
+            seconds = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+            if seconds > 0:
+                return seconds
+            raise ValueError("duration must be greater than zero")
+    raise ValueError(f"`{text}` is not a duration such as `90s`, `10m` or `1h30m`")
+
+
+def size(text: str) -> int:
+    """Bytes of `32KiB`, `2MB`, `512B`.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _SIZE.match(text)
+    if found is None:
+        raise ValueError(f"`{text}` is not a size such as `32KiB` or `2MiB`")
+    count = int(found[1]) * _BYTES[found[2]]
+    if count == 0:
+        raise ValueError("size must be greater than zero")
+    return count
 
 
 @frozen
