@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterable
 
 from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
 from aish.core.text import for_line
 from aish.core.tools import Media
 
@@ -131,7 +132,7 @@ def _text(data: bytes) -> str:
 
 
 # A stranger's word that goes into a URL: an endpoint refuses what is no type, in every turn after.
-_IMAGE = re.compile(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
+_IMAGE = lazy_pattern(r"image/[A-Za-z0-9.+-]{1,80}", re.ASCII)
 
 _LONGEST_TYPE = 80
 

@@ -6,7 +6,6 @@ cannot be sent back gets one.
 """
 
 import json
-import re
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
@@ -21,6 +20,7 @@ from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json
 from aish.core.messages import ToolTurn
+from aish.core.patterns import lazy_pattern
 from aish.core.protocols import Sampler
 from aish.core.tools import ResultKind, Tool, ToolCall
 from aish.policy.gate import THE_LOCK
@@ -191,7 +191,7 @@ def _is_fit(id: str) -> bool:
 
 
 _MAX_NAME = 64
-_ILLEGAL_IN_NAME = re.compile(r"[^a-zA-Z0-9_-]")
+_ILLEGAL_IN_NAME = lazy_pattern(r"[^a-zA-Z0-9_-]")
 
 
 @frozen

@@ -6,6 +6,7 @@ Untrusted text comes here masked: some of it is cut, and half a secret would not
 import re
 from collections.abc import Sequence
 
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted, first_of, shorten
 from aish.core.text import for_line
 
@@ -18,8 +19,8 @@ UNANSWERED = "[aish] interrupted before this call was answered"
 INTERRUPTED = "[aish] tool call interrupted; whether it took effect is not known"
 EMPTY_ANSWER = "[aish] (empty answer)"
 
-_ROUNDS_LEFT_OUT = re.compile(r"^\[aish\] [\d,]+ earlier rounds? left out here", re.MULTILINE)
-_LEFT_OUT = re.compile(r"\[aish\] result of .* left out \([\d,]+ characters?\)")
+_ROUNDS_LEFT_OUT = lazy_pattern(r"^\[aish\] [\d,]+ earlier rounds? left out here", re.MULTILINE)
+_LEFT_OUT = lazy_pattern(r"\[aish\] result of .* left out \([\d,]+ characters?\)")
 _SHOWN_NAME = 80
 _SHOWN_NAMES = 8
 _SHOWN_REASON = 400

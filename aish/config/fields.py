@@ -26,8 +26,9 @@ from aish.config.yaml_tree import (
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.patterns import lazy_pattern
 
-_REFERENCE = re.compile(
+_REFERENCE = lazy_pattern(
     r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{"
 )
 
@@ -74,10 +75,10 @@ def expand(text: str, environ: Mapping[str, str]) -> str:
     return _REFERENCE.sub(replace, text) if "${" in text else text
 
 
-_DURATION = re.compile(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|[dhms])){1,5}\Z")
-_PART = re.compile(r"([0-9.]+)(ms|[dhms])")
+_DURATION = lazy_pattern(r"(?:[0-9]{1,9}(?:\.[0-9]{1,3})?(?:ms|[dhms])){1,5}\Z")
+_PART = lazy_pattern(r"([0-9.]+)(ms|[dhms])")
 _SECONDS = {"d": 86400.0, "h": 3600.0, "m": 60.0, "s": 1.0, "ms": 0.001}
-_SIZE = re.compile(r"([0-9]{1,12}) ?(B|kB|MB|GB|KiB|MiB|GiB)\Z")
+_SIZE = lazy_pattern(r"([0-9]{1,12}) ?(B|kB|MB|GB|KiB|MiB|GiB)\Z")
 _BYTES = {
     "B": 1,
     "kB": 1000,

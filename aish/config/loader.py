@@ -3,7 +3,6 @@
 `--set a.b.c=VALUE` replaces one value of the file (F9).
 """
 
-import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -25,8 +24,9 @@ from aish.config.yaml_tree import (
 from aish.core.errors import PipelineError, Position, Problem, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue
+from aish.core.patterns import lazy_pattern
 
-_SEGMENT = re.compile(
+_SEGMENT = lazy_pattern(
     r"\.?(?P<key>[^.\[\]=\"]+)|\[(?P<index>[0-9]{1,6})\]|\[\"(?P<quoted>[^\"]*)\"\]"
 )
 OPTION = "--set"

@@ -13,8 +13,9 @@ from typing import Any
 from aish.core.errors import Position, Problem
 from aish.core.frozen import frozen, slotted
 from aish.core.json import JsonValue
+from aish.core.patterns import lazy_pattern
 
-_PLAIN_KEY = re.compile(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
+_PLAIN_KEY = lazy_pattern(r"[A-Za-z_$][\w$-]*\Z", re.ASCII)
 
 
 @frozen
@@ -164,11 +165,11 @@ def in_file_order(problems: Iterable[Problem], first: str = "") -> tuple[Problem
 _NULLS = frozenset({"", "~", "null", "Null", "NULL"})
 _TRUE = frozenset({"true", "True", "TRUE"})
 _FALSE = frozenset({"false", "False", "FALSE"})
-_INTEGER = re.compile(r"[-+]?[0-9]+\Z")
-_OCTAL = re.compile(r"0o[0-7]+\Z")
-_HEXADECIMAL = re.compile(r"0x[0-9a-fA-F]+\Z")
-_FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_NOT_FINITE = re.compile(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
+_INTEGER = lazy_pattern(r"[-+]?[0-9]+\Z")
+_OCTAL = lazy_pattern(r"0o[0-7]+\Z")
+_HEXADECIMAL = lazy_pattern(r"0x[0-9a-fA-F]+\Z")
+_FLOAT = lazy_pattern(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
+_NOT_FINITE = lazy_pattern(r"[-+]?\.(?:inf|Inf|INF)\Z|\.(?:nan|NaN|NAN)\Z")
 _LONGEST_NUMBER = 300
 
 
@@ -206,11 +207,11 @@ def _number(text: str) -> int | float | str:
     return value
 
 
-_TEMPLATE = re.compile(r"(?<![\"'{])\{[{%#]")
+_TEMPLATE = lazy_pattern(r"(?<![\"'{])\{[{%#]")
 _QUOTE = 'put quotes around the whole value: `key: "{{ … }}"`'
 _UNQUOTED = "an unquoted `"
-_CLOSE = re.compile(r"[}%]\}")
-_BAD_START = re.compile(r"found character '?(.+?)'? that cannot start any token")
+_CLOSE = lazy_pattern(r"[}%]\}")
+_BAD_START = lazy_pattern(r"found character '?(.+?)'? that cannot start any token")
 # Beginnings of the scanner's own words, and ours.
 _WORDS: tuple[tuple[str, str, str | None], ...] = (
     (

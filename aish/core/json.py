@@ -5,10 +5,10 @@ Read so that nothing is guessed, written of read-only values too.
 
 import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 
+from aish.core.patterns import lazy_pattern
 from aish.core.text import for_terminal
 
 JsonValue = None | bool | int | float | str | Sequence["JsonValue"] | Mapping[str, "JsonValue"]
@@ -97,7 +97,7 @@ def canonical(value: JsonValue) -> str:
 
 
 # As in `for_ci_log`; no line of JSON begins with a colon.
-_CI_COMMAND = re.compile(r"#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)")
+_CI_COMMAND = lazy_pattern(r"#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)")
 _DEEPEST = 100
 _FENCE = "```"
 

@@ -8,6 +8,8 @@ told by `suspicious`.
 
 import re
 
+from aish.core.patterns import lazy_pattern
+
 _BIDI = r"\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069"
 _INVISIBLE = (
     r"\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200d\u2060-\u2065\u206a-\u206f"
@@ -18,18 +20,18 @@ _INVISIBLE = (
 # models write; after anything else they are invisible.
 _SYMBOL = r"\xa9\xae\u203c-\u205f\u2070-\u3163\u3165-\u3299\U0001f000-\U0001faff"
 _SELECTOR = rf"(?<![{_SYMBOL}])[\ufe0e\ufe0f](?!\u20e3)"
-_ODD = re.compile(
+_ODD = lazy_pattern(
     rf"\r\n|[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff{_BIDI}{_INVISIBLE}]|{_SELECTOR}"
 )
-_SURROGATE = re.compile(r"[\ud800-\udfff]")
+_SURROGATE = lazy_pattern(r"[\ud800-\udfff]")
 # GitHub trims a line before it looks for `::`, and looks for `##[` anywhere in it, as Azure
 # Pipelines does for `##vso[` and TeamCity for `##teamcity[`. Its comparison is one of .NET's that
 # know languages: characters without weight, of which each release of Unicode has more, are
 # skipped. So whatever is not ASCII counts as nothing here.
-_CI_COMMAND = re.compile(
+_CI_COMMAND = lazy_pattern(
     r"^([^\x21-\x7e\n]*):(?=[^\t-~]*:)|#(?=[^\t-~]*#(?:[^\t-~]|[A-Za-z])*\[)", re.MULTILINE
 )
-_NOT_XML = re.compile(r"[\ufffe\uffff]")
+_NOT_XML = lazy_pattern(r"[\ufffe\uffff]")
 _MARKUP = str.maketrans(
     {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&quot;", "'": "&#x27;"},
 )

@@ -1,13 +1,13 @@
 """Answers that have to fit a JSON Schema: how they are asked for, read and judged (B9)."""
 
 import json
-import re
 from json import JSONDecodeError
 
 from aish.agent.runtime import CheckArguments, Mask
 from aish.config.documents import MAX_DEPTH, parse_json
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, strict_json_at
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import first_lines, shorten
 from aish.core.text import for_line
 
@@ -20,9 +20,9 @@ _MOST_BRACKETS = 100
 _LONGEST_BEGINNING = 120
 # As the parser says of what does not even begin as JSON does.
 _NOTHING_LIKE_IT = "Expecting value: line 1 column 1 "
-_BRACKET = re.compile(r"[\[\]{}]")
+_BRACKET = lazy_pattern(r"[\[\]{}]")
 # What is meant as JSON and not as a bracket in a sentence.
-_MEANT = re.compile(r"[\[{]\s*[\"\[{]")
+_MEANT = lazy_pattern(r"[\[{]\s*[\"\[{]")
 # A problem with the schema or its checker, which no other answer would mend.
 _OF_THE_CHECK = "schema"
 

@@ -15,7 +15,6 @@ Appending after a torn record would lose the next record too. What is cut off is
 """
 
 import os
-import re
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from functools import partial
@@ -25,11 +24,12 @@ from zlib import crc32
 
 from aish.core.errors import UsageError
 from aish.core.events import Event, RunFinished, Stamped, StepFinished, ToolFinished, to_line
+from aish.core.patterns import lazy_pattern
 from aish.system.durable import THE_DISK, Disk, DurableFile, Need
 from aish.system.file_lock import take
 from aish.system.files import open_append, open_own
 
-_SEAL = re.compile(rb',"crc":"([0-9a-f]{8})"\}\Z')
+_SEAL = lazy_pattern(rb',"crc":"([0-9a-f]{8})"\}\Z')
 _LENGTH = len(b',"crc":"00000000"}')
 
 

@@ -1,15 +1,15 @@
 """What is sent with each request beside its body, checked before anything is sent."""
 
-import re
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 import aish
 from aish.config.model import ModelEntry
 from aish.core.errors import UsageError
+from aish.core.patterns import lazy_pattern
 
-_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
+_NAME = lazy_pattern(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = lazy_pattern(r"(?:[\x21-\x7e](?:[\t\x20-\x7e]*[\x21-\x7e])?)?")
 # These describe the bytes that are sent, which only the transport knows.
 _OURS = frozenset({"host", "content-length", "transfer-encoding", "connection", "accept-encoding"})
 

@@ -11,7 +11,6 @@ Optional modules of other libraries that are not there, remembered as such.
 """
 
 import asyncio
-import re
 import select
 import socket
 import ssl
@@ -27,6 +26,8 @@ from urllib.parse import urlsplit
 import anyio
 import httpx
 
+from aish.core.patterns import lazy_pattern
+
 MAX_HEAD: Final = 100 * 1024
 """How long the head of an answer may be."""
 _MAX_TRAILERS: Final = 16 * 1024
@@ -35,16 +36,16 @@ _NEXT_ADDRESS_SECONDS: Final = 0.25
 _PORTS: Final = {"http": 80, "https": 443}
 
 _TOKEN: Final = rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+"
-_REQUEST: Final = re.compile(
+_REQUEST: Final = lazy_pattern(
     rb"[A-Z]+ [\x21-\x7e]+ HTTP/1\.1\r\n"
     rb"(?:" + _TOKEN + rb": (?:[\x21-\x7e\x80-\xff]|(?<=[\x21-\x7e\x80-\xff])[\t ]+(?!\r))*\r\n)*"
     rb"\r\n"
 )
-_HEAD_END: Final = re.compile(rb"\n\r?\n")
-_STATUS: Final = re.compile(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\x00\r\n]*))?")
-_FIELD: Final = re.compile(rb"(" + _TOKEN + rb"):[ \t]*((?:[^\x00\r\n]*[^\x00\r\n \t])?)[ \t]*")
-_CHUNK: Final = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
-_CHUNK_CUT: Final = re.compile(rb"(?:[0-9A-Fa-f]{1,16}[ \t]*(?:;[^\r\n]*)?\r?)?")
+_HEAD_END: Final = lazy_pattern(rb"\n\r?\n")
+_STATUS: Final = lazy_pattern(rb"HTTP/([0-9]\.[0-9]) ([0-9]{3})(?: ([^\x00\r\n]*))?")
+_FIELD: Final = lazy_pattern(rb"(" + _TOKEN + rb"):[ \t]*((?:[^\x00\r\n]*[^\x00\r\n \t])?)[ \t]*")
+_CHUNK: Final = lazy_pattern(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;[^\r\n]*)?\r\n")
+_CHUNK_CUT: Final = lazy_pattern(rb"(?:[0-9A-Fa-f]{1,16}[ \t]*(?:;[^\r\n]*)?\r?)?")
 
 Pairs = list[tuple[bytes, bytes]]
 

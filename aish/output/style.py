@@ -1,12 +1,12 @@
 """What a terminal can do and wants: colour, movement, width, characters."""
 
 import os
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Literal, TextIO
 
 from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
 from aish.core.text import for_line
 
 Style = Literal["bold", "dim", "red", "green", "yellow", "cyan"]
@@ -19,7 +19,7 @@ _SGR: Mapping[Style, str] = {
     "yellow": "33",
     "cyan": "36",
 }
-_STYLES = re.compile(r"\x1b\[[0-9;]*m")
+_STYLES = lazy_pattern(r"\x1b\[[0-9;]*m")
 # Terminals that do not fold anew what stands on them: xterm and screen say by a variable who
 # they are, for many others call themselves the same.
 _LEAVING = frozenset({"linux", "screen", "st", "vt100", "vt220"})

@@ -9,6 +9,7 @@ from typing import Literal, cast
 
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue, canonical
+from aish.core.patterns import lazy_pattern
 from aish.core.text import for_terminal
 from aish.core.tools import Annotations, Tool, ToolName
 
@@ -227,7 +228,7 @@ SCHEMA = "lock.schema.json"
 _VERSION_KEY = "aish_lock"
 DEEPEST = 48
 """Levels of a definition that is kept: readers of JSON files give up at 64 for the whole file."""
-_BEYOND_ASCII = re.compile(r"[^\n -~]")
+_BEYOND_ASCII = lazy_pattern(r"[^\n -~]")
 _BASIC_PLANE = 0xFFFF
 
 

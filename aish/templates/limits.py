@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from aish.core.errors import StepFailedError, did_you_mean
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import shorten
 
 MAX_OUTPUT = 4 * 1024 * 1024
@@ -14,7 +15,7 @@ MAX_SECONDS = 5.0
 MAX_EXPRESSION_SECONDS = 60.0
 """What an expression may take, which may go over all items of a step."""
 _MAX_BITS = 64 * 1024
-_WIDTH = re.compile(r"\d{5,}")
+_WIDTH = lazy_pattern(r"\d{5,}")
 _PADDING = frozenset({"center", "ljust", "rjust", "zfill", "expandtabs"})
 _SEQUENCES = (str, bytes, list, tuple)
 

@@ -4,7 +4,6 @@
 """
 
 import json
-import re
 from collections import UserDict
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
@@ -13,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aish.core.json import JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.templates.limits import TemplateLimitError
 
 _SCALARS = (bool, int, float, type(None))
@@ -92,8 +92,8 @@ def _yaml_scalar(value: JsonValue) -> str:
 
 
 _PART = r"(?:\.[A-Za-z][A-Za-z0-9_]*|\[[0-9]{1,6}\])"
-_PLACE = re.compile(rf"\{{\{{[ ]*([A-Za-z][A-Za-z0-9_]*{_PART}*)[ ]*\}}\}}")
-_STEP = re.compile(r"[A-Za-z][A-Za-z0-9_]*|\[[0-9]+\]")
+_PLACE = lazy_pattern(rf"\{{\{{[ ]*([A-Za-z][A-Za-z0-9_]*{_PART}*)[ ]*\}}\}}")
+_STEP = lazy_pattern(r"[A-Za-z][A-Za-z0-9_]*|\[[0-9]+\]")
 _MARKS = ("{{", "{%", "{#")
 # Names that mean something to Jinja2 itself.
 _RESERVED = frozenset(

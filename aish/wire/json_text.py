@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import shorten
 from aish.core.text import for_line
 
@@ -21,12 +22,12 @@ Mask = Callable[[str], str]
 
 _DECODER: Final = json.JSONDecoder(strict=False)
 # What may stand where a parser stops: nothing, or part of a literal, a number, an escape.
-_BREAKS_OFF: Final = re.compile(
+_BREAKS_OFF: Final = lazy_pattern(
     r"t(ru?)?|f(a(ls?)?)?|n(ul?)?|-?(I[a-z]*)?|Na?|\.|[eE][-+]?|(\\?u[0-9a-fA-F]{0,4})?"
 )
 _SPACE: Final = " \t\r\n"
-_LEADING: Final = re.compile(r"[ \t\r\n]*")
-_BETWEEN: Final = re.compile(r"[ \t\r\n]*(?:data:[ \t\r\n]*)?")
+_LEADING: Final = lazy_pattern(r"[ \t\r\n]*")
+_BETWEEN: Final = lazy_pattern(r"[ \t\r\n]*(?:data:[ \t\r\n]*)?")
 raw_decode: Final = _DECODER.raw_decode
 """One value from a place in a text on, and where it ends; raises `ValueError`."""
 

@@ -6,13 +6,13 @@ Templates are a stranger's text: no regular expression is made of one, and each 
 looked at once for each piece of the template.
 """
 
-import re
 from collections.abc import Iterator
 
 from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
 
 # One letter before the colon is a drive, not a scheme.
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")
+_SCHEME = lazy_pattern(r"[A-Za-z][A-Za-z0-9+.-]+:")
 
 
 def is_uri(ref: str) -> bool:

@@ -9,7 +9,6 @@ JSON values as YAML 1.2 that a person likes to read: `outputs` on stdout.
 `--format text` of a run that ends with items: the text of each, in the order of the items.
 """
 
-import re
 import stat
 from collections.abc import Callable, Iterator, Mapping
 from json.encoder import encode_basestring
@@ -25,11 +24,12 @@ from aish.core.events import (
 )
 from aish.core.frozen import frozen
 from aish.core.json import JsonValue, json_text, safe_json
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import counted
 from aish.core.text import for_ci_log, for_terminal, safe_utf8
 from aish.output.items.results import ItemsFile, Row
 
-_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
+_PLAIN = lazy_pattern(r"[A-Za-z_][A-Za-z0-9_./-]*(?: [A-Za-z0-9_./-]+)*")
 # Words that some reader of YAML takes for something else than a string.
 _WORDS = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 

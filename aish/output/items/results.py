@@ -11,7 +11,6 @@ Where the lines of a results file stand: by step and place among the items, 8 by
 import errno
 import json
 import os
-import re
 from array import array
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -28,6 +27,7 @@ from aish.core.events import (
     plain,
 )
 from aish.core.json import JsonObject, JsonValue, json_text
+from aish.core.patterns import lazy_pattern
 from aish.system.files import open_append
 
 MOST_ITEMS = 50_000_000
@@ -93,7 +93,7 @@ NAME = "results.jsonl"
 Row = Mapping[str, Any]
 """A line of the file, read back."""
 
-_HEAD = re.compile(
+_HEAD = lazy_pattern(
     rb'\{"v":1,"seq":([0-9]{1,18}),"step":"([^"\\]*)"'
     rb'(,"within":"(?:[^"\\]|\\.)*")?,"index":([0-9]{1,9}),"key":("(?:[^"\\]|\\.)*"),'
 )

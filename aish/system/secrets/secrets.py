@@ -17,17 +17,18 @@ from urllib.parse import quote, quote_plus
 
 from aish.core.errors import UsageError
 from aish.core.json import JsonValue
+from aish.core.patterns import lazy_pattern
 
 SHORTEST = 8
 # Parts of names whose values are credentials, however short they are: at the end of a name,
 # or before what is in `_WHICH`.
-_CREDENTIAL = re.compile(
+_CREDENTIAL = lazy_pattern(
     r"\w*(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|PASS|PWD)\d*"
     r"|(?:PAT|CREDENTIALS?|AUTH|AUTHORIZATION|COOKIE|JWT|BEARER)\d*"
 )
 # Those that mean nothing else, so that more may follow (`SECRET_KEY_BASE`).
-_ANYWHERE = re.compile(r"\w*(?:APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)\d*")
-_WHICH = re.compile(
+_ANYWHERE = lazy_pattern(r"\w*(?:APIKEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)\d*")
+_WHICH = lazy_pattern(
     r"V?\d+|PROD|PRODUCTION|DEV|DEVELOPMENT|STAGE|STAGING|STG|TEST|TESTING|QA|UAT|LIVE|LOCAL"
     r"|SANDBOX|OLD|NEW|PRIMARY|SECONDARY|BACKUP"
 )
@@ -44,12 +45,12 @@ _ABOUT = frozenset(
     }
 )
 # Words that only end like one, and numbers of tokens.
-_OTHERWISE = re.compile(
+_OTHERWISE = lazy_pattern(
     r"(?:HOT|MON|TUR|DON|HOC|JOC|WHIS)KEY|(?:BY|COM|ENCOM|SUR|TRES)PASS|OLDPWD"
     r"|(?:MAX|MIN|NUM)TOKEN"
 )
-_COUNTED = re.compile(r"(?:\A|_)(?:MAX|MIN|NUM)_(?:[A-Z]+_)?TOKEN(?=_|\Z)")
-_CAMEL = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+_COUNTED = lazy_pattern(r"(?:\A|_)(?:MAX|MIN|NUM)_(?:[A-Z]+_)?TOKEN(?=_|\Z)")
+_CAMEL = lazy_pattern(r"(?<=[a-z0-9])(?=[A-Z])")
 # What every machine has, under these names.
 _EVERYWHERE = frozenset(
     {
@@ -58,8 +59,8 @@ _EVERYWHERE = frozenset(
         *("TMP", "TMPDIR", "TZ", "USER", "USERNAME", "VISUAL"),
     }
 )
-_PATHS = re.compile(r"(?:PATH|(?:\A|_)(?:DIR|DIRS|FOLDER|HOME|ROOT))\Z")
-_PATH = re.compile(r"(?:/|~|\.\.?(?:/|\Z))[^\0\n]*")
+_PATHS = lazy_pattern(r"(?:PATH|(?:\A|_)(?:DIR|DIRS|FOLDER|HOME|ROOT))\Z")
+_PATH = lazy_pattern(r"(?:/|~|\.\.?(?:/|\Z))[^\0\n]*")
 _SHORTEST_LINE = 16
 _NESTED = 3
 _DEEPEST = 200

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 from aish.core.events import Place
 from aish.core.frozen import frozen
 from aish.core.messages import Delta, Extras, Finish, FinishReason, StreamNotice, TextPiece, Usage
+from aish.core.patterns import lazy_pattern
 from aish.core.tools import ToolCall
 from aish.wire.chat.answer_text import (
     REASONING_FIELDS,
@@ -543,7 +544,7 @@ class Answer:
             first.misplaced = first.misplaced or other.misplaced
 
 
-_MARKS = re.compile(
+_MARKS = lazy_pattern(
     r"<tool_call>|<\|tool_call|<\|channel\|>|<function[=_]|<invoke\b|\[TOOL_CALLS\]|<\uff5ctool"
 )
 
@@ -689,7 +690,7 @@ def _mended_fields(fields: dict[str, Any]) -> dict[str, Any]:
 
 _MOST: Final = 4096
 # The standard asks for unknown fields to be ignored; an error is none.
-_UNKNOWN_FIELD: Final = re.compile(rb"(?!error:|fatal:)[a-z][a-z0-9_-]*:")
+_UNKNOWN_FIELD: Final = lazy_pattern(rb"(?!error:|fatal:)[a-z][a-z0-9_-]*:")
 _FIELDS: Final = (b"data", b"event", b"id", b"retry")
 
 

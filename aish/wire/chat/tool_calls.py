@@ -8,13 +8,14 @@ from typing import Any, Final
 
 from aish.core.events import Place
 from aish.core.frozen import frozen, slotted
+from aish.core.patterns import lazy_pattern
 from aish.wire.json_text import dump, parsed_object, raw_decode
 
 NO_ARGUMENTS: Final = "{}"
 
 # Where a text of arguments may begin anew; most have no such place and need not be parsed.
-_BEGINS_ANEW: Final = re.compile(r'\}\s*\{|^\s*".*"\s*"', re.DOTALL)
-_SPACE: Final = re.compile(r"\s*")
+_BEGINS_ANEW: Final = lazy_pattern(r'\}\s*\{|^\s*".*"\s*"', re.DOTALL)
+_SPACE: Final = lazy_pattern(r"\s*")
 
 
 def is_whole(text: str) -> bool:

@@ -1,14 +1,14 @@
 """What a check has to say, before it is known where that stands in the file."""
 
-import re
 from collections.abc import Iterable
 
 from aish.config.yaml_tree import UNREADABLE, join
 from aish.core.frozen import frozen
+from aish.core.patterns import lazy_pattern
 
 _UNREADABLE = join("", UNREADABLE)
-_INDICES = re.compile(r"\[\d+\]")
-_INDEX = re.compile(r"\[\d+\]\Z")
+_INDICES = lazy_pattern(r"\[\d+\]")
+_INDEX = lazy_pattern(r"\[\d+\]\Z")
 
 
 @frozen

@@ -1,6 +1,5 @@
 """Templates and expressions: do they parse, and is everything they read there (F11, F5, B11)."""
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import get_args
@@ -21,6 +20,7 @@ from aish.config.yaml_tree import at, join
 from aish.core.errors import AishError, UsageError, did_you_mean
 from aish.core.events import AnnotationLevel
 from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.engine.plan.order import expressions, names_expected
 from aish.engine.plan.validation.issue import STEPS, Issue, step_path, within
@@ -375,7 +375,7 @@ def _unused(pipeline: Pipeline, used: Iterable[str]) -> Iterator[Issue]:
             yield Issue(f"inputs.{name}", message, warning=True)
 
 
-_FILE_NAME = re.compile(r"(?:\.{0,2}/)?[\w./-]+\.(?:csv|tsv|jsonl?|ndjson|xlsx?)")
+_FILE_NAME = lazy_pattern(r"(?:\.{0,2}/)?[\w./-]+\.(?:csv|tsv|jsonl?|ndjson|xlsx?)")
 
 
 def foreach_complaints(

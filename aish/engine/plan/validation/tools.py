@@ -11,6 +11,7 @@ from aish.config.model import CallStep, Limits, ModelEntry, Pipeline, PromptStep
 from aish.core.errors import UsageError, did_you_mean
 from aish.core.frozen import frozen
 from aish.core.json import JsonObject, JsonValue
+from aish.core.patterns import lazy_pattern
 from aish.core.phrases import backticked
 from aish.core.rules import RuleEntry
 from aish.core.tools import Tool, ToolName
@@ -35,7 +36,7 @@ from aish.system.secrets.secrets import SHORTEST, Secrets
 from aish.templates.values import is_template
 from aish.wire.chat.encode import answer_limit
 
-WEB_URL = re.compile(r"https?://[^/]", re.IGNORECASE)
+WEB_URL = lazy_pattern(r"https?://[^/]", re.IGNORECASE)
 WEB_URL_HINT = "it looks like `https://host/mcp`"
 _SHOWN = ("tools**", "steps[].tools**")
 _CHOICES = ("auto", "required", "none")
